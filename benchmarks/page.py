@@ -9,15 +9,15 @@ import tempfile
 import time
 
 from tests.support.browser import find_chromium, open_browser
-from tests.support.translations import make_translated
-from tfm.visualize import explorer
+from tests.support.observations import make_observation
+from tfm.visualize.page import make_page
 
 TURNS = 5
 
 
 def main():
     pieces = [*(f"\u2581w{i}" for i in range(59)), "</s>"]
-    text = explorer.make_page([make_translated(0, pieces, pieces, layers=6, heads=8)], "run")
+    text = make_page([make_observation(0, pieces, pieces, layers=6, heads=8)], "run")
     print(f"{len(text.encode()) / 1e6:.1f} MB")
     with tempfile.TemporaryDirectory() as folder, open_browser(find_chromium(), f"{folder}/profile") as page:
         path = pathlib.Path(folder, "page.html")

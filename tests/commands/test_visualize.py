@@ -4,7 +4,6 @@ import dataclasses
 import json
 import re
 import types
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -18,8 +17,8 @@ from tfm.io.files import only_writer
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
-from tfm.visualize import figures, translation
-from tfm.visualize.selection import Selection
+from tfm.visualize import figures, observation
+from tfm.visualize.panels import Selection
 from tfm.workdir import runs
 
 NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights", "lines": None}
@@ -40,7 +39,8 @@ def quick(monkeypatch):
             file.write("figure")
 
     monkeypatch.setattr(visualize, "draw_attention", draw)
-    monkeypatch.setattr(visualize, "draw_curves", draw)
+    monkeypatch.setattr(visualize, "draw_patches", draw)
+    monkeypatch.setattr(visualize, "save", draw)
 
 
 @pytest.mark.parametrize(
@@ -118,30 +118,14 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
 
 def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     text = "red dog " * 400
-    message = r"at most 64 tokens, got [\d,]+\. .*--max_tokens.* about [\d.]+ [MG]iB"
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"at most 64 tokens, got [\d,]+\. .*--max_tokens"):
         visualize.draw_run(run, str(tiny_run), ["red dog", text], str(tmp_path / "out"))
-    with pytest.raises(UserError, match=r"pixels.* at most 65,535"):
-        visualize.draw_run(run, str(tiny_run), [text], str(tmp_path / "out"), max_tokens=10**6)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("selection", [Selection(), Selection(layer=1), Selection(head=0), Selection(1, 0)])
-def test_the_panels_that_are_selected_must_fit(run, tiny_run, tmp_path, monkeypatch, selection):
-    checked = set()
-    monkeypatch.setattr(visualize, "check_attention_figure", lambda *size: checked.add(size[:2]))
-    monkeypatch.setattr(visualize, "examine", mock.Mock(side_effect=InterruptedError))  # before it draws
-    model = run.task.config.model
-    with pytest.raises(InterruptedError):
-        visualize.draw_run(run, str(tiny_run), ["cat"], str(tmp_path), selection=selection)
-    heads = model.heads if selection.head is None else 1
-    layers = (model.encoder_layers, model.decoder_layers) if selection.layer is None else (1,)
-    assert checked == {(each, heads) for each in layers}
 
 
 def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
     for module, message in (
-        (translation, r"attention of \d+ tokens needs"),
+        (observation, r"attention of an example needs"),
         (figures, "picture of .* pixels needs"),
     ):
         with monkeypatch.context() as patch:
@@ -166,7 +150,7 @@ def test_sentences_stand_beside_the_flags(tiny_run, tmp_path, quick):
     }
     page = (tmp_path / "attention.html").read_text(encoding="utf-8")
     places = [
-        page.index(text) for text in ('"text":"blue cat"', '"text":"red dog"', '"text":"a \\u003c/script')
+        page.index(text) for text in ('"title":"blue cat"', '"title":"red dog"', '"title":"a \\u003c/script')
     ]
     assert places == sorted(places)
 
@@ -188,7 +172,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["a", "--head=all"], "--head to be a number from 0 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer to be from 0"),
-        (["a", "--difference"], "--difference needs at least two sentences, got 1"),
+        (["a", "--difference"], "--difference needs at least two examples, got 1"),
         (["a", "--head=rollout", "--measure=norms"], "--head=rollout needs attention weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),
@@ -226,17 +210,17 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
     names = [path.rpartition("/")[2] for path in paths]
     assert names == [*(f"attention-1-{part}.png" for part in parts), "attention.html"]
     text = re.search('id="data">(.*?)</script>', (tmp_path / "out" / "attention.html").read_text())[1]
-    (sentence,) = json.loads(text)["sentences"]
-    assert set(sentence["parts"]) == parts
-    assert sentence["beam"]
-    for part in sentence["parts"].values():  # neither an encoder's attention, nor values by head
-        assert {"rollout", "norms"}.isdisjoint(part)
+    (example,) = json.loads(text)["examples"]
+    assert set(example["attention"]) == parts
+    assert example["beam"]
+    for attention in example["attention"].values():  # neither an encoder's attention, nor values by head
+        assert {"rollout", "norms"}.isdisjoint(attention)
 
 
 @pytest.mark.long
-def test_run_without_translation_has_no_page(regression_run, tmp_path, quick):
+def test_a_task_that_observes_nothing_has_only_curves(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
-    with pytest.raises(UserError, match="A sentence needs a run that translates, but this run has the task"):
+    with pytest.raises(UserError, match="An example needs a task that can observe"):
         call(regression_run, tmp_path / "out", "red dog")
 
 

@@ -45,7 +45,7 @@ from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.task import Samples
 from tfm.training.trackers.tensorboard import TensorBoardTracker
-from tfm.visualize.figures import draw_curves
+from tfm.visualize import figures, plots
 from tfm.workdir import runs
 
 LIMIT = 64  # bytes: less than any of the files below
@@ -64,7 +64,7 @@ WRITERS = {
     "pipe": lambda folder: store_pipe(
         PairsConfig(kind="table", train="-", cache_dir=folder), io.BytesIO(b"a\tb\n" * 100)
     ),
-    "picture": lambda folder: draw_curves([], os.path.join(folder, "old.png")),
+    "picture": lambda folder: figures.save(plots.plot_curves({}, ["bleu"]), os.path.join(folder, "old.png")),
 }
 
 

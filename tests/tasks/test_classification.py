@@ -189,9 +189,28 @@ def test_other_commands_say_what_they_are_for(config, task, tmp_path):
         Translator(runs.Run(task, {"params": None}, [1]))
     with pytest.raises(UserError, match=f"^tfm compare {message}"):
         compare.read_systems(str(tmp_path), str(tmp_path), "test")
-    with pytest.raises(UserError, match=f"^A sentence {message}"):
-        visualize.sentences_to_draw(["a"], config)
-    assert visualize.sentences_to_draw(None, config) == ()
+
+
+@pytest.mark.long
+def test_an_image_is_observed_with_its_class_and_its_patches(task, params):
+    observation = task.observe({"params": params}, "3", 64)
+    source = open_images(task.config.data, "test")
+    image, (label,) = source.take(np.array([3]))
+    log_probabilities = task.classify({"params": params}, image.astype(np.float32) * (2 / source.largest) - 1)
+    assert observation.result == task.label_names[log_probabilities.argmax()]
+    assert task.label_names[label] in observation.title
+    (prediction,) = observation.predictions
+    expected = dict(zip(task.label_names, np.exp(log_probabilities[0]), strict=True))
+    assert {name: pytest.approx(p, rel=1e-4) for name, p in prediction.choices} == expected
+    weights = observation.attention["encoder"].weights
+    np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
+    assert len(observation.tracks["patches"].labels) == task.config.model.patches + 1 == weights.shape[-1]
+
+
+@pytest.mark.parametrize("example", ["5", "-1", "cat", "", "1" * 20, "٣"])
+def test_an_image_that_does_not_exist_is_refused(task, example):
+    with pytest.raises(UserError, match=r"'test'.* 0 to 4"):
+        task.observe({"params": None}, example, 64)
 
 
 def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
@@ -221,7 +240,8 @@ def test_commands_work_on_images(config, tmp_path, capsys):
     assert outputs[0] == outputs[1]
     assert len(outputs[0].splitlines()) == 5
     assert set(outputs[0].splitlines()) <= {"cat", "dog", "bird"}
-    assert (tmp_path / "run" / "figures" / "curves.png").exists()
+    names = {path.name for path in (tmp_path / "run" / "figures").iterdir()}
+    assert {"curves.png", "attention-1-encoder.png", "attention-2-encoder.png", "attention.html"} <= names
     assert "A model of the task classification" in (tmp_path / "export" / "README.md").read_text()
     assert json.loads((tmp_path / "export" / "config.json").read_text())["data"]["file"] == "images.npz"
     with pytest.raises(UserError, match=r"tfm translate .*'classification'"):

@@ -26,7 +26,8 @@ from tfm.training.optimizers import Adam, make_optimizer, make_schedule
 from tfm.training.run_log import METRICS_FILE, MetricsWriter, first_losses, format_duration, read_metrics
 from tfm.training.setup import Setup
 from tfm.training.task import Evaluation, LossOutput
-from tfm.visualize.figures import draw_curves
+from tfm.visualize.figures import save as save_figure
+from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
 
@@ -273,7 +274,8 @@ def test_a_row_without_numbers_is_left_out(value, tmp_path):
     (tmp_path / METRICS_FILE).write_text("\n".join(rows))
     assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]
     assert first_losses(str(tmp_path)) == {"loss": 5}
-    draw_curves(read_metrics(str(tmp_path)), str(tmp_path / "curves.png"))
+    figure = plot_curves({"run": read_metrics(str(tmp_path))}, ["train/loss"])
+    save_figure(figure, str(tmp_path / "curves.png"))
 
 
 @pytest.mark.long

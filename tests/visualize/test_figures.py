@@ -3,10 +3,14 @@
 import matplotlib.text
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
+from tests.support.observations import make_image, make_observation
 from tfm.errors import UserError
 from tfm.visualize import figures
 from tfm.visualize.figures import Axis, Panels
+from tfm.visualize.observation import image_track
+from tfm.visualize.panels import select
 
 
 @pytest.fixture
@@ -77,14 +81,36 @@ def test_panels_and_labels_do_not_overlap():
     assert grid.panel(0, 0)[0] * width > max(map(len, labels)) * figures.CHARACTER
 
 
-def test_curves_name_axes_with_units(saved):
-    rows = [{"step": step, "train/loss": 5.0, "train/nll": 4.0, "validation/bleu": 3.0} for step in (1, 2)]
-    figures.draw_curves(rows, "path")
-    axes = saved[0].axes
-    assert all("step" in each.get_xlabel() for each in axes)
-    assert [each.get_ylabel().split(" ")[0] for each in axes] == ["cross-entropy", "BLEU", "learning"]
-    assert len({line.get_linestyle() for line in axes[0].lines}) == 2  # told apart without colour
-    assert len({line.get_color() for line in axes[0].lines}) == 2
+def test_an_image_is_tinted_where_the_class_token_looks(saved):
+    observation = make_image()
+    panels = select(observation, "encoder")
+    figures.draw_patches(panels, observation.tracks["patches"], "title", "path")
+    *axes, bar = saved[0].axes
+    assert len(axes) == 2 * 3
+    assert "attention weight" in bar.get_ylabel()
+    picture, tint = axes[4].images
+    np.testing.assert_array_equal(picture.get_array(), observation.tracks["patches"].picture)
+    weights = observation.attention["encoder"].weights
+    np.testing.assert_array_equal(tint.get_array(), weights[1, 1, 0, 1:].reshape(4, 4))
+    assert tint.get_clim() == (0, weights[:, :, 0, 1:].max())
+    assert "class token" in saved[0].get_supxlabel()
+    without = make_image()._replace(tracks={"patches": image_track(np.zeros((8, 8, 1)), 16)})
+    figures.draw_patches(panels._replace(weights=weights[..., 1:, 1:]), without.tracks["patches"], "", "path")
+    np.testing.assert_allclose(saved[1].axes[0].images[1].get_array().ravel(), weights[0, 0, 1:, 1:].mean(0))
+
+
+def test_the_track_of_a_text_has_no_patches():
+    observation = make_observation()
+    with pytest.raises(ValueError, match="image"):
+        figures.draw_patches(select(observation, "encoder"), observation.tracks["source"], "", "a.png")
+
+
+@pytest.mark.parametrize(("memory", "tokens", "message"), [(100, 2, "needs"), (10**15, 4000, "65,535")])
+def test_a_figure_must_fit(monkeypatch, memory, tokens, message):
+    monkeypatch.setattr(figures, "host_memory", lambda: memory)
+    axis = Axis("", ["a"] * tokens)
+    with pytest.raises(UserError, match=message):
+        figures.plan_grid(make_panels(np.zeros((1, 1, 1, 1)), axis, axis), "title")
 
 
 @pytest.mark.long
@@ -102,7 +128,7 @@ def test_a_figure_has_the_format_of_its_name(tmp_path, ending, begins):
 
 def test_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"\.png, \.svg, \.pdf.*curves\.gif"):
-        figures.draw_curves([], str(tmp_path / "curves.gif"))
+        figures.save(Figure(), str(tmp_path / "curves.gif"))
 
 
 def test_a_long_title_is_wrapped(saved):

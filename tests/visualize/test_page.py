@@ -4,8 +4,18 @@ import numpy as np
 import pytest
 
 from tests.support.browser import find_chromium, open_browser
-from tests.support.translations import HOSTILE, SOURCE, TARGET, make_translated
-from tfm.visualize import explorer, summaries
+from tests.support.observations import (
+    BREIT,
+    HOSTILE,
+    SOURCE,
+    TARGET,
+    WIDE,
+    make_image,
+    make_observation,
+    make_text,
+)
+from tfm.visualize.page import make_page
+from tfm.visualize.panels import Selection, select
 
 pytestmark = [
     pytest.mark.long,
@@ -32,24 +42,33 @@ def page(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def translations():
-    wide = make_translated(1, [*SOURCE[:4], "▁wide", *SOURCE[5:]], [*TARGET[:3], "▁breit", *TARGET[5:]])
-    return [make_translated(0), wide]
+def observations():
+    return [make_observation(0), make_observation(1, WIDE, BREIT)]
 
 
 @pytest.fixture
-def show(page, translations, tmp_path):
-    """Opens the page of two translations at an address; checks in the end that nothing went wrong in it."""
-    path = tmp_path / "page.html"
-    path.write_text(explorer.make_page(translations, "run"), encoding="utf-8")
+def show(page, observations, tmp_path):
+    """Opens the page of some examples at an address; checks in the end that nothing went wrong in it."""
 
-    def open_at(address=""):
+    def open_at(address="", examples=observations):
+        path = tmp_path / "page.html"
+        path.write_text(make_page(examples, "<b>run</b>"), encoding="utf-8")
         page.open(f"{path.as_uri()}#{address}")
         return page
 
     yield open_at
     problems, page.problems = page.problems, []
     assert problems == []
+
+
+def text_of(page, name):
+    """The text of the element with this id."""
+    return page.evaluate(f"document.getElementById('{name}').textContent")
+
+
+def texts_of(page, selector):
+    """The texts of all elements that match."""
+    return page.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")
 
 
 def tables(page):
@@ -59,43 +78,42 @@ def tables(page):
     return page.evaluate(TABLE)
 
 
-@pytest.mark.parametrize("part", ["encoder", "decoder", "cross"])
+@pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
 @pytest.mark.parametrize("unit", ["pieces", "words"])
-def test_numbers_are_those_of_the_arrays(show, translations, part, unit):
-    weights = translations[0].weights
-    expected = {"1": weights[part][1, 1], "mean": weights[part][1].mean(0)}
-    if part != "cross":
-        expected["rollout"] = summaries.attention_rollout(weights[part])[1]
-    else:
-        expected["rollout"] = summaries.cross_rollout(weights["cross"], weights["encoder"])[1]
-    sides = [getattr(translations[0], side) for side in summaries.SIDES_OF[part]]
-    for head, array in expected.items():
-        (table,) = tables(show(f"part={part}&layer=1&head={head}&unit={unit}"))
-        labels = sides
-        if unit == "words":
-            array = summaries.merge_words(array, *map(summaries.number_words, sides))
-            labels = list(map(summaries.word_texts, sides))
-        assert [table["queries"], table["keys"]] == labels
-        np.testing.assert_allclose(table["numbers"], array, atol=2 * LEVEL)
+@pytest.mark.parametrize(
+    ("head", "measure"),
+    [(1, "weights"), ("mean", "weights"), ("rollout", "weights"), (2, "norms"), ("mean", "norms")],
+)
+def test_numbers_are_those_of_the_figures(show, observations, kind, unit, head, measure):
+    (table,) = tables(show(f"attention={kind}&layer=1&head={head}&unit={unit}&measure={measure}"))
+    selection = Selection(1, head, unit == "words", measure)
+    panels = select(observations[0], kind, selection)
+    scale = 8 if measure == "norms" else 2
+    np.testing.assert_allclose(table["numbers"], panels.weights[0, 0], atol=scale * LEVEL)
+    tracks = observations[0].tracks
+    names = [getattr(observations[0].attention[kind], side) for side in ("queries", "keys")]
+    expected = [tracks[name].texts if unit == "words" else tracks[name].labels for name in names]
+    assert [table["queries"], table["keys"]] == expected
 
 
-@pytest.mark.parametrize("head", ["2", "mean"])
-def test_norms_are_those_of_the_arrays(show, translations, head):
-    (table,) = tables(show(f"part=cross&layer=0&head={head}&measure=norms"))
-    norms, joint = translations[0].norms["cross"], translations[0].joint_norms["cross"]
-    expected = joint[0] if head == "mean" else norms[0, 2]
-    np.testing.assert_allclose(table["numbers"], expected, atol=8 * LEVEL)
+def test_the_page_opens_on_its_best_view(show):
+    page = show()
+    assert text_of(page, "attention-title") == "Cross-attention, layer 1, mean of the heads"
+    checked = page.evaluate("[...document.querySelectorAll('#more input:checked')].map((e) => e.value)")
+    assert checked == ["cross", "texts", "lines"]
+    assert text_of(page, "step-value") == "4 of 7"
+    assert text_of(page, "hint").startswith("Look for")
 
 
 def test_selections_change_the_drawing(show):
-    page = show("part=cross&layer=0&head=0")
+    page = show("attention=cross&layer=0&head=0&unit=pieces")
     drawn = {page.evaluate("document.querySelector('.lines').innerHTML")}
     choices = (
         ("layer", "1"),
         ("head", "2"),
         ("head", "mean"),
         ("head", "rollout"),
-        ("sentence", "1"),
+        ("example", "1"),
     )
     for name, value in choices:
         page.evaluate(
@@ -103,9 +121,9 @@ def test_selections_change_the_drawing(show):
             "field.dispatchEvent(new Event('change')); })()"
         )
         drawn.add(page.evaluate("document.querySelector('.lines').innerHTML"))
-        shown = int(value) + 1 if name == "sentence" else value
+        shown = int(value) + 1 if name == "example" else value
         assert f"{name}={shown}" in page.evaluate("location.hash")
-    for name, value in (("part", "decoder"), ("part", "encoder"), ("unit", "texts")):
+    for name, value in (("kind", "decoder"), ("kind", "encoder"), ("unit", "texts")):
         page.point(f"#{name} label:has([value={value}])", click=True)
         drawn.add(page.evaluate("document.querySelector('.lines').innerHTML"))
     assert len(drawn) == 1 + len(choices) + 3
@@ -114,69 +132,78 @@ def test_selections_change_the_drawing(show):
     assert page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2  # frame and mark
 
 
-def test_token_under_the_mouse_shows_attention(show, translations):
-    page = show("part=cross&layer=0&head=0&drawing=lines&least=0.5")
-    before = page.evaluate(VISIBLE)
-    page.point(".token[data-side=queries][data-index='3']")
-    weights = translations[0].weights["cross"][0, 0, 3]
-    told = page.evaluate("document.getElementById('reading').textContent")
+def test_the_step_chooses_the_query_that_is_coloured(show, observations):
+    page = show("attention=cross&layer=0&head=0&unit=pieces&step=4")
+    weights = observations[0].attention["cross"].weights[0, 0, 3]
     strongest = weights.argsort()[::-1][:2]
-    assert told.startswith(f"▁mü looks at {SOURCE[strongest[0]]} {weights[strongest[0]]:.4f}")
+    begins = f"▁mü looks at {SOURCE[strongest[0]]} {weights[strongest[0]]:.4f}, {SOURCE[strongest[1]]}"
+    assert text_of(page, "reading").startswith(begins)
+    assert texts_of(page, "#strip [aria-pressed=true]") == ["▁mü"]
+    shares = page.evaluate(
+        "[...document.querySelectorAll('#strip span')].filter((e) => e.style.background)"
+        ".map((e) => Number(e.style.background.match(/([0-9.]+)%/)[1]))"
+    )
+    np.testing.assert_allclose(shares, 75 * weights, atol=0.51)
+    page.point("#strip button:nth-of-type(2)", click=True)
+    assert text_of(page, "step-value") == "2 of 7"
+    assert "step=2" in page.evaluate("location.hash")
+    page.point(".token[data-side=queries][data-index='5']", click=True)
+    assert text_of(page, "step-value") == "6 of 7"
+
+
+def test_a_token_under_the_mouse_shows_its_lines_only(show, observations):
+    page = show("attention=cross&layer=0&head=0&unit=pieces")
+    before = page.evaluate(VISIBLE)
+    page.point(".token[data-side=keys][data-index='2']")
+    weights = observations[0].attention["cross"].weights[0, 0, :, 2]
+    assert text_of(page, "reading").startswith("mal is looked at by")
     assert page.evaluate(VISIBLE) == (weights >= 0.004).sum() != before
     page.point("h1")
     assert page.evaluate(VISIBLE) == before
-    page.point(".token[data-side=keys][data-index='2']", click=True)
-    page.point("h1")  # a click keeps it
-    assert "mal is looked at by" in page.evaluate("document.getElementById('reading').textContent")
-    page.press("Escape")
-    assert page.evaluate("document.getElementById('reading').textContent") == ""
 
 
 def test_everything_works_by_keyboard(show):
-    page = show("part=cross&layer=0&head=0&drawing=lines")
+    page = show("attention=cross&layer=0&head=0&unit=pieces")
     page.evaluate("document.querySelector('.token').focus()")
     assert page.evaluate(FOCUSED).startswith("▁Das looks at")
     page.press("ArrowDown")
     assert page.evaluate(FOCUSED).startswith("▁Tier looks at")
+    page.press("Enter")
+    assert text_of(page, "step-value") == "2 of 7"
     page.press("ArrowRight")
     assert page.evaluate(FOCUSED).startswith("▁ani is looked at by")
-    page.press("Enter")
-    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "true"
     page.press("Escape")
-    assert page.evaluate("document.activeElement.getAttribute('aria-selected')") == "false"
+    assert text_of(page, "reading").startswith("▁Tier looks at")
     page.evaluate("document.querySelector('#heads button[aria-pressed=true]').focus()")
     page.press("ArrowDown")
     page.press("ArrowRight")
     assert page.evaluate(FOCUSED) == "layer 1, head 1"
     page.press("Enter")
-    assert page.evaluate("document.getElementById('attention-title').textContent") == (
-        "Cross-attention, layer 1, head 1"
-    )
+    assert text_of(page, "attention-title") == "Cross-attention, layer 1, head 1"
     assert page.evaluate(FOCUSED) == "layer 1, head 1"
     page.evaluate("document.getElementById('step').focus()")
     page.press("ArrowLeft")
-    assert page.evaluate("document.getElementById('step-value').textContent") == "6 of 7"
+    assert text_of(page, "step-value") == "1 of 7"
 
 
 def test_every_control_has_a_name(show):
     page = show()
     unnamed = page.evaluate(
         """[...document.querySelectorAll('select, input, button, [role=option], [role=listbox], svg, canvas')]
-        .filter((e) => !e.closest('label') && !e.getAttribute('aria-label') && !e.getAttribute('aria-hidden'))
+        .filter((e) => !e.closest('label') && !e.getAttribute('aria-label') && !e.getAttribute('aria-hidden')
+          && !e.matches('#strip button'))
         .map((e) => e.outerHTML)"""
     )
     assert unnamed == []
 
 
-def test_two_sentences_and_their_difference(show, translations):
-    page = show("part=encoder&layer=1&head=2&compare=2&unit=words&drawing=lines")
+def test_two_examples_and_their_difference(show, observations):
+    page = show("attention=encoder&layer=1&head=2&compare=2&unit=words&drawing=lines")
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 3
     first, second, difference = tables(page)
     assert difference["queries"] == ["The", "animal", "is", "tired. / wide.", "</s>"]
-    merged = [
-        summaries.merge_words(each.weights["encoder"][1, 2], *[summaries.number_words(each.source)] * 2)
-        for each in translations
-    ]
+    selection = Selection(1, 2, words=True)
+    merged = [select(each, "encoder", selection).weights[0, 0] for each in observations]
     np.testing.assert_allclose(first["numbers"], merged[0], atol=2 * LEVEL)
     np.testing.assert_allclose(second["numbers"], merged[1], atol=2 * LEVEL)
     np.testing.assert_allclose(difference["numbers"], merged[0] - merged[1], atol=4 * LEVEL)
@@ -184,75 +211,86 @@ def test_two_sentences_and_their_difference(show, translations):
     assert negative == (merged[0] - merged[1] <= -0.004).sum() > 0
 
 
-def test_decoding_step_by_step(show, translations):
+def test_predictions_step_by_step(show, observations):
     page = show("step=3")
-    shown = page.evaluate("[...document.querySelectorAll('#probabilities li')].map((e) => e.textContent)")
     expected = [
-        f"{piece}{100 * p:.2f} %" for piece, p in zip(TARGET, translations[0].probabilities, strict=True)
+        f"{label}{100 * each.probability:.2f} %"
+        for label, each in zip(TARGET, observations[0].predictions, strict=True)
     ]
-    assert shown == expected
-    assert page.evaluate("document.querySelector('#probabilities .active .text').textContent") == "▁ist"
-    assert "step 3, after “▁Tier”" in page.evaluate("document.getElementById('choices-title').textContent")
-    choices = page.evaluate("[...document.querySelectorAll('#choices .text')].map((e) => e.textContent)")
-    assert choices == ["▁ist", "▁or"]
-    best = page.evaluate(
-        "[...document.querySelectorAll('#beam .node.best')].map((e) => e.children[1].textContent)"
-    )
-    assert best == list(TARGET)
+    assert texts_of(page, "#probabilities li") == expected
+    assert texts_of(page, "#probabilities .active .text") == ["▁ist"]
+    assert "step 3, after “▁Tier”" in text_of(page, "choices-title")
+    assert texts_of(page, "#choices .text") == ["▁ist", "▁or"]
+    assert texts_of(page, "#beam .node.best text:first-of-type") == list(TARGET)
     assert page.evaluate("document.querySelectorAll('#beam .node.later').length") == 4
     page.evaluate("document.getElementById('next').click()")
-    assert page.evaluate("document.getElementById('step-value').textContent") == "4 of 7"
-    found = page.evaluate("[...document.querySelectorAll('#finished li')].map((e) => e.textContent)")
-    assert found == ["-0.250Das Tier ist müde.", "-3.000or"]
+    assert text_of(page, "step-value") == "4 of 7"
+    assert texts_of(page, "#finished li") == ["-0.250Das Tier ist müde.", "-3.000or"]
 
 
-def test_hostile_tokens_are_text(page, tmp_path):
-    path = tmp_path / "page.html"
-    text = explorer.make_page([make_translated(source=HOSTILE, target=HOSTILE)], "<b>run</b>")
-    path.write_text(text, encoding="utf-8")
-    page.open(f"{path.as_uri()}#part=encoder")
+def test_a_language_model_has_no_beam(show):
+    page = show("unit=pieces", [make_text()])
+    assert text_of(page, "attention-title").startswith("Self-attention of the decoder")
+    assert page.evaluate("document.getElementById('beam-part').hidden")
+    assert texts_of(page, "#probabilities .text") == list(TARGET)
+    (table,) = tables(page)
+    assert (np.triu(table["numbers"], 1) == 0).all()
+
+
+def test_an_image_is_tinted_where_the_chosen_patch_looks(show):
+    image = make_image()
+    page = show("layer=0&head=1", [image])
+    assert text_of(page, "step-value") == "1 of 17"
+    assert text_of(page, "reading").startswith("class token looks at")
+    page.point(".patch[data-side=queries][data-index='7']", click=True)
+    page.point("h1")
+    assert text_of(page, "step-value") == "8 of 17"
+    weights = image.attention["encoder"].weights[0, 1, 7]
+    opacities = page.evaluate(
+        "[...document.querySelectorAll('.patch[data-side=keys] rect')]"
+        ".map((e) => Number(e.style.fillOpacity))"
+    )
+    np.testing.assert_allclose(opacities, 0.85 * weights / weights.max(), atol=1e-3)
+    assert texts_of(page, "#choices .text") == ["seven", "one"]
+
+
+def test_hostile_tokens_are_text(show):
+    page = show("attention=encoder&unit=pieces", [make_observation(source=HOSTILE, target=HOSTILE)])
     (table,) = tables(page)
     assert table["keys"] == list(HOSTILE)
     assert page.evaluate("document.querySelectorAll('script').length") == 2
-    assert page.evaluate("document.querySelector('h1').textContent") == "<b>run</b>"
-    assert page.problems == []
+    assert text_of(page, "attention-title").startswith("Self-attention of the encoder")
+    assert texts_of(page, "h1") == ["<b>run</b>"]
 
 
-@pytest.mark.parametrize("parts", [(), ("cross",)])
-def test_models_without_some_attention(page, tmp_path, parts):
-    path = tmp_path / "page.html"
-    path.write_text(explorer.make_page([make_translated(parts=parts)], "run"), encoding="utf-8")
-    page.open(f"{path.as_uri()}#part=encoder&head=rollout&compare=2&layer=99")
-    assert page.evaluate("document.getElementById('attention').hidden") == (not parts)
+@pytest.mark.parametrize("kinds", [(), ("cross",)])
+def test_models_without_some_attention(show, kinds):
+    page = show("attention=encoder&head=rollout&compare=2&layer=99", [make_observation(kinds=kinds)])
+    assert page.evaluate("document.getElementById('figures').hidden") == (not kinds)
     assert page.evaluate("document.querySelectorAll('#probabilities li').length") == len(TARGET)
-    assert page.problems == []
+    assert text_of(page, "step-value") == "4 of 7"
 
 
-def test_short_translation_has_start_of_its_beam(page, tmp_path):
-    path = tmp_path / "page.html"
-    translated = make_translated()
-    cut = translated._replace(beam=translated.beam[:3])
-    path.write_text(explorer.make_page([cut], "run"), encoding="utf-8")
-    page.open(path.as_uri())
+def test_short_translation_has_start_of_its_beam(show, observations):
+    beam = observations[0].beam
+    page = show("step=7", [observations[0]._replace(beam=beam._replace(steps=beam.steps[:3]))])
     assert page.evaluate("document.querySelectorAll('#beam .node.best').length") == 3
     assert page.evaluate("document.querySelectorAll('#beam path.best').length") == 2
-    assert page.problems == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_themes_have_contrast(show, theme):
-    """4.5 to 1 between text and panel (WCAG 2.2, 1.4.3), by the system's theme and by the page's own."""
-    for address, system in (("", theme), (f"theme={theme}", "light" if theme == "dark" else "dark")):
-        page = show(address)
-        page.prefer(system)
-        for name in ("--text", "--muted", "--first", "--second"):
-            colours = [
-                page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{each}')")
-                for each in (name, "--panel")
-            ]
-            dark, light = sorted(map(luminance, colours))
-            assert (light + 0.05) / (dark + 0.05) >= 4.5, (theme, name)
-        assert (luminance(colours[1]) < 0.2) == (theme == "dark")
+def test_themes_have_contrast(page, show, theme):
+    """4.5 to 1 between text and panel (WCAG 2.2, 1.4.3)."""
+    page.prefer(theme)
+    show()
+    for name in ("--text", "--muted", "--first", "--second"):
+        colours = [
+            page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{each}')")
+            for each in (name, "--panel")
+        ]
+        dark, light = sorted(map(luminance, colours))
+        assert (light + 0.05) / (dark + 0.05) >= 4.5, name
+    assert (luminance(colours[1]) < 0.2) == (theme == "dark")
     page.prefer("light")
 
 
@@ -265,25 +303,25 @@ def luminance(colour):
     return linear @ [0.2126, 0.7152, 0.0722]
 
 
-def test_a_narrow_page_does_not_scroll_sideways(show):
-    page = show("compare=2")
-    page.set_width(400)
-    page.evaluate("new Promise(requestAnimationFrame)")
-    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+@pytest.mark.parametrize("make", [make_observation, make_text, make_image])
+def test_a_phone_folds_the_controls_and_does_not_scroll_sideways(page, show, make):
+    page.set_width(390)
+    show("compare=2", [make(0), make(1)])
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not page.evaluate("document.getElementById('more').open")
     page.set_width(1400)
+    show()
+    assert page.evaluate("document.getElementById('more').open")
 
 
 def test_it_prints(show):
     assert show("compare=2").print_pdf().startswith(b"%PDF")
 
 
-def test_a_large_page_opens(page, tmp_path):
+def test_a_large_page_opens(show):
     """How fast: benchmarks/page.py."""
     pieces = [*(f"▁w{i}" for i in range(59)), "</s>"]
-    path = tmp_path / "page.html"
-    text = explorer.make_page([make_translated(0, pieces, pieces, layers=6, heads=8)], "run")
-    assert len(text.encode()) < 5e6
-    path.write_text(text, encoding="utf-8")
-    page.open(path.as_uri())
+    large = make_observation(0, pieces, pieces, layers=6, heads=8)
+    assert len(make_page([large], "run").encode()) < 5e6
+    page = show(examples=[large])
     assert page.evaluate("document.querySelectorAll('#heads button').length") == 6 * 8
-    assert page.problems == []

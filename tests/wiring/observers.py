@@ -314,7 +314,7 @@ def observe_evaluated_pairs(task: Any, data: Any) -> Observation:
     task.score = lambda params, texts, *_: [np.zeros(3)]
     batches = list_values(data.validation_batches)
     data.validation_batches = []
-    with mock.patch("tfm.visualize.translation.examine_pair", return_value=None):
+    with mock.patch("tfm.tasks.translation.samples.observe_pair", return_value=None):
         samples = task.evaluate({"params": None}, data).samples.rows
     found = {"validation": batches, "pairs": data.validation_pairs, "samples": samples}
     if not isinstance(task, parsing.Parsing):

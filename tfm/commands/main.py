@@ -25,7 +25,7 @@ GROUPS = {
         "export": "Write a run as one portable folder.",
     },
     "Look inside": {
-        "visualize": "Draw training curves and attention, and make a page to explore translations.",
+        "visualize": "Draw training curves and attention, and make a page to explore them.",
         "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
         "replay": "Recompute one training step, and show its gradients, updates and activations.",
     },

@@ -1,61 +1,59 @@
-"""Looks inside a run or an export: tfm visualize --workdir=DIR ["SENTENCE" ...]
+"""Looks inside a run or an export: tfm visualize --workdir=DIR [EXAMPLE ...]
 
 Writes figures into DIR/figures, or into --output=FOLDER: curves of the loss and the learning rate, and for
-each sentence the attention of every head in the encoder, in the decoder and between them. Also writes
-attention.html, a page to explore the attention and the beam search of all sentences, which opens from disk.
-Sentences on the command line, with or without --sentence, replace the two default sentences of the paper's
-authors about the tired animal and the wide street. --format, --layer, --head, --words, --measure and
---difference choose the figures. --lines=WORD also draws the attention of a word in every sentence as lines.
-Figures of an earlier call are removed from the folder. An export has no curves. A run that does not translate
-has only curves.
+each example the attention of every head. Also writes attention.html, a page to explore the attention, the
+predictions and the beam search of all examples, which opens from disk.
+An example is a sentence to translate or to parse, a text for a language model to read, or the number of a
+test image to classify. Examples on the command line, also with --sentence, replace the default examples.
+--format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD also draws the
+attention of a word in every example as lines. Figures of an earlier call are removed from the folder. An
+export has no curves. A run whose model has no attention to draw has only curves.
 """
 
+import functools
 import json
 import logging
 import os
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from absl import flags
+from matplotlib.figure import Figure
 
 from tfm.commands import cli
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
-from tfm.visualize.explorer import make_page
-from tfm.visualize.figures import FORMATS, check_attention_figure, draw_attention, draw_curves
+from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
 from tfm.visualize.lines import draw_lines, find_word
-from tfm.visualize.selection import (
-    ALL,
-    MEASURES,
-    Selection,
-    check_selection,
-    parse_head,
-    select,
-    select_difference,
-)
-from tfm.visualize.translation import MAX_TOKENS, PARTS, check_sentence, examine
+from tfm.visualize.observation import MAX_TOKENS, Observation, Observes
+from tfm.visualize.page import make_page
+from tfm.visualize.panels import ALL, MEASURES, Selection, parse_head, select, select_difference
+from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
-SENTENCES = (
-    "The animal didn't cross the street because it was too tired.",
-    "The animal didn't cross the street because it was too wide.",
-)
 FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
 LIST_FILE = "figures.json"  # names of the figures that the last call wrote
 FIGURE_NAME = re.compile(
-    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-({'|'.join(PARTS)}))"
-    rf"\.({'|'.join(FORMATS)})"
+    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})"
 )
 log = logging.getLogger(__name__)
+
+
+class Drawing(NamedTuple):
+    """A figure of attention: its file name without the ending, its title, and a function that draws it."""
+
+    stem: str
+    title: str
+    draw: Callable[[str, str], None]  # of the title and the path
 
 
 def draw_run(
     run: runs.Run,
     workdir: str,
-    sentences: Sequence[str],
+    examples: Sequence[str],
     output: str | None = None,
     max_tokens: int = MAX_TOKENS,
     selection: Selection = ALL,
@@ -68,46 +66,44 @@ def draw_run(
     Args:
       run: the run, with a single model.
       workdir: the folder of the run. If it has metrics, curves are drawn.
-      sentences: texts whose translation to draw.
+      examples: the examples to draw, in the form of `Observes.observe`.
       output: the folder of the figures. None means `workdir`/figures. Figures of an earlier call that are not
         drawn again are removed.
-      max_tokens: see `tfm.visualize.translation.examine`.
+      max_tokens: maximum number of tokens of an example.
       selection: the part of the attention that the figures show. The page always shows all of it.
       file_format: format of the figures, one of `FORMATS`.
-      differences: whether to draw also the first sentence minus each other sentence.
-      lines: a word whose attention in every sentence is also drawn as lines, or None.
+      differences: whether to draw also the first example minus each other example.
+      lines: a word whose attention in every example is also drawn as lines, or None.
 
     Raises:
-      UserError: if a sentence is empty or too long, its figures are too large, or the model does not have the
+      UserError: if an example is empty or too long, its figures are too large, or the model does not have the
         selected attention. Nothing is drawn then.
     """
-    params = runs.single_model_variables(run)["params"]
+    variables = runs.single_model_variables(run)
     folder = output or os.path.join(workdir, FIGURES_FOLDER)
-    parts = _check_sentences(run.task, params, sentences, max_tokens, selection)
-    if sentences:
+    observations = [run.task.observe(variables, example, max_tokens) for example in examples]
+    if observations and observations[0].beam:
         warn_of_another_search(run.task.config.decoding)
-    translations = [examine(run.task, params, sentence, max_tokens) for sentence in sentences]
-    attention = _select_figures(translations, parts, selection, differences)
-    line_figures = _select_lines(translations, parts, selection, lines) if lines is not None else {}
-    page = make_page(translations, _title(workdir, run.steps)) if translations else ""
+    figures = list_figures(observations, selection, differences)
+    if lines is not None:
+        figures += list_line_figures(observations, selection, lines)
+    page = make_page(observations, _title(workdir, run.steps)) if observations else ""
     os.makedirs(folder, exist_ok=True)
     has_metrics = os.path.isfile(os.path.join(workdir, METRICS_FILE))
     curves = f"curves.{file_format}"
     names = [curves] if has_metrics else []
-    names += [f"{stem}.{file_format}" for stem in (*attention, *line_figures)]
+    names += [f"{figure.stem}.{file_format}" for figure in figures]
     names += [PAGE] if page else []
     old = _listed(folder)
     _write_list(folder, sorted({*old, *names}))  # so that the next call can remove files if this call fails
     if has_metrics:
-        draw_curves(read_metrics(workdir), os.path.join(folder, curves), best=run.task.best.metric)
+        save(draw_curves(workdir, run.task.best.metric), os.path.join(folder, curves))
     else:
         log.info("No curves, because %s has no %s. Exports never have it.", workdir, METRICS_FILE)
-    if not parts:
-        log.info("No attention, because there are no sentences or the model has no attention to draw.")
-    for stem, (panels, title) in attention.items():
-        draw_attention(panels, title, os.path.join(folder, f"{stem}.{file_format}"))
-    for stem, (panels, title) in line_figures.items():
-        draw_lines(panels, str(lines), title, os.path.join(folder, f"{stem}.{file_format}"))
+    if not figures:
+        log.info("No attention, because there are no examples or the model has no attention to draw.")
+    for figure in figures:
+        figure.draw(figure.title, os.path.join(folder, f"{figure.stem}.{file_format}"))
     if page:
         with atomic_file(os.path.join(folder, PAGE), "w") as file:
             file.write(page)
@@ -116,6 +112,14 @@ def draw_run(
             os.unlink(os.path.join(folder, name))
     _write_list(folder, names)
     return [os.path.join(folder, name) for name in names]
+
+
+def draw_curves(workdir: str, best: str) -> Figure:
+    """Returns the curves of the losses, the score that selects the best checkpoint, and the learning rate."""
+    rows = read_metrics(workdir)
+    metrics = dict.fromkeys(("train/loss", "validation/nll", best, "train/learning_rate"))
+    logged = [metric for metric in metrics if any(metric in row for row in rows)]
+    return plot_curves({os.path.basename(os.path.abspath(workdir)): rows}, logged)
 
 
 def warn_of_another_search(decoding: Any) -> None:
@@ -129,83 +133,81 @@ def warn_of_another_search(decoding: Any) -> None:
         )
 
 
-def sentences_to_draw(given: Sequence[str], chosen: Any) -> Sequence[str]:
-    """Returns the given sentences, or the default sentences of the paper's authors.
-
-    Returns no sentences for a run that does not translate.
+def choose_examples(given: Sequence[str], task: Any) -> list[str]:
+    """Returns the given examples, or the default examples of the task. Other tasks have no examples.
 
     Raises:
-      UserError: if sentences are given for a run that does not translate.
+      UserError: if examples are given for a task whose model cannot be looked into.
     """
+    if isinstance(task, Observes):
+        return list(given) or task.default_examples()
     if given:
-        runs.require_translation(chosen, "A sentence")
-        return given
-    return SENTENCES if hasattr(chosen.data, "target_language") else ()
+        raise UserError(
+            f"An example needs a task that can observe its model, but the task of this run, "
+            f"{task.config.task!r}, cannot. Omit the examples to draw only curves."
+        )
+    return []
 
 
-def _check_sentences(
-    task: Any, params: Any, sentences: Sequence[str], max_tokens: int, selection: Selection
-) -> list[str]:
-    """Returns the attention parts that the model has, in the order of `PARTS`. Raises as in `draw_run`."""
-    parts = {}
-    for sentence in sentences:
-        ids, shapes = check_sentence(task, params, sentence, max_tokens)
-        parts = {part: (each.shape[0], each.shape[2]) for part, each in shapes.items()}
-        check_selection(selection, parts)
-        for layers, heads in parts.values():
-            panels = (
-                layers if selection.layer is None else 1,
-                heads if selection.head is None else 1,
-            )
-            check_attention_figure(*panels, len(ids))
-    return [part for part in PARTS if part in parts]
-
-
-def _select_figures(translations, parts, selection, differences):
-    """Returns {file name without its ending: (`Panels`, title)} of the attention figures.
+def list_figures(
+    observations: Sequence[Observation], selection: Selection, differences: bool
+) -> list[Drawing]:
+    """Returns the figures of all kinds of attention of all examples.
 
     Raises:
-      UserError: if `differences` is given with fewer than two sentences.
+      UserError: if a figure is too large, the model does not have the selected attention, or `differences` is
+        given with fewer than two examples.
     """
-    chosen = {
-        f"attention-{number}-{part}": (select(each, part, selection), f"{part} attention: {each.sentence}")
-        for number, each in enumerate(translations, 1)
-        for part in parts
-    }
+    figures = [
+        _attention_figure(f"attention-{number}-{kind}", each, kind, select(each, kind, selection), each.title)
+        for number, each in enumerate(observations, 1)
+        for kind in each.attention
+    ]
     if not differences:
-        return chosen
-    if len(translations) < 2:
-        raise UserError(f"--difference needs at least two sentences, got {len(translations)}.")
-    first, *others = translations
-    return chosen | {
-        f"difference-1-{number}-{part}": (
-            select_difference(first, other, part, selection),
-            f"{part} attention, difference: {first.sentence} / {other.sentence}",
+        return figures
+    if len(observations) < 2:
+        raise UserError(f"--difference needs at least two examples, got {len(observations)}.")
+    first, *others = observations
+    return figures + [
+        _attention_figure(
+            f"difference-1-{number}-{kind}",
+            first,
+            kind,
+            select_difference(first, other, kind, selection),
+            f"difference: {first.title} / {other.title}",
         )
         for number, other in enumerate(others, 2)
-        for part in parts
-    }
+        for kind in first.attention
+    ]
 
 
-def _select_lines(translations, parts, selection, word):
-    """Returns {file name without its ending: (`Panels` of each sentence, title)} of the figures of lines.
+def _attention_figure(stem: str, observation: Observation, kind: str, panels: Panels, title: str) -> Drawing:
+    """Returns the figure of one kind of attention. Raises a UserError if the figure is too large."""
+    title = f"{kind} attention: {title}"
+    track = observation.tracks[observation.attention[kind].keys]
+    if track.picture is not None:
+        return Drawing(stem, title, functools.partial(draw_patches, panels, track))
+    plan_grid(panels, title)
+    return Drawing(stem, title, functools.partial(draw_attention, panels))
 
-    A part of the attention has a figure if every sentence has the word as a query there.
+
+def list_line_figures(observations: Sequence[Observation], selection: Selection, word: str) -> list[Drawing]:
+    """Returns the figures of lines. A kind of attention has one if every example has the word as a query.
 
     Raises:
-      UserError: if no layer or head is selected, or if no part has the word in every sentence.
+      UserError: if no layer or head is selected, or if no kind of attention has the word in every example.
     """
     if selection.layer is None or selection.head is None:
         raise UserError("--lines draws one head: also choose --layer and --head.")
     selection = selection._replace(words=True)
-    figures = {}
-    for part in parts:
-        panels = [select(each, part, selection) for each in translations]
+    figures = []
+    for kind in observations[0].attention if observations else ():
+        panels = [select(each, kind, selection) for each in observations]
         if all(find_word(each.queries, word) is not None for each in panels):
-            title = f"What \u201c{word}\u201d attends to: {part} attention, {panels[0].titles[0][0]}"
-            figures[f"lines-{part}"] = (panels, title)
+            title = f"What \u201c{word}\u201d attends to: {kind} attention, {panels[0].titles[0][0]}"
+            figures.append(Drawing(f"lines-{kind}", title, functools.partial(draw_lines, panels, word)))
     if not figures:
-        raise UserError(f"--lines: expected a word of every sentence or of every translation, got {word!r}.")
+        raise UserError(f"--lines: expected a word of every example or of every translation, got {word!r}.")
     return figures
 
 
@@ -237,11 +239,11 @@ def _write_list(folder: str, names: Sequence[str]) -> None:
 def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     """Defines the flags of the command in `values`."""
     cli.define_finished_run(values, argv)
-    text = "Source sentence whose translation to draw, like the sentences without a flag."
+    text = "Example to draw, like the examples without a flag."
     flags.DEFINE_multi_string("sentence", None, text, values)
     text = "Folder of the figures. The default is the folder figures in the work directory."
     flags.DEFINE_string("output", "", text, values)
-    text = "Maximum number of tokens of a sentence."
+    text = "Maximum number of tokens of a text."
     flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
     flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
     text = "Layer to draw, counted from 0. The default is all layers."
@@ -255,22 +257,22 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     flags.DEFINE_boolean("words", False, text, values)
     text = "Measure to draw: the attention weights, or the norms of the weighted values."
     flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
-    text = "Also draw the first sentence minus each other sentence, for tokens that correspond."
+    text = "Also draw the first example minus each other example, for tokens that correspond."
     flags.DEFINE_boolean("difference", False, text, values)
-    text = "Word whose attention in every sentence is also drawn as lines. Needs --layer and --head."
+    text = "Word whose attention in every example is also drawn as lines. Needs --layer and --head."
     flags.DEFINE_string("lines", None, text, values)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Draws. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, sentences = cli.parse(__name__, argv, define_flags, ("[SENTENCE ...]",))
+    arguments, others = cli.parse(__name__, argv, define_flags, ("[EXAMPLE ...]",))
     head = parse_head(arguments.head)
     selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
     folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
         run = cli.load_run(arguments)
-        texts = sentences_to_draw([*(arguments.sentence or []), *sentences], run.task.config)
+        examples = choose_examples([*(arguments.sentence or []), *others], run.task)
         options = (arguments.max_tokens, selection, arguments.format, arguments.difference, arguments.lines)
-        paths = draw_run(run, arguments.workdir, texts, folder, *options)
+        paths = draw_run(run, arguments.workdir, examples, folder, *options)
     print("\n".join(paths))

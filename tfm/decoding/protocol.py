@@ -35,6 +35,9 @@ class SequenceToSequence(Protocol):
       attention_points: {kind of attention: name of its weights}, see docs/interpret.md. The kinds are
         "encoder", "decoder" and "cross". A kind that the model does not have is missing. A name contains * in
         place of the index of the layer.
+
+    For `tfm visualize`, a model also has `attention_tracks`, {kind of attention: (queries, keys)}. The tracks
+    are "source", "read" (target tokens that the decoder reads) and "predicted" (target tokens).
     """
 
     config: Any

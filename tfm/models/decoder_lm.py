@@ -61,6 +61,7 @@ class DecoderLM(layers.TransformerBase):
     config: DecoderLMConfig
     vocabulary_size: int
     attention_points: ClassVar[dict[str, str]] = {"decoder": "decoder.layers_*.self_attention.weights"}
+    attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {"decoder": ("predicted", "read")}
 
     @property
     def memory_estimate(self) -> DecoderMemory:

@@ -76,6 +76,11 @@ class Transformer(layers.TransformerBase):
         "decoder": "decoder.layers_*.self_attention.weights",
         "cross": "decoder.layers_*.cross_attention.weights",
     }
+    attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {
+        "encoder": ("source", "source"),
+        "decoder": ("predicted", "read"),
+        "cross": ("predicted", "source"),
+    }
 
     @property
     def memory_estimate(self) -> TransformerMemory:

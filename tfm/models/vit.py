@@ -10,6 +10,7 @@ width.
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -99,6 +100,8 @@ class VisionTransformer(layers.TransformerBase):
     """
 
     config: ViTConfig
+    attention_points: ClassVar[dict[str, str]] = {"encoder": "encoder.layers_*.self_attention.weights"}
+    attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {"encoder": ("patches", "patches")}
 
     def setup(self) -> None:
         config = self.config

@@ -43,6 +43,7 @@ from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
 from tfm.training.sums import add_sums, means
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
+from tfm.visualize.observation import Observation, Prediction, check_memory, image_track, observe
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
 LARGEST_LABELS = 1 << 28  # bytes of that file
@@ -255,6 +256,38 @@ class Classification(Task):
         rows = place_rows(images, like=variables)
         return fetch(self._log_probabilities(variables, rows))[: len(images)]
 
+    def default_examples(self) -> list[str]:
+        """See `tfm.visualize.observation.Observes`."""
+        return ["0", "1"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Records what the model computes for one image of the test split.
+
+        Without a test split in the config, the image is from the validation split.
+
+        Args:
+          variables: variables of the model.
+          example: index of the image in the split, counted from 0.
+          max_tokens: ignored, because all images have the same number of patches.
+
+        Raises:
+          UserError: if there is no such image, or its attention does not fit into the memory.
+        """
+        del max_tokens
+        split = "test" if self.config.data.test else "validation"
+        source = open_images(self.config.data, split)
+        check_images(source, self.config.model, split, self.label_names)
+        index = np.array([_read_index(example, split, len(source))])
+        batch = assemble(*source.take(index), source.largest, rows=1)
+        images, labels = batch["images"], batch["labels"]
+        check_memory(self.model, variables, images, labels=labels)
+        probabilities, attention = observe(self.model, variables, images, labels=labels)
+        choices = zip(probabilities.ids[0].tolist(), probabilities.best[0].tolist(), strict=True)
+        named = [(self.label_names[i], probability) for i, probability in choices]
+        title = f"image {example} of the {split} split: {self.label_names[labels[0]]}"
+        tracks = {each.keys: image_track(images[0], each.weights.shape[-1]) for each in attention.values()}
+        return Observation(title, named[0][0], tracks, attention, [Prediction(named[0][1], named)])
+
     def _predict(self, variables: Any, source: Images) -> tuple[np.ndarray, np.ndarray]:
         """Returns (log-probabilities float32 [N, classes], labels int32 [N]) of all images of a source."""
         log_probabilities, labels = [], []
@@ -330,6 +363,15 @@ def check_images(source: Images, model: Any, split: str, label_names: list[str])
             f"Expected the classes of the split '{split}' to be the classes that the model was trained with, "
             f"{', '.join(itertools.islice(label_names, 10))}, got {', '.join(itertools.islice(names, 10))}."
         )
+
+
+def _read_index(text: str, split: str, count: int) -> int:
+    """Returns the index of an image. Raises a UserError if the text is not the index of an image."""
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
+        raise UserError(
+            f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
+        )
+    return int(text)
 
 
 def _is_wanted(config: Config, split: str) -> bool:

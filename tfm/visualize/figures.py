@@ -1,17 +1,19 @@
-"""Figures of learning curves, and of the attention weights of all heads and layers."""
+"""Figures of the attention of all heads and layers, and the files of figures."""
 
 import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
 from tfm.memory import check_estimate, host_memory
+from tfm.visualize.observation import Track
 
 FORMATS = ("png", "svg", "pdf")
 # SVG and PDF files keep text as text. The same numbers give the same file, byte for byte.
@@ -25,9 +27,8 @@ CHARACTER, TITLE_CHARACTER = 0.075, 0.11  # approximate width of a character in 
 MOST_CHARACTERS = 34  # of a label; longer labels are cut
 MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
-# Okabe and Ito's colours for the colour-blind. Dashes distinguish the lines without colour.
-LINES = (("#0072B2", "-"), ("#D55E00", "--"), ("#009E73", ":"))
-SCORES = {"validation/bleu": ("validation BLEU, greedy search", "BLEU (0 to 100)")}  # title and axis
+PICTURE_PANEL = 1.6  # inches, height and width of a panel that shows an image
+TINT = 0.8  # opacity of the largest number over an image
 
 
 class Axis(NamedTuple):
@@ -58,35 +59,6 @@ class Panels(NamedTuple):
     largest: float = 1.0
 
 
-def draw_curves(rows: Sequence[dict[str, float]], path: str, *, best: str = "validation/bleu") -> None:
-    """Draws the loss, the score that selects the best checkpoint, and the learning rate over the steps.
-
-    Args:
-      rows: the result of `tfm.training.run_log.read_metrics`.
-      path: path of the file, with an ending from `FORMATS`.
-      best: name of the score.
-    """
-    figure = Figure(figsize=(13, 3.8), layout="constrained")
-    panels = (
-        ("loss", "cross-entropy (nats)", ("train/loss", "train/nll", "validation/nll")),
-        (*SCORES.get(best, (best.replace("/", " "), best.rpartition("/")[2])), (best,)),
-        ("learning rate", "learning rate (step size of the optimizer)", ("train/learning_rate",)),
-    )
-    for axes, (title, unit, names) in zip(figure.subplots(1, len(panels)), panels, strict=True):
-        for name, (colour, dashes) in zip(names, LINES, strict=False):
-            points = [(row["step"], row[name]) for row in rows if name in row]
-            if points:
-                marker = "." if len(points) < 30 else None
-                axes.plot(
-                    *zip(*points, strict=True), color=colour, linestyle=dashes, label=name, marker=marker
-                )
-        axes.set(title=title, xlabel="training step (updates)", ylabel=unit)
-        axes.grid(alpha=0.3)
-        if len(axes.lines) > 1:
-            axes.legend()
-    save(figure, path)
-
-
 def draw_attention(panels: Panels, title: str, path: str) -> None:
     """Draws a row of panels for each layer, with a panel for each head.
 
@@ -100,53 +72,77 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     Raises:
       UserError: if the picture is too large to draw or does not fit into the memory.
     """
-    weights, queries, keys = panels.weights, panels.queries, panels.keys
-    queries, keys = (axis._replace(labels=list(map(_shortened, axis.labels))) for axis in (queries, keys))
-    layers, heads = weights.shape[:2]
-    grid = Grid.of(layers, heads, queries.labels, keys.labels)
-    lines = _wrapped(title, int(grid.size[0] / TITLE_CHARACTER))
-    grid = grid._replace(header=TITLE * max(len(lines), 1))
-    _check_size(grid.size)
-    as_it_is: dict[str, Any] = {"parse_math": False}
+    queries, keys = (_shorten(axis.labels) for axis in panels[1:3])
+    grid = plan_grid(panels, title)
+    figure = _start_figure(grid, title)
     palette = "PuOr" if panels.least < 0 else "Blues"
     colours: dict[str, Any] = {"cmap": palette, "vmin": panels.least, "vmax": panels.largest}
-    figure = Figure(figsize=grid.size)
-    left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
-    figure.text(left, top, "\n".join(lines), va="top", fontsize=TEXT_SIZE + 2, **as_it_is)
-    for layer, row in enumerate(weights):
-        for head, panel in enumerate(row):
-            axes = figure.add_axes(grid.panel(layer, head))
-            image = axes.imshow(panel, **colours, aspect="auto", interpolation="nearest")
-            axes.set_title(panels.titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
-            axes.tick_params(length=2, pad=1)
-            axes.set_xticks(
-                range(len(keys.labels)), keys.labels, rotation=90, fontsize=LABEL_SIZE, **as_it_is
-            )
-            axes.set_yticks(range(len(queries.labels)), [])
-            if head == 0:
-                axes.set_yticks(range(len(queries.labels)), queries.labels, fontsize=LABEL_SIZE, **as_it_is)
-    figure.supxlabel(keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
-    figure.supylabel(queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
-    bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
-    bar.set_label(panels.unit, fontsize=TEXT_SIZE)
-    bar.ax.tick_params(labelsize=LABEL_SIZE)
+    for layer, head, axes in _add_panels(figure, grid, panels.titles):
+        image = axes.imshow(panels.weights[layer, head], **colours, aspect="auto", interpolation="nearest")
+        axes.tick_params(length=2, pad=1)
+        axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=LABEL_SIZE, parse_math=False)
+        axes.set_yticks(range(len(queries)), [])
+        if head == 0:
+            axes.set_yticks(range(len(queries)), queries, fontsize=LABEL_SIZE, parse_math=False)
+    figure.supxlabel(panels.keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
+    figure.supylabel(panels.queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
+    _add_bar(figure, grid, image, panels.unit)
     save(figure, path)
 
 
-def check_attention_figure(layers: int, heads: int, tokens: int) -> None:
-    """Checks the size of an attention figure in advance, with labels of the maximum length.
+def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
+    """Draws an image for each layer and head, tinted where the class token looks.
+
+    Args:
+      panels: the numbers between the elements of `track`.
+      track: the track of an image. Without a class token, the tint is the mean over all patches.
+      title, path: see `draw_attention`.
+
+    Raises:
+      UserError: see `draw_attention`.
+      ValueError: if the track belongs to a text.
+    """
+    if track.picture is None or track.grid is None:
+        raise ValueError("Expected the track of an image, got the track of a text.")
+    patches = track.grid[0] * track.grid[1]
+    has_class_token = len(track.labels) > patches
+    rows = panels.weights[:, :, 0] if has_class_token else panels.weights.mean(2)
+    tints = rows[..., -patches:].reshape(*rows.shape[:2], *track.grid)
+    size = (PICTURE_PANEL, PICTURE_PANEL)
+    grid = _fit(Grid(*panels.weights.shape[:2], size, left=GAP, below=GAP), title)
+    figure = _start_figure(grid, title)
+    extent = (0, track.grid[1], track.grid[0], 0)
+    largest = float(np.abs(tints).max()) or 1.0
+    least = -largest if panels.least < 0 else 0.0
+    for layer, head, axes in _add_panels(figure, grid, panels.titles):
+        axes.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
+        alpha = TINT * np.abs(tints[layer, head]) / largest
+        palette = "PuOr" if least < 0 else "Oranges"
+        shades: dict[str, Any] = {"cmap": palette, "vmin": least, "vmax": largest, "alpha": alpha}
+        image = axes.imshow(tints[layer, head], **shades, extent=extent, interpolation="nearest")
+        axes.set_axis_off()
+    image.set_alpha(None)  # an opaque colour bar
+    query = "the class token" if has_class_token else "a patch, in the mean,"
+    figure.supxlabel(f"what {query} looks at", fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
+    _add_bar(figure, grid, image, panels.unit)
+    save(figure, path)
+
+
+def plan_grid(panels: Panels, title: str) -> "Grid":
+    """Returns the positions of the panels of `draw_attention`.
 
     Raises:
       UserError: if a side has more pixels than Matplotlib draws, or the picture does not fit in the memory.
     """
-    labels = ["x" * MOST_CHARACTERS] * tokens
-    _check_size(Grid.of(layers, heads, labels, labels).size)
+    grid = Grid.of(*panels.weights.shape[:2], *(_shorten(axis.labels) for axis in panels[1:3]))
+    return _fit(grid, title)
 
 
-def _check_size(size: tuple[float, float]) -> None:
-    """Checks a size in inches. Raises the errors of `check_attention_figure`."""
-    width, height = (round(inches * DPI) for inches in size)
-    advice = "shorten the sentence, or lower --max_tokens"
+def _fit(grid: "Grid", title: str) -> "Grid":
+    """Returns the grid with space for a title. Raises the errors of `plan_grid`."""
+    grid = grid._replace(header=TITLE * max(len(grid.wrap(title)), 1))
+    width, height = (round(inches * DPI) for inches in grid.size)
+    advice = "shorten the example, or lower --max_tokens"
     if max(width, height) > MOST_PIXELS:
         raise UserError(
             f"The picture would have {width:,} x {height:,} pixels, but a side can have at most "
@@ -154,6 +150,34 @@ def _check_size(size: tuple[float, float]) -> None:
         )
     needed = 3 * 4 * width * height  # bytes: the canvas, its copy for PNG, the packed file
     check_estimate(f"A picture of {width:,} x {height:,} pixels", needed, host_memory(), advice)
+    return grid
+
+
+def _start_figure(grid: "Grid", title: str) -> Figure:
+    """Returns a figure with its title."""
+    figure = Figure(figsize=grid.size)
+    left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
+    text = "\n".join(grid.wrap(title))
+    figure.text(left, top, text, va="top", fontsize=TEXT_SIZE + 2, parse_math=False)
+    return figure
+
+
+def _add_panels(
+    figure: Figure, grid: "Grid", titles: Sequence[Sequence[str]]
+) -> Iterator[tuple[int, int, Axes]]:
+    """Yields (layer, head, axes) of each panel."""
+    for layer in range(grid.layers):
+        for head in range(grid.heads):
+            axes = figure.add_axes(grid.panel(layer, head))
+            axes.set_title(titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
+            yield layer, head, axes
+
+
+def _add_bar(figure: Figure, grid: "Grid", image: Any, unit: str) -> None:
+    """Adds the colour bar of an image."""
+    bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
+    bar.set_label(unit, fontsize=TEXT_SIZE)
+    bar.ax.tick_params(labelsize=LABEL_SIZE)
 
 
 class Grid(NamedTuple):
@@ -172,6 +196,11 @@ class Grid(NamedTuple):
         width, height = (max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
         left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
         return cls(layers, heads, (width, height), left + 1.5 * TITLE, below)
+
+    def wrap(self, title: str) -> list[str]:
+        """Splits a title into at most `MOST_LINES` lines as wide as the figure."""
+        width = max(int(self.size[0] / TITLE_CHARACTER), 10)
+        return textwrap.wrap(title, width, max_lines=MOST_LINES, placeholder="\u2026")
 
     @property
     def size(self) -> tuple[float, float]:
@@ -204,14 +233,10 @@ class Grid(NamedTuple):
         return left / across, bottom / up, width / across, height / up
 
 
-def _wrapped(title: str, width: int) -> list[str]:
-    """Splits a title into at most `MOST_LINES` lines of about `width` characters."""
-    return textwrap.wrap(title, max(width, 10), max_lines=MOST_LINES, placeholder="\u2026")
-
-
-def _shortened(text: str) -> str:
-    """Cuts a label after `MOST_CHARACTERS` characters."""
-    return text if len(text) <= MOST_CHARACTERS else text[: MOST_CHARACTERS - 1] + "\u2026"
+def _shorten(labels: Sequence[str]) -> list[str]:
+    """Cuts each label after `MOST_CHARACTERS` characters."""
+    most = MOST_CHARACTERS
+    return [label if len(label) <= most else f"{label[: most - 1]}\u2026" for label in labels]
 
 
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:

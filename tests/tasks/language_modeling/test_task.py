@@ -249,3 +249,41 @@ def test_a_model_too_large_is_refused(folder, tmp_path):
 def test_fields_that_do_not_fit_together(folder, fields, message):
     with pytest.raises(UserError, match=message):
         make_lm_config(folder, **fields)
+
+
+@pytest.mark.long
+def test_a_text_is_observed_with_the_probabilities_of_scoring(task, params):
+    text = "red dog runs"
+    observation = task.observe({"params": params}, text, 64)
+    ids = [*task.tokenizer.encode([text])[0], EOS_ID]
+    batch = {
+        "inputs": np.array([[BOS_ID, *ids[:-1]]]),
+        "targets": np.array([ids]),
+        "positions": np.arange(len(ids))[None],
+        "segments": np.ones((1, len(ids)), int),
+    }
+    expected = np.exp(task.log_probabilities((params,), batch))[0]
+    np.testing.assert_allclose([each.probability for each in observation.predictions], expected, rtol=1e-4)
+    assert observation.tracks["predicted"].texts == ["red", "dog", "runs", "</s>"]
+    assert observation.tracks["read"].labels == ["<s>", *observation.tracks["predicted"].labels[:-1]]
+    weights = observation.attention["decoder"].weights
+    assert weights.shape == (3, 2, len(ids), len(ids))
+    assert (np.triu(weights, 1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(" ", "empty"), ("x" * 40, r"at most 32 tokens, got 41"), ("x" * 9, "at most 8")]
+)
+def test_a_text_that_cannot_be_observed_is_refused(task, text, message):
+    with pytest.raises(UserError, match=message):
+        task.observe({"params": None}, text, 64 if len(text) > 9 else 8)
+
+
+def test_default_examples_are_beginnings_of_documents(task, folder):
+    documents = (folder / "validation").read_text().splitlines()
+    for example, document in zip(task.default_examples(), documents, strict=False):
+        assert example
+        assert document.startswith(example)
+    data = dataclasses.replace(task.config.data, directory="/missing")
+    elsewhere = type(task)(dataclasses.replace(task.config, data=data), task.tokenizer)
+    assert all(text.startswith("The animal") for text in elsewhere.default_examples())

@@ -9,11 +9,11 @@ from matplotlib.image import imread
 from tests.support.programs import count_programs
 from tests.support.tiny import make_config, randomize_weights, train_run
 from tfm.evaluation.translation_metrics import bleu
+from tfm.tasks.translation.observe import observe_pair, observe_sentence
 from tfm.tasks.translation.samples import PICTURE, spread
 from tfm.tasks.translation.task import Translation
 from tfm.training.samples import read_samples
-from tfm.visualize import translation
-from tfm.visualize.translation import examine, examine_pair
+from tfm.visualize.observation import MAX_TOKENS
 from tfm.workdir import runs
 
 SENTENCES = 4
@@ -82,8 +82,8 @@ def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, da
     samples.pictures[PICTURE]("a.png")
     ((panels, title, path),) = drawn
     row = samples.rows[0]
-    translated = examine_pair(task, params, row["source"], row["hypothesis"])
-    expected = translated.weights["cross"][layer : layer + 1].mean(1, keepdims=True)
+    observed = observe_pair(task, params, row["source"], row["hypothesis"])
+    expected = observed.attention["cross"].weights[layer : layer + 1].mean(1, keepdims=True)
     np.testing.assert_allclose(panels.weights, expected, rtol=1e-6)
     np.testing.assert_allclose(panels.weights.sum(-1), 1, atol=1e-5)
     assert (row["source"] in title, path) == (True, "a.png")
@@ -91,25 +91,25 @@ def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, da
 
 @pytest.mark.long
 def test_a_known_translation_is_examined_alike(run):
-    searched = examine(run.task, run.params, "red dog runs")
-    known = examine_pair(run.task, run.params, "red dog runs", searched.translation)
-    if known.predicted == searched.predicted:  # or the search chose other pieces of the same text
-        for part, weights in searched.weights.items():
-            np.testing.assert_allclose(known.weights[part], weights, atol=1e-5)
-        np.testing.assert_allclose(known.probabilities, searched.probabilities, rtol=1e-4)
-    assert known.source == searched.source
-    assert known.sentence == searched.sentence
-    assert known.weights["cross"].shape[2:] == (len(known.predicted), len(known.source))
+    searched = observe_sentence(run.task, run.params, "red dog runs")
+    known = observe_pair(run.task, run.params, "red dog runs", searched.result)
+    if known.tracks == searched.tracks:  # or the search chose other pieces of the same text
+        for kind, attention in searched.attention.items():
+            np.testing.assert_allclose(known.attention[kind].weights, attention.weights, atol=1e-5)
+        probabilities = ([each.probability for each in found.predictions] for found in (known, searched))
+        np.testing.assert_allclose(*probabilities, rtol=1e-4)
+    assert known.tracks["source"] == searched.tracks["source"]
+    assert known.title == searched.title
 
 
 def test_all_pictures_take_one_program(run):
-    examine_pair(run.task, run.params, "red dog", "rot hund")
+    observe_pair(run.task, run.params, "red dog", "rot hund")
     long = " ".join(["red"] * 50)
     with count_programs() as programs:
-        translated = examine_pair(run.task, run.params, f"small {long}", f"klein {long}")
+        observed = observe_pair(run.task, run.params, f"small {long}", f"klein {long}")
     assert not programs
-    assert len(translated.source) <= translation.MAX_TOKENS
-    assert examine_pair(run.task, run.params, "red", "") is None
+    assert len(observed.tracks["source"].labels) <= MAX_TOKENS
+    assert observe_pair(run.task, run.params, "red", "") is None
 
 
 @pytest.mark.long

@@ -71,6 +71,11 @@ class RNNSeq2Seq(nn.Module):
         """Names of the attention weights, see `tfm.decoding.protocol.SequenceToSequence`."""
         return {} if self.config.attention == "none" else {"cross": "decoder.attention.weights"}
 
+    @property
+    def attention_tracks(self) -> dict[str, tuple[str, str]]:
+        """Tracks that the attention joins, see `tfm.decoding.protocol.SequenceToSequence`."""
+        return dict.fromkeys(self.attention_points, ("predicted", "source"))
+
     def setup(self) -> None:
         config = self.config
         initialize = INITIALIZATIONS[config.initialization].table

@@ -33,6 +33,7 @@ from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.tasks.language_modeling.data import LanguageModelingData
+from tfm.tasks.language_modeling.observe import default_texts, observe_text
 from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
 from tfm.tasks.language_modeling.samples import make_samples
 from tfm.training.config import TrainingConfig
@@ -49,6 +50,7 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
+from tfm.visualize.observation import Observation
 
 log = logging.getLogger(__name__)
 
@@ -213,6 +215,14 @@ class LanguageModeling(Task):
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the scores of a split and the bits per byte of each document."""
         return report_split(self, parameters_of(variables), split)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.visualize.observation.Observes`."""
+        return default_texts(self)
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """See `tfm.tasks.language_modeling.observe.observe_text`."""
+        return observe_text(self, variables["params"], example, max_tokens)
 
     def generate(
         self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any

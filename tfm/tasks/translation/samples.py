@@ -4,7 +4,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tfm.decoding.translate import find_layer
+from tfm.tasks.translation.observe import observe_pair
 from tfm.training.task import Samples
+from tfm.visualize.observation import Observation
 
 PICTURE = "attention"
 
@@ -42,20 +45,17 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
 
     Returns None if the model has no cross-attention, or a side has no token.
     """
-    from tfm.visualize.translation import examine_pair  # imported here because only samples need it
-
-    translated = examine_pair(task, params, row["source"], task.target_tokens(row["hypothesis"]))
-    if translated is None or "cross" not in translated.weights:
+    observation = observe_pair(task, params, row["source"], task.target_tokens(row["hypothesis"]))
+    if observation is None or "cross" not in observation.attention:
         return None
-    return functools.partial(_draw, translated, task.config.decoding)
+    return functools.partial(_draw, observation, task.config.decoding)
 
 
-def _draw(translated: Any, decoding: Any, path: str) -> None:
+def _draw(observation: Observation, decoding: Any, path: str) -> None:
     """Draws the mean of the heads of the layer that `decoding` aligns words with."""
-    from tfm.decoding.translate import find_layer
     from tfm.visualize.figures import draw_attention  # imported here because it takes a second
-    from tfm.visualize.selection import Selection, select
+    from tfm.visualize.panels import Selection, select
 
-    layer = find_layer(len(translated.weights["cross"]), decoding)
-    panels = select(translated, "cross", Selection(layer=layer, head="mean"))
-    draw_attention(panels, f"cross attention: {translated.sentence}", path)
+    layer = find_layer(len(observation.attention["cross"].weights), decoding)
+    panels = select(observation, "cross", Selection(layer=layer, head="mean"))
+    draw_attention(panels, f"cross attention: {observation.title}", path)

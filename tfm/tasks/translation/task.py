@@ -35,6 +35,7 @@ from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
 from tfm.sharding import place_rows
 from tfm.tasks.translation.data import TranslationData
+from tfm.tasks.translation.observe import observe_sentence
 from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
 from tfm.tasks.translation.report import report_split
 from tfm.tasks.translation.samples import make_samples
@@ -53,7 +54,12 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
+from tfm.visualize.observation import Observation
 
+EXAMPLES = (  # of the paper's authors
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
 log = logging.getLogger(__name__)
 
 
@@ -249,6 +255,14 @@ class Translation(Task):
     def score(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
         """See `tfm.tasks.translation.pipeline.score_texts`."""
         return score_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.visualize.observation.Observes`."""
+        return list(EXAMPLES)
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """See `tfm.tasks.translation.observe.observe_sentence`."""
+        return observe_sentence(self, variables["params"], example, max_tokens)
 
     def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
         """See `tfm.tasks.translation.pipeline.align_texts`."""

@@ -2,37 +2,62 @@
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
-const PARTS = ["encoder", "decoder", "cross"];
-const SIDES = ["queries", "keys"];
-const EXPLANATIONS = {
-  encoder: "Each source token (left) looks at the source (right).",
-  decoder:
-    "Each position, named by the token that it predicts (left), looks at the target tokens read so far (right).",
-  cross: "Each position, named by the token that it predicts (left), looks at the source (right).",
+const KINDS = [...new Set(data.examples.flatMap((example) => Object.keys(example.attention)))];
+const TITLES = { cross: "Cross-attention" }; // other kinds are self-attention
+const HINTS = {
+  "source source":
+    "Look for tokens that find what belongs to them: a pronoun that looks at its noun, an adjective at its word.",
+  "predicted read":
+    "Look for what the next token depends on: the last token, the subject, an earlier copy of the same words.",
+  "predicted source":
+    "Look for the source tokens with the strongest colour: they are what the model translates next.",
+  "patches patches":
+    "Look for the strokes that decide: the chosen patch looks at the patches with the strongest colour.",
 };
-const UNITS = { pieces: "pieces", texts: "words" }; // as the data call them, and the page
-const DRAWINGS = ["both", "lines", "matrix"];
+const SIDES = ["queries", "keys"];
+const UNITS = { texts: "words", labels: "pieces" }; // as the data call them, and the page
+const DRAWINGS = ["lines", "matrix"];
 const ROW = 24; // pixels a token
 const BOX = { left: 28, across: 112, down: 46, width: 98, height: 28 }; // of a hypothesis of the beam
 const NARROW = 480;
+const PHONE = 700; // pixels; narrower windows begin with folded controls
 const LEAST_VISIBLE = 0.004; // of the largest number: thinner lines and paler cells are left out
+const LEAST_FAINT = 0.05; // of the largest number: thinner lines of tokens that are not active are left out
 const STRONGEST = 5; // tokens named in the reading
 const DIGITS = 4;
 
 const view = {
-  sentence: 0,
+  example: 0,
   other: -1,
-  part: "",
-  layer: 0,
+  kind: "",
+  layer: -1, // negative numbers count from the last
   head: "mean",
   measure: "weights",
-  unit: "pieces",
-  drawing: "both",
+  unit: "texts",
+  drawing: "lines",
   scale: "all",
-  least: 0.05,
-  step: 0,
+  step: 0, // of the queries, from 1; 0 is the default
 };
-let active = null; // the token whose lines alone are drawn: {side: "queries" or "keys", index, kept}
+let pointed = null; // the token under the mouse or with the focus: {side: "queries" or "keys", index}
+
+const exampleNow = () => data.examples[view.example];
+const mapNow = () => exampleNow().attention[view.kind];
+
+/** The track whose elements the steps count: that of the queries, else that of the predictions. */
+const steppedTrack = () =>
+  exampleNow().tracks[mapNow() ? mapNow().queries : "predicted"] || { labels: [""], words: [0] };
+
+/** The step, from 1. The default is the middle of a text, and the class token of an image. */
+function stepNow() {
+  const track = steppedTrack();
+  return view.step || (track.grid ? 1 : Math.ceil(track.labels.length / 2));
+}
+
+/** The query of the step, which is a word or a piece. */
+const activeQuery = () => (view.unit === "texts" ? steppedTrack().words[stepNow() - 1] : stepNow() - 1);
+
+/** The token whose lines are drawn: the one that is pointed at, else the query of the step. */
+const activeToken = () => pointed || { side: "queries", index: activeQuery() };
 
 // ---- numbers
 
@@ -74,47 +99,39 @@ function mergeWords(rows, queries, keys) {
   return merged;
 }
 
-/** Of one sentence and head: {rows, queries, keys: labels, largest: that a number may be}. */
+/** Of one example and head: {rows, queries, keys: labels, track, largest: that a number may be}. */
 function matrixOf(number, head, unit) {
-  const sentence = data.sentences[number];
-  const part = sentence.parts[view.part];
-  let packed, rows;
-  if (head === "rollout") packed = part.rollout;
-  else if (head === "mean") packed = view.measure === "norms" ? part.joint_norms : part.mean;
-  else packed = view.measure === "norms" ? part.norms : part.weights;
-  rows = head === "rollout" || head === "mean" ? slice(packed, view.layer) : slice(packed, view.layer, head);
-  const [queries, keys] = [sentence.sides[part.queries], sentence.sides[part.keys]];
+  const { attention, tracks } = data.examples[number];
+  const map = attention[view.kind];
+  const norms = view.measure === "norms" && head !== "rollout";
+  const whole = head === "rollout" || head === "mean";
+  const packed = whole ? (norms ? map.joint_norms : map[head]) : norms ? map.norms : map.weights;
+  const [queries, keys] = [tracks[map.queries], tracks[map.keys]];
+  let rows = whole ? slice(packed, view.layer) : slice(packed, view.layer, head);
   if (unit === "texts") rows = mergeWords(rows, queries.words, keys.words);
-  const possible = view.measure === "norms" && head !== "rollout" ? packed.scale : 1;
-  const largest =
-    (view.scale === "view" ? Math.max(0, ...rows.map((row) => Math.max(0, ...row))) : possible) || 1;
-  return { rows, queries: queries[unit], keys: keys[unit], largest, signed: false };
+  const largest = view.scale === "view" ? largestOf(rows) : norms ? packed.scale : 1;
+  return { rows, queries: queries[unit], keys: keys[unit], track: keys, largest: largest || 1, signed: false };
 }
+
+const largestOf = (rows) => Math.max(0, ...rows.map((row) => Math.max(0, ...row.map(Math.abs))));
 
 /** The first matrix minus the second, between tokens that correspond. */
 function difference(first, second, pairs) {
   const name = (a, b) => (a === b ? a : `${a} / ${b}`);
+  const names = (side) => pairs[side].map(([i, j]) => name(first[side][i], second[side][j]));
   const rows = pairs.queries.map(([i, j]) =>
     Float64Array.from(pairs.keys, ([k, l]) => first.rows[i][k] - second.rows[j][l]),
   );
-  return {
-    rows,
-    queries: pairs.queries.map(([i, j]) => name(first.queries[i], second.queries[j])),
-    keys: pairs.keys.map(([i, j]) => name(first.keys[i], second.keys[j])),
-    largest:
-      (view.scale === "view" && Math.max(...rows.map((row) => Math.max(...row.map(Math.abs))))) ||
-      first.largest,
-    signed: true,
-  };
+  const largest = (view.scale === "view" && largestOf(rows)) || first.largest;
+  return { rows, queries: names("queries"), keys: names("keys"), track: first.track, largest, signed: true };
 }
 
-/** Pairs of tokens of two sentences that correspond, of both sides. */
+/** Pairs of tokens of two examples that correspond, of both sides. */
 function correspondences(first, second) {
   const turned = first > second;
   const found = data.alignments[turned ? `${second},${first}` : `${first},${second}`];
-  const part = data.sentences[first].parts[view.part];
-  const pairs = (side) => found[`${side} ${view.unit}`].map(([i, j]) => (turned ? [j, i] : [i, j]));
-  return { queries: pairs(part.queries), keys: pairs(part.keys) };
+  const pairs = (track) => found[`${track} ${view.unit}`].map(([i, j]) => (turned ? [j, i] : [i, j]));
+  return { queries: pairs(mapNow().queries), keys: pairs(mapNow().keys) };
 }
 
 const shown = (number, signed) => (signed && number > 0 ? "+" : "") + number.toFixed(DIGITS);
@@ -145,6 +162,7 @@ const cut = (text, width) => {
 
 /** Two columns of tokens, joined by lines as wide as their numbers; returns what follows the active token. */
 function drawLines(parent, matrix, name) {
+  if (matrix.track.grid) return drawPatches(parent, matrix, name);
   const place = placeColumns(parent, matrix);
   const { width, height, left, right } = place;
   const viewBox = `0 0 ${width} ${height}`;
@@ -156,11 +174,7 @@ function drawLines(parent, matrix, name) {
     queries: addTokens(svg, matrix, place, "queries"),
     keys: addTokens(svg, matrix, place, "keys"),
   };
-  svg.addEventListener("pointerover", (event) => point(event, false));
-  svg.addEventListener("pointerleave", () => release(false));
-  svg.addEventListener("click", (event) => point(event, true));
-  svg.addEventListener("focusin", (event) => point(event, false));
-  svg.addEventListener("keydown", (event) => moveToken(event, lists));
+  listenToTokens(svg, lists);
   return () => {
     curves.forEach(showCurve);
     for (const side of SIDES) lists[side].forEach((token, index) => showToken(token, side, index, matrix));
@@ -200,9 +214,12 @@ function addCurves(svg, matrix, { left, right, y }) {
   return curves;
 }
 
+/** The lines of the active token are drawn. Without a token under the mouse, the others stay faint. */
 function showCurve(curve) {
-  const chosen = active ? curve[active.side] === active.index : curve.strength >= view.least;
-  curve.path.style.display = chosen ? "" : "none";
+  const active = activeToken();
+  const isActive = curve[active.side] === active.index;
+  curve.path.style.display = isActive || (!pointed && curve.strength >= LEAST_FAINT) ? "" : "none";
+  curve.path.classList.toggle("faint", !isActive);
 }
 
 function addTokens(svg, matrix, { width, edge, label, left, right, y }, side) {
@@ -212,28 +229,40 @@ function addTokens(svg, matrix, { width, edge, label, left, right, y }, side) {
       : ["Keys", right, right + 6, width - edge + 4, "start"];
   const list = add(svg, "g", { role: "listbox", "aria-label": names });
   return matrix[side].map((token, index) => {
-    const option = add(list, "g", {
-      class: "token",
-      role: "option",
-      tabindex: index ? -1 : 0,
-      "aria-selected": "false",
-      "aria-label": describeToken(matrix, side, index),
-      "data-side": side,
-      "data-index": index,
-    });
+    const option = addOption(list, "token", matrix, side, index);
     add(option, "rect", { x, y: y(index) - ROW / 2 + 1, width: label, height: ROW - 2, rx: 4 });
     add(option, "text", { x: labelX, y: y(index), "text-anchor": anchor }, cut(token, label - 8));
-    add(option, "title", {}, token);
     const place = { x: numberX, y: y(index), "text-anchor": anchor, class: "number", "aria-hidden": "true" };
     return { option, number: add(svg, "text", place) };
   });
 }
 
-function showToken({ option, number }, side, index, matrix) {
-  const isActive = Boolean(active) && active.side === side && active.index === index;
+/** The group of one token or patch, which can be pointed at. */
+function addOption(parent, kind, matrix, side, index) {
+  const option = add(parent, "g", {
+    class: kind,
+    role: "option",
+    tabindex: index ? -1 : 0,
+    "aria-selected": "false",
+    "aria-label": describeToken(matrix, side, index),
+    "data-side": side,
+    "data-index": index,
+  });
+  add(option, "title", {}, matrix[side][index]);
+  return option;
+}
+
+function showOption(option, side, index) {
+  const active = activeToken();
+  const isActive = active.side === side && active.index === index;
   option.classList.toggle("active", isActive);
-  option.setAttribute("aria-selected", String(isActive && active.kept));
-  const value = active && active.side !== side ? numberBetween(matrix, active, index) : undefined;
+  option.setAttribute("aria-selected", String(isActive));
+}
+
+function showToken({ option, number }, side, index, matrix) {
+  showOption(option, side, index);
+  const active = activeToken();
+  const value = active.side === side ? undefined : numberBetween(matrix, active, index);
   number.textContent = value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
 }
 
@@ -259,49 +288,107 @@ function describeToken(matrix, side, index) {
   return `${label} ${verb} ${told || "nothing"}`;
 }
 
-function point(event, keep) {
-  const token = event.target.closest(".token");
-  if (!token) return;
-  const { side, index } = token.dataset;
-  const same = active && active.kept && active.side === side && active.index === Number(index);
-  if (keep && same) return release(true);
-  if (!keep && active && active.kept && event.type !== "focusin") return;
-  active = { side, index: Number(index), kept: keep };
+/** Tokens of a drawing: pointing shows one, a click on a query chooses its step, arrow keys move. */
+function listenToTokens(svg, lists) {
+  svg.addEventListener("pointerover", point);
+  svg.addEventListener("pointerleave", release);
+  svg.addEventListener("focusin", point);
+  svg.addEventListener("focusout", release);
+  svg.addEventListener("click", choose);
+  svg.addEventListener("keydown", (event) => moveToken(event, lists));
+}
+
+const tokenOf = (event) => {
+  const token = event.target.closest("[data-side]");
+  return token && { side: token.dataset.side, index: Number(token.dataset.index) };
+};
+
+function point(event) {
+  pointed = tokenOf(event);
   updateActive();
 }
 
-function release(kept) {
-  if (!active || (active.kept && !kept)) return;
-  active = null;
+function release() {
+  pointed = null;
   updateActive();
 }
+
+function choose(event) {
+  const token = tokenOf(event);
+  if (token && token.side === "queries") change({ step: stepOf(token.index) });
+}
+
+/** The step of the first piece of a query, which is a word or a piece. */
+const stepOf = (index) => (view.unit === "texts" ? steppedTrack().words.indexOf(index) : index) + 1;
 
 /** Arrow keys move from token to token, and between queries and keys. */
 function moveToken(event, lists) {
-  const token = event.target.closest(".token");
+  const token = tokenOf(event);
   if (!token) return;
-  const { side, index } = token.dataset;
+  const { side, index } = token;
   if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
-    return point(event, true);
+    return choose(event);
   }
-  if (event.key === "Escape") return release(true);
   const across = { ArrowLeft: "queries", ArrowRight: "keys" }[event.key];
   const list = lists[across || side];
-  const target = {
-    ArrowUp: Number(index) - 1,
-    ArrowDown: Number(index) + 1,
-    Home: 0,
-    End: list.length - 1,
-    ArrowLeft: Number(index),
-    ArrowRight: Number(index),
-  }[event.key];
+  const moves = { ArrowUp: index - 1, ArrowDown: index + 1, Home: 0, End: list.length - 1 };
+  const target = across ? index : moves[event.key];
   if (target === undefined) return;
   event.preventDefault();
   const next = list[Math.max(0, Math.min(list.length - 1, target))].option;
-  token.setAttribute("tabindex", "-1");
+  event.target.closest("[data-side]").setAttribute("tabindex", "-1");
   next.setAttribute("tabindex", "0");
   next.focus();
+}
+
+// ---- patches of an image
+
+/** The image twice: the left one shows the query, the right one is tinted where the query looks. */
+function drawPatches(parent, matrix, name) {
+  const [rows, columns] = matrix.track.grid;
+  const size = Math.min(300, (widthOf(parent) - ROW) / 2);
+  const extra = matrix.keys.length - rows * columns; // tokens before the patches, such as the class token
+  const box = { width: 2 * size + ROW, height: size + ROW * (1 + extra) + 4 };
+  const viewBox = `0 0 ${box.width} ${box.height}`;
+  const svg = add(parent, "svg", { ...box, viewBox, role: "group", "aria-label": name });
+  const titles = { queries: "query", keys: "what it looks at" };
+  const lists = {};
+  for (const side of SIDES) {
+    const left = side === "queries" ? 0 : size + ROW;
+    add(svg, "text", { x: left, y: ROW / 2, class: "axis" }, titles[side]);
+    const place = { x: left, y: ROW, width: size, height: size, preserveAspectRatio: "none" };
+    add(svg, "image", { ...place, href: matrix.track.picture });
+    const list = add(svg, "g", { role: "listbox", "aria-label": side === "queries" ? "Queries" : "Keys" });
+    lists[side] = matrix[side].map((label, index) => {
+      const option = addOption(list, "patch", matrix, side, index);
+      const patch = index - extra;
+      const [width, height] = [size / columns, size / rows];
+      const y = ROW + (patch < 0 ? size + 4 + ROW * index : height * Math.floor(patch / columns));
+      const cell = { x: left + width * (patch % columns), y, width, height };
+      const bar = { x: left, y, width: size, height: ROW - 4 };
+      const rect = add(option, "rect", patch < 0 ? bar : cell);
+      if (patch < 0) add(option, "text", { x: left + 6, y: y + ROW / 2 - 2 }, label);
+      return { option, rect };
+    });
+  }
+  listenToTokens(svg, lists);
+  return () => showTints(lists, matrix);
+}
+
+/** Tints each patch by its number, as a share of the largest number of the active patch. */
+function showTints(lists, matrix) {
+  const active = activeToken();
+  const other = SIDES.find((side) => side !== active.side);
+  const numbers = lists[other].map((_, index) => numberBetween(matrix, active, index) || 0);
+  const largest = largestOf([numbers]) || 1;
+  for (const side of SIDES)
+    lists[side].forEach(({ option, rect }, index) => {
+      showOption(option, side, index);
+      const strength = side === other ? numbers[index] / largest : 0;
+      rect.style.fill = strength < 0 ? "var(--first)" : "var(--second)";
+      rect.style.fillOpacity = (0.85 * Math.abs(strength)).toFixed(3);
+    });
 }
 
 // ---- matrix
@@ -322,7 +409,7 @@ function drawMatrix(parent, matrix, name) {
     height,
     viewBox: `0 0 ${full} ${height}`,
     role: "img",
-    "aria-label": `${name}: matrix; the table below has its numbers`,
+    "aria-label": `${name}: matrix. The table below has its numbers.`,
   });
   add(svg, "text", { x: left, y: 10, class: "axis" }, "rows: query; columns: key");
   const cells = add(svg, "g", { class: "cells", transform: `translate(${left} ${ROW})` });
@@ -358,8 +445,7 @@ function drawMatrix(parent, matrix, name) {
     if (event.target.dataset.told) byId("reading").textContent = event.target.dataset.told;
   });
   return () => {
-    mark.style.display = active ? "" : "none";
-    if (!active) return;
+    const active = activeToken();
     const isRow = active.side === "queries";
     const box = isRow
       ? { x: 0, y: cell * active.index, width: size[0], height: cell }
@@ -372,8 +458,7 @@ function drawMatrix(parent, matrix, name) {
 
 function drawHeads() {
   const parent = clear(byId("heads"));
-  const { weights } = data.sentences[view.sentence].parts[view.part];
-  const [layers, heads] = weights.shape;
+  const [layers, heads] = mapNow().weights.shape;
   parent.style.gridTemplateColumns = `3.2em repeat(${heads}, minmax(0, 128px))`;
   add(parent, "span");
   for (let head = 0; head < heads; head++)
@@ -398,11 +483,10 @@ function drawHeads() {
 }
 
 function paint(canvas, layer, head) {
-  const part = data.sentences[view.sentence].parts[view.part];
-  const packed = view.measure === "norms" ? part.norms : part.weights;
+  const packed = view.measure === "norms" ? mapNow().norms : mapNow().weights;
   const rows = slice(packed, layer, head);
   const possible = view.measure === "norms" ? packed.scale : 1;
-  const largest = (view.scale === "view" ? Math.max(...rows.map((row) => Math.max(...row))) : possible) || 1;
+  const largest = (view.scale === "view" ? largestOf(rows) : possible) || 1;
   [canvas.width, canvas.height] = [rows[0].length, rows.length];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
@@ -410,17 +494,11 @@ function paint(canvas, layer, head) {
     getComputedStyle(document.documentElement).getPropertyValue("--first").trim().slice(1),
     16,
   );
+  const [red, green, blue] = [colour >> 16, (colour >> 8) & 255, colour & 255];
   rows.forEach((row, i) =>
     row.forEach((number, j) => {
-      image.data.set(
-        [
-          colour >> 16,
-          (colour >> 8) & 255,
-          colour & 255,
-          Math.min(255, Math.round((255 * number) / largest)),
-        ],
-        4 * (i * canvas.width + j),
-      );
+      const alpha = Math.min(255, Math.round((255 * number) / largest));
+      image.data.set([red, green, blue, alpha], 4 * (i * canvas.width + j));
     }),
   );
   context.putImageData(image, 0, 0);
@@ -444,40 +522,41 @@ function moveHead(event) {
   if (next) next.focus();
 }
 
-// ---- decoding
+// ---- predictions
 
-function drawDecoding() {
-  const sentence = data.sentences[view.sentence];
-  const steps = sentence.sides.predicted.pieces;
-  const last = Math.max(steps.length, sentence.beam.length);
-  const step = view.step || last;
-  Object.assign(byId("step"), { max: last, value: step });
-  byId("step-value").textContent = `${step} of ${last}`;
+function drawPredictions() {
+  const { tracks, predictions, beam, title, result } = exampleNow();
+  const predicted = tracks.predicted ? tracks.predicted.labels : [];
+  const counts = steppedTrack() === tracks.predicted; // else the steps count something else
+  const step = counts ? stepNow() : predicted.length;
+  const { choices } = predictions[Math.max(step, 1) - 1];
   const texts = clear(byId("texts"));
-  add(texts, "span", { dir: "auto" }, sentence.text);
-  texts.append(" → ");
-  add(texts, "b", { dir: "auto" }, sentence.translation);
+  add(texts, "span", { dir: "auto" }, title);
+  if (result) texts.append(" → ");
+  add(texts, "b", { dir: "auto" }, result);
+  byId("tokens-part").hidden = !predicted.length;
   const list = clear(byId("probabilities"));
-  steps.forEach((piece, i) => {
-    const item = addBar(list, piece, sentence.probabilities[i]);
+  predicted.forEach((label, i) => {
+    const item = addBar(list, label, predictions[i].probability);
     item.classList.toggle("active", i + 1 === step);
-    item.classList.toggle("later", i + 1 > step);
-    item.addEventListener("click", () => change({ step: i + 1 }));
+    if (counts) item.addEventListener("click", () => change({ step: i + 1 }));
   });
-  const at = Math.min(step, steps.length) - 1;
-  byId("choices-title").textContent =
-    `Most probable at step ${at + 1}, after “${sentence.sides.read.pieces[at]}”`;
-  const choices = clear(byId("choices"));
-  for (const [piece, probability] of sentence.choices[at]) {
-    addBar(choices, piece, probability).classList.toggle("chosen", piece === steps[at]);
-  }
+  byId("choices-title").textContent = predicted.length
+    ? `Most probable at step ${step}, after “${tracks.read.labels[step - 1]}”`
+    : "Most probable classes";
+  const bars = clear(byId("choices"));
+  const chosen = predicted.length ? predicted[step - 1] : result;
+  for (const [label, probability] of choices)
+    addBar(bars, label, probability).classList.toggle("chosen", label === chosen);
+  byId("finished-part").hidden = byId("beam-part").hidden = !beam;
+  if (!beam) return;
   const finished = clear(byId("finished"));
-  for (const [pieces, score] of sentence.finished) {
+  for (const [labels, score] of beam.finished) {
     const item = add(finished, "li");
     add(item, "span", { class: "score" }, score.toFixed(3));
-    add(item, "span", { class: "text", dir: "auto" }, joined(pieces));
+    add(item, "span", { class: "text", dir: "auto" }, joined(labels));
   }
-  drawBeam(sentence, step);
+  drawBeam(beam.steps, step === predicted.length ? beam.steps.length : step);
 }
 
 const joined = (pieces) =>
@@ -498,26 +577,26 @@ function addBar(list, piece, probability) {
 const hasEnded = (node) => node.score !== null;
 
 /** A box for each hypothesis, a row for each step; those that have ended stand right of the live ones. */
-function drawBeam(sentence, step) {
-  const most = (chosen) => Math.max(...sentence.beam.map((nodes) => nodes.filter(chosen).length));
+function drawBeam(steps, step) {
+  const most = (chosen) => Math.max(...steps.map((nodes) => nodes.filter(chosen).length));
   const live = most((node) => !hasEnded(node));
   const width = BOX.left + BOX.across * (live + most(hasEnded)) + 4;
-  const height = BOX.down * sentence.beam.length + 4;
+  const height = BOX.down * steps.length + 4;
   const svg = add(clear(byId("beam")), "svg", {
     width,
     height,
     viewBox: `0 0 ${width} ${height}`,
     style: "max-width: none",
     role: "img",
-    "aria-label": `Beam of ${live}: ${sentence.beam.length} steps`,
+    "aria-label": `Beam of ${live}: ${steps.length} steps`,
   });
   const place = (at, number) => {
-    const nodes = sentence.beam[at];
+    const nodes = steps[at];
     const column = hasEnded(nodes[number]) ? live + number - nodes.findIndex(hasEnded) : number;
     return [BOX.left + BOX.across * column, BOX.down * at + 2];
   };
   const edges = add(svg, "g");
-  sentence.beam.forEach((nodes, at) => {
+  steps.forEach((nodes, at) => {
     const later = at >= step ? "later" : "";
     const row = { x: BOX.left - 8, y: BOX.down * at + 2 + BOX.height / 2, "text-anchor": "end" };
     add(svg, "text", { ...row, class: `number ${later}` }, `${at + 1}`);
@@ -541,7 +620,7 @@ function addNode(svg, node, [x, y], kind) {
   const strength = 0.35 * (node.probability || 0);
   const { width, height } = BOX;
   add(group, "rect", { x, y, width, height, rx: 5, "fill-opacity": strength.toFixed(3) });
-  add(group, "text", { x: x + 6, y: y + height / 2 }, cut(node.piece, width - 40));
+  add(group, "text", { x: x + 6, y: y + height / 2 }, cut(node.label, width - 40));
   const end = { x: x + width - 5, y: y + height / 2, "text-anchor": "end", class: "number" };
   const [short, long] = hasEnded(node)
     ? [node.score.toFixed(2), `ends with score ${node.score.toFixed(3)}`]
@@ -550,7 +629,7 @@ function addNode(svg, node, [x, y], kind) {
         `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}`,
       ];
   add(group, "text", end, short);
-  add(group, "title", {}, `${node.piece}: ${long}`);
+  add(group, "title", {}, `${node.label}: ${long}`);
 }
 
 // ---- the table of numbers
@@ -569,16 +648,46 @@ function drawTable(parent, matrix, name) {
   });
 }
 
+// ---- the example, coloured
+
+/** The tokens of the example: the query is framed, keys are as dark as the query looks at them. */
+function drawStrip(matrix) {
+  const strip = clear(byId("strip"));
+  strip.hidden = Boolean(matrix.track.grid);
+  if (strip.hidden) return () => {};
+  const isOneText = mapNow().queries === mapNow().keys;
+  const rows = [["query", "queries", ""], ["key", "", "keys"]];
+  if (isOneText) rows.splice(0, 2, ["query, key", "queries", "keys"]);
+  const tokens = rows.flatMap(([name, queries, keys]) => {
+    add(strip, "span", {}, name);
+    const text = add(strip, "div", { dir: "auto" });
+    return matrix[queries || keys].map((label, index) => {
+      const element = add(text, queries ? "button" : "span", queries ? { type: "button" } : {}, label);
+      if (queries) element.addEventListener("click", () => change({ step: stepOf(index) }));
+      return { element, queries, keys, index };
+    });
+  });
+  return () => {
+    const query = pointed && pointed.side === "queries" ? pointed.index : activeQuery();
+    for (const { element, queries, keys, index } of tokens) {
+      if (queries) element.setAttribute("aria-pressed", String(index === query));
+      const share = keys ? Math.min(1, (matrix.rows[query] || [])[index] / matrix.largest || 0) : 0;
+      element.style.background = `color-mix(in srgb, var(--first) ${Math.round(75 * share)}%, transparent)`;
+    }
+  };
+}
+
 // ---- the view
 
 let updates = [];
 let matrices = [];
 
 function updateActive() {
+  const { side, index } = activeToken();
   updates.forEach((update) => update());
-  const there = active ? matrices.filter(({ matrix }) => active.index < matrix[active.side].length) : [];
+  const there = matrices.filter(({ matrix }) => index < matrix[side].length);
   const told = there.map(({ name, matrix }) => {
-    const text = describeToken(matrix, active.side, active.index);
+    const text = describeToken(matrix, side, index);
     return matrices.length > 1 ? `${name}: ${text}` : text;
   });
   byId("reading").textContent = told.join(" · ");
@@ -586,26 +695,23 @@ function updateActive() {
 
 function drawFigures() {
   const parent = clear(byId("figures"));
-  const first = {
-    name: data.sentences[view.sentence].text,
-    matrix: matrixOf(view.sentence, view.head, view.unit),
-  };
+  const read = (number) => ({
+    name: data.examples[number].title,
+    matrix: matrixOf(number, view.head, view.unit),
+  });
+  const first = read(view.example);
   matrices = [first];
   if (view.other >= 0) {
-    const second = {
-      name: data.sentences[view.other].text,
-      matrix: matrixOf(view.other, view.head, view.unit),
-    };
+    const second = read(view.other);
     first.matrix.largest = second.matrix.largest = Math.max(first.matrix.largest, second.matrix.largest);
-    const pairs = correspondences(view.sentence, view.other);
+    const pairs = correspondences(view.example, view.other);
     matrices.push(second, { name: "Difference", matrix: difference(first.matrix, second.matrix, pairs) });
   }
-  const kinds = { lines: [drawLines], matrix: [drawMatrix], both: [drawLines, drawMatrix] }[view.drawing];
+  const draw = view.drawing === "lines" ? drawLines : drawMatrix;
   // All figures first: the width of each depends on how many there are.
-  const drawings = kinds.flatMap((draw) =>
-    matrices.map(({ name, matrix }) => ({ draw, name, matrix, figure: addFigure(parent, name, matrix) })),
-  );
-  updates = drawings.map(({ draw, name, matrix, figure }) => draw(figure, matrix, name));
+  const figures = matrices.map(({ name, matrix }) => addFigure(parent, name, matrix));
+  updates = matrices.map(({ name, matrix }, i) => draw(figures[i], matrix, name));
+  updates.push(drawStrip(first.matrix));
   updateActive();
   fillTables();
 }
@@ -614,7 +720,8 @@ function addFigure(parent, name, matrix) {
   const figure = add(parent, "figure");
   const caption = add(figure, "figcaption");
   add(caption, "b", { dir: "auto" }, name);
-  if (matrix.signed) caption.append(": blue where the first sentence has more, orange where the second has");
+  if (matrix.signed)
+    caption.append(": blue where the first example has more, orange where the second has more");
   return figure;
 }
 
@@ -627,44 +734,36 @@ function fillTables() {
 const headName = () =>
   view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head}`;
 
-function titleOf() {
-  const part = view.part === "cross" ? "Cross-attention" : `Self-attention of the ${view.part}`;
-  return `${part}, layer ${view.layer}, ${headName()}`;
-}
-
-function explain() {
-  const isNorm = view.measure === "norms" && view.head !== "rollout";
-  const largest = view.scale === "view" ? "the largest drawn" : "the largest possible";
-  const numbers = isNorm ? "norms of weighted values" : "weights";
-  return `${EXPLANATIONS[view.part]} Widths of lines and shades of cells are ${numbers}, from 0 to ${largest}.`;
+function drawStep() {
+  const count = steppedTrack().labels.length;
+  Object.assign(byId("step"), { max: count, value: stepNow() });
+  byId("step-value").textContent = `${stepNow()} of ${count}`;
+  byId("step-name").textContent = steppedTrack().grid ? "Patch" : "Step";
+  byId("step").parentElement.hidden = count < 2;
 }
 
 function draw() {
-  const parts = data.sentences[view.sentence].parts;
-  const hasAttention = Object.keys(parts).length > 0;
-  for (const id of ["controls", "attention", "heads-section", "numbers", "help"])
-    byId(id).hidden = !hasAttention;
-  if (hasAttention) {
-    const part = parts[view.part];
-    const [layers, heads] = part.weights.shape;
-    fill(
-      byId("layer"),
-      Array.from({ length: layers }, (_, i) => [i, `${i}`]),
-      view.layer,
-    );
-    const special = [["mean", "mean of the heads"], ...(part.rollout ? [["rollout", "rollout"]] : [])];
-    fill(
-      byId("head"),
-      [...special, ...Array.from({ length: heads }, (_, i) => [i, `head ${i}`])],
-      view.head,
-    );
-    byId("measure-label").hidden = byId("norms-help").hidden = !part.norms;
-    byId("attention-title").textContent = titleOf();
-    byId("explanation").textContent = explain();
+  const map = mapNow();
+  const ids = ["more", "attention-title", "hint", "strip", "figures", "heads-section", "numbers", "help"];
+  for (const id of ids) byId(id).hidden = !map;
+  matrices = updates = [];
+  if (map) {
+    const [layers, heads] = map.weights.shape;
+    const numbered = (count) => Array.from({ length: count }, (_, i) => [i, `${i}`]);
+    fill(byId("layer"), numbered(layers), view.layer);
+    const whole = [["mean", "mean of the heads"], ...(map.rollout ? [["rollout", "rollout"]] : [])];
+    fill(byId("head"), [...whole, ...numbered(heads)], view.head);
+    byId("measure-label").hidden = byId("norms-help").hidden = !map.norms;
+    byId("unit").hidden = Boolean(steppedTrack().grid);
+    const title = TITLES[view.kind] || `Self-attention of the ${view.kind}`;
+    byId("attention-title").textContent = `${title}, layer ${view.layer}, ${headName()}`;
+    byId("view-name").textContent = `${view.kind}, layer ${view.layer}, ${headName()}`;
+    byId("hint").textContent = HINTS[`${map.queries} ${map.keys}`] || "";
     drawFigures();
     drawHeads();
   }
-  drawDecoding();
+  drawStep();
+  drawPredictions();
 }
 
 function fill(select, options, value) {
@@ -683,48 +782,45 @@ function fillRadios(fieldset, name, options) {
 
 /** Brings every choice into its range. */
 function check() {
-  const count = data.sentences.length;
-  view.sentence = view.sentence >= 0 && view.sentence < count ? view.sentence : 0;
-  if (view.other === view.sentence || view.other >= count) view.other = -1;
-  const parts = data.sentences[view.sentence].parts;
-  if (!parts[view.part]) view.part = ["cross", ...Object.keys(parts)].find((part) => parts[part]) || "";
-  const part = parts[view.part];
-  if (!part) return;
-  const [layers, heads] = part.weights.shape;
-  view.layer = Math.max(0, Math.min(layers - 1, view.layer || 0));
-  if (view.head === "rollout" && !part.rollout) view.head = "mean";
-  if (typeof view.head === "number") view.head = Math.max(0, Math.min(heads - 1, view.head));
-  if (!part.norms) view.measure = "weights";
-  const steps = Math.max(
-    data.sentences[view.sentence].sides.predicted.pieces.length,
-    data.sentences[view.sentence].beam.length,
-  );
-  view.step = view.step > 0 && view.step < steps ? view.step : 0;
+  const count = data.examples.length;
+  view.example = view.example >= 0 && view.example < count ? view.example : 0;
+  if (view.other === view.example || view.other >= count) view.other = -1;
+  if (!mapNow()) view.kind = ["cross", ...KINDS].find((kind) => exampleNow().attention[kind]) || "";
+  if (view.step < 0 || view.step > steppedTrack().labels.length) view.step = 0;
+  const map = mapNow();
+  if (!map) return;
+  const [layers, heads] = map.weights.shape;
+  view.layer = view.layer < 0 ? layers - 1 : Math.min(layers - 1, view.layer);
+  if (view.head === "rollout" && !map.rollout) view.head = "mean";
+  if (typeof view.head === "number") view.head = Math.min(heads - 1, view.head);
+  if (!map.norms) view.measure = "weights";
 }
 
 function change(changes) {
-  if (["sentence", "other", "part", "unit"].some((name) => name in changes)) active = null;
+  const before = steppedTrack().labels.join();
+  const onlyStep = Object.keys(changes).join() === "step";
+  pointed = null;
   const focused =
     document.activeElement && document.activeElement.dataset.head !== undefined
       ? { ...document.activeElement.dataset }
       : null;
   Object.assign(view, changes);
   check();
+  if (steppedTrack().labels.join() !== before) view.step = 0;
   writeControls();
-  draw();
+  if (onlyStep) {
+    updateActive();
+    drawStep();
+    drawPredictions();
+  } else draw();
   writeAddress();
   if (focused)
     byId("heads").querySelector(`[data-layer="${focused.layer}"][data-head="${focused.head}"]`).focus();
 }
 
 function writeControls() {
-  byId("sentence").value = String(view.sentence);
-  byId("other").value = String(view.other);
-  byId("measure").value = view.measure;
-  byId("scale").value = view.scale;
-  byId("least").value = view.least;
-  byId("least-value").textContent = view.least.toFixed(2);
-  for (const name of ["part", "unit", "drawing"]) {
+  for (const name of ["example", "other", "measure", "scale"]) byId(name).value = String(view[name]);
+  for (const name of ["kind", "unit", "drawing"]) {
     const radio = byId(name).querySelector(`[value="${view[name]}"]`);
     if (radio) radio.checked = true;
   }
@@ -734,18 +830,16 @@ function writeControls() {
 
 function writeAddress() {
   const entries = {
-    sentence: view.sentence + 1,
+    example: view.example + 1,
     compare: view.other + 1 || "",
-    part: view.part,
-    layer: view.layer,
+    attention: view.kind,
+    layer: view.layer < 0 ? "" : view.layer,
     head: view.head,
     measure: view.measure,
     unit: UNITS[view.unit],
     drawing: view.drawing,
     scale: view.scale,
-    least: view.least,
     step: view.step || "",
-    theme: byId("theme").value,
   };
   const address = new URLSearchParams(Object.entries(entries).filter(([, value]) => value !== ""));
   history.replaceState(null, "", `#${address}`);
@@ -759,59 +853,48 @@ function readAddress() {
     allowed.includes(address.get(name)) ? address.get(name) : missing;
   const unit = Object.keys(UNITS).find((name) => UNITS[name] === address.get("unit"));
   Object.assign(view, {
-    sentence: number("sentence", view.sentence),
+    example: number("example", view.example),
     other: number("compare", view.other),
-    part: choice("part", PARTS, view.part),
+    kind: choice("attention", KINDS, view.kind),
     layer: index("layer", view.layer),
     head: index("head", choice("head", ["mean", "rollout"], view.head)),
     measure: choice("measure", ["weights", "norms"], view.measure),
     unit: unit || view.unit,
     drawing: choice("drawing", DRAWINGS, view.drawing),
     scale: choice("scale", ["all", "view"], view.scale),
-    least: address.has("least") ? Math.max(0, Math.min(0.5, Number(address.get("least")) || 0)) : view.least,
-    step: number("step", -1) + 1,
+    step: index("step", 0),
   });
-  setTheme(choice("theme", ["auto", "light", "dark"], "auto"));
-}
-
-function setTheme(theme) {
-  byId("theme").value = theme;
-  if (theme === "auto") delete document.documentElement.dataset.theme;
-  else document.documentElement.dataset.theme = theme;
 }
 
 function start() {
-  const sentences = data.sentences.map((sentence, i) => [i, `${i + 1}. ${sentence.text}`]);
-  fill(byId("sentence"), sentences, view.sentence);
-  fill(byId("other"), [[-1, "none"], ...sentences], view.other);
-  byId("other-label").hidden = sentences.length < 2;
-  const parts = PARTS.filter((part) => data.sentences.some((sentence) => sentence.parts[part]));
+  const examples = data.examples.map((example, i) => [i, `${i + 1}. ${example.title}`]);
+  fill(byId("example"), examples, view.example);
+  fill(byId("other"), [[-1, "none"], ...examples], view.other);
+  byId("other-label").hidden = examples.length < 2;
   const named = (names) => names.map((name) => [name, name]);
-  fillRadios(byId("part"), "part", named(parts));
+  fillRadios(byId("kind"), "kind", named(KINDS));
   fillRadios(byId("unit"), "unit", Object.entries(UNITS));
   fillRadios(byId("drawing"), "drawing", named(DRAWINGS));
+  byId("more").open = window.innerWidth > PHONE;
   readAddress();
 
   const listen = (id, event, changes) =>
     byId(id).addEventListener(event, (happened) => change(changes(happened.target.value)));
-  listen("sentence", "change", (value) => ({ sentence: Number(value) }));
-  listen("other", "change", (value) => ({ other: Number(value) }));
-  listen("layer", "change", (value) => ({ layer: Number(value) }));
+  for (const name of ["example", "other", "layer"])
+    listen(name, "change", (value) => ({ [name]: Number(value) }));
   listen("head", "change", (value) => ({ head: /^\d+$/.test(value) ? Number(value) : value }));
-  listen("measure", "change", (value) => ({ measure: value }));
-  listen("scale", "change", (value) => ({ scale: value }));
-  for (const name of ["part", "unit", "drawing"]) listen(name, "change", (value) => ({ [name]: value }));
-  listen("least", "input", (value) => ({ least: Number(value) }));
+  for (const name of ["measure", "scale", "kind", "unit", "drawing"])
+    listen(name, "change", (value) => ({ [name]: value }));
   listen("step", "input", (value) => ({ step: Number(value) }));
-  const steps = () => Number(byId("step").max);
-  byId("before").addEventListener("click", () => change({ step: Math.max(1, (view.step || steps()) - 1) }));
-  byId("next").addEventListener("click", () => change({ step: (view.step || steps()) + 1 }));
-  byId("theme").addEventListener("change", (event) => (setTheme(event.target.value), change({})));
+  byId("before").addEventListener("click", () => change({ step: Math.max(1, stepNow() - 1) }));
+  byId("next").addEventListener("click", () =>
+    change({ step: Math.min(steppedTrack().labels.length, stepNow() + 1) }),
+  );
   byId("heads").addEventListener("click", selectHead);
   byId("heads").addEventListener("keydown", moveHead);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());
   byId("numbers").querySelector("details").addEventListener("toggle", fillTables);
-  document.addEventListener("keydown", (event) => event.key === "Escape" && release(true));
+  document.addEventListener("keydown", (event) => event.key === "Escape" && release());
   window.addEventListener("hashchange", () => (readAddress(), change({})));
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
   let width = window.innerWidth;

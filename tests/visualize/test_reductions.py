@@ -1,34 +1,33 @@
-"""Summaries of attention: hand-computed examples, loops in place of matrix products, and properties."""
+"""Reductions of attention: hand-computed examples, loops in place of matrix products, and properties."""
 
 import numpy as np
-import pytest
 
-from tests.support.translations import random_weights
-from tfm.visualize import summaries
+from tests.support.observations import random_weights
+from tfm.visualize import reductions
 
 
 def test_words_sum_keys_and_average_queries():
     weights = np.array([[0.1, 0.2, 0.7], [0.3, 0.3, 0.4]])
-    merged = summaries.merge_words(weights, [0, 0], [0, 0, 1])
+    merged = reductions.merge_words(weights, [0, 0], [0, 0, 1])
     np.testing.assert_allclose(merged, [[(0.3 + 0.6) / 2, (0.7 + 0.4) / 2]])
 
 
 def test_rows_of_words_still_sum_to_one():
     weights = random_weights(0, (2, 3, 5, 6))
-    merged = summaries.merge_words(weights, [0, 1, 1, 1, 2], [0, 0, 1, 2, 2, 2])
+    merged = reductions.merge_words(weights, [0, 1, 1, 1, 2], [0, 0, 1, 2, 2, 2])
     assert merged.shape == (2, 3, 3, 3)
     np.testing.assert_allclose(merged.sum(-1), 1, rtol=1e-5)
 
 
 def test_words_of_one_piece_change_nothing():
     weights = random_weights(0, (2, 4, 3))
-    np.testing.assert_allclose(summaries.merge_words(weights, range(4), range(3)), weights, rtol=1e-6)
+    np.testing.assert_allclose(reductions.merge_words(weights, range(4), range(3)), weights, rtol=1e-6)
 
 
 def test_rollout_of_two_layers_by_hand():
     """One head each: a position looks at itself and the one before with 1/2, then at the first alone."""
     first, second = [[1, 0], [0.5, 0.5]], [[1, 0], [1, 0]]
-    rollout = summaries.attention_rollout(np.array([[first], [second]]))
+    rollout = reductions.attention_rollout(np.array([[first], [second]]))
     np.testing.assert_allclose(rollout[0], [[1, 0], [0.25, 0.75]])
     np.testing.assert_allclose(rollout[1], [[1, 0], [0.5 * 1 + 0.5 * 0.25, 0.5 * 0.75]])
 
@@ -44,20 +43,20 @@ def test_rollout_sums_over_all_paths():
         ]
         for i in range(4)
     ]
-    found = summaries.attention_rollout(weights)
+    found = reductions.attention_rollout(weights)
     np.testing.assert_allclose(found[2], expected, rtol=1e-5)
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
 def test_rollout_of_causal_attention_is_causal():
-    rollout = summaries.attention_rollout(random_weights(2, (3, 2, 5, 5), causal=True))
+    rollout = reductions.attention_rollout(random_weights(2, (3, 2, 5, 5), causal=True))
     assert (np.triu(rollout, 1) == 0).all()
 
 
 def test_cross_rollout_ends_at_the_encoder_input():
     cross, encoder = random_weights(3, (2, 2, 3, 4)), random_weights(4, (3, 2, 4, 4))
-    through = summaries.attention_rollout(encoder)[-1]
-    found = summaries.cross_rollout(cross, encoder)
+    through = reductions.attention_rollout(encoder)[-1]
+    found = reductions.cross_rollout(cross, encoder)
     expected = sum(cross[1].mean(0)[2, m] * through[m, 1] for m in range(4))
     np.testing.assert_allclose(found[1, 2, 1], expected, rtol=1e-5)
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
@@ -67,37 +66,9 @@ def test_value_norms_are_of_the_vectors_added():
     rng = np.random.default_rng(5)
     weights = random_weights(5, (2, 3, 4, 5))
     values, kernels = rng.normal(size=(2, 5, 3, 6)), rng.normal(size=(2, 3, 6, 7))
-    norms = summaries.value_norms(weights, values, kernels)
-    joint = summaries.joint_value_norms(weights, values, kernels)
+    norms = reductions.value_norms(weights, values, kernels)
+    joint = reductions.joint_value_norms(weights, values, kernels)
     for layer, query, key in ((0, 0, 0), (1, 3, 4), (1, 0, 2)):
         added = [weights[layer, h, query, key] * values[layer, key, h] @ kernels[layer, h] for h in range(3)]
         np.testing.assert_allclose(norms[layer, :, query, key], [np.linalg.norm(v) for v in added], rtol=1e-5)
         np.testing.assert_allclose(joint[layer, query, key], np.linalg.norm(sum(added)), rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("pieces", "numbers", "texts"),
-    [
-        ([], [], []),
-        (["▁The", "▁ani", "mal", ".", "</s>"], [0, 1, 1, 1, 2], ["The", "animal.", "</s>"]),
-        (["<s>", "Das", "▁Tier"], [0, 1, 2], ["<s>", "Das", "Tier"]),
-        (["▁", "<0xF0>", "<0x9F>", "<0x90>", "<0x95>", "!"], [0] * 6, ["🐕!"]),
-        (["▁a", "<0xFF>", "▁"], [0, 0, 1], ["a�", "▁"]),
-        (["▁</script>", "<b>"], [0, 0], ["</script><b>"]),
-        (["▁כלב", "▁قط"], [0, 1], ["כלב", "قط"]),
-    ],
-)
-def test_pieces_make_words(pieces, numbers, texts):
-    assert summaries.number_words(pieces) == numbers
-    assert summaries.word_texts(pieces) == texts
-
-
-def test_tokens_that_differ_in_place_correspond():
-    first, second = ["it", "was", "too", "tired", "."], ["it", "was", "too", "wide", "."]
-    assert summaries.align_tokens(first, second) == [(i, i) for i in range(5)]
-
-
-def test_tokens_of_gaps_have_no_partner():
-    first, second = ["the", "dog", "sleeps", "."], ["the", "big", "red", "dog", "sleeps", "."]
-    assert summaries.align_tokens(first, second) == [(0, 0), (1, 3), (2, 4), (3, 5)]
-    assert summaries.align_tokens([], second) == []

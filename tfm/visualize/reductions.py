@@ -1,20 +1,12 @@
-"""Summaries of attention as pure NumPy functions: words, head mean, rollout, norms of values.
+"""Reductions of attention as pure NumPy functions: words, head mean, rollout, norms of values.
 
 Shape letters: N layers, H heads, L queries, M keys, V value features, D model features.
 """
 
-import difflib
 import itertools
 from collections.abc import Sequence
 
 import numpy as np
-
-SIDES_OF = {
-    "encoder": ("source", "source"),
-    "decoder": ("predicted", "read"),
-    "cross": ("predicted", "source"),
-}  # the tokens that are (queries, keys) of each part of the attention
-WORD_START = "\u2581"  # first character of a piece that starts a word, in SentencePiece
 
 
 def merge_words(weights: np.ndarray, queries: Sequence[int], keys: Sequence[int]) -> np.ndarray:
@@ -99,53 +91,3 @@ def joint_value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarr
     # Dot products between heads avoid an array [N, L, M, D] of the summed vectors.
     products = np.einsum("nhmd,ngmd->nmhg", transformed, transformed)
     return np.sqrt(np.maximum(np.einsum("nhlm,nglm,nmhg->nlm", weights, weights, products), 0))
-
-
-def number_words(pieces: Sequence[str]) -> list[int]:
-    """Returns the number of the word of each piece, counted from 0. Special pieces are separate words."""
-    starts = (
-        i == 0 or piece.startswith(WORD_START) or _is_special(piece) or _is_special(pieces[i - 1])
-        for i, piece in enumerate(pieces)
-    )
-    return [number - 1 for number in itertools.accumulate(starts)]
-
-
-def word_texts(pieces: Sequence[str]) -> list[str]:
-    """Returns the text of each word of `number_words`. Byte pieces such as "<0xF0>" are decoded."""
-    words = [""] * (max(number_words(pieces), default=-1) + 1)
-    for piece, word in zip(pieces, number_words(pieces), strict=True):
-        words[word] += piece.removeprefix(WORD_START)
-    return [_decode_bytes(word) or WORD_START for word in words]
-
-
-def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
-    """Returns pairs (i, j) of indices of tokens that correspond in two texts.
-
-    Equal tokens in the same order correspond. Between them, different tokens correspond one by one if both
-    texts have the same number of them.
-    """
-    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
-    return [
-        (i, j)
-        for _, first_start, first_end, second_start, second_end in matcher.get_opcodes()
-        if first_end - first_start == second_end - second_start
-        for i, j in zip(range(first_start, first_end), range(second_start, second_end), strict=True)
-    ]
-
-
-def _is_special(piece: str) -> bool:
-    """Returns whether a piece is a control symbol instead of text or a byte."""
-    return piece in ("<s>", "</s>", "<pad>", "<unk>")
-
-
-def _decode_bytes(word: str) -> str:
-    """Replaces runs of byte pieces such as "<0xF0>" in a word by the characters that they encode."""
-    parts: list[str] = []
-    run = b""
-    while word:
-        if word.startswith("<0x") and word[5:6] == ">":
-            run, word = run + bytes.fromhex(word[3:5]), word[6:]
-            continue
-        parts, run = [*parts, run.decode(errors="replace"), word[0]], b""
-        word = word[1:]
-    return "".join([*parts, run.decode(errors="replace")])

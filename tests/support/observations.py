@@ -1,0 +1,98 @@
+"""Observations with random numbers instead of the numbers of a model: a translation, a text and an image."""
+
+import numpy as np
+
+from tfm.visualize.beam import Beam, Extension
+from tfm.visualize.observation import AttentionMap, Observation, Prediction, Track, image_track
+from tfm.visualize.words import number_words
+
+# Tokens that would leave their place in a page that does not escape them.
+HOSTILE = (
+    *("▁</script>", "▁<!--", "▁<script>alert(1)</script>", "▁&amp;", "▁/*style*/", "\u2028", '▁"\\'),
+    *("▁🐕", "▁כלב", "</s>"),
+)
+
+SOURCE = ("▁The", "▁ani", "mal", "▁is", "▁tired", ".", "</s>")
+TARGET = ("▁Das", "▁Tier", "▁ist", "▁mü", "de", ".", "</s>")
+WIDE = ("▁The", "▁ani", "mal", "▁is", "▁wide", ".", "</s>")
+BREIT = ("▁Das", "▁Tier", "▁ist", "▁breit", ".", "</s>")
+KINDS = {"encoder": ("source", "source"), "decoder": ("predicted", "read"), "cross": ("predicted", "source")}
+END = "</s>"
+
+
+def random_weights(seed, shape, *, causal=False):
+    """Rows that sum to 1; causal ones are 0 above the diagonal."""
+    weights = np.random.default_rng(seed).random(shape) ** 4 + 1e-4
+    weights = np.tril(weights) if causal else weights
+    return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
+
+
+def make_track(element, labels):
+    """The track of these pieces of a text."""
+    words = number_words(labels)
+    texts = [
+        "".join(label for label, n in zip(labels, words, strict=True) if n == i) for i in range(words[-1] + 1)
+    ]
+    return Track(element, list(labels), words, [text.removeprefix("▁") for text in texts])
+
+
+def make_attention(seed, tracks, kinds, layers=2, heads=3):
+    """Random attention of these kinds."""
+    attention = {}
+    for i, kind in enumerate(kinds):
+        queries, keys = ("patches", "patches") if "patches" in tracks else KINDS[kind]
+        shape = (layers, heads, len(tracks[queries].labels), len(tracks[keys].labels))
+        weights = random_weights(seed + i, shape, causal=kind == "decoder")
+        norms = 7 * np.random.default_rng(seed).random(shape) * weights
+        attention[kind] = AttentionMap(queries, keys, weights, norms, 5 * weights.mean(1))
+    return attention
+
+
+def make_observation(seed=0, source=SOURCE, target=TARGET, kinds=tuple(KINDS), beam=True, **sizes):
+    """A translation with a beam of two hypotheses, the first of which is the translation."""
+    probabilities = 0.5 + 0.5 * np.random.default_rng(seed).random(len(target))
+    tracks = {
+        "source": make_track("source piece", source),
+        "read": make_track("target piece read", ("<s>", *target[:-1])),
+        "predicted": make_track("target piece predicted", target),
+    }
+    return Observation(
+        title="".join(source[:-1]).replace("▁", " ").strip(),
+        result="".join(target[:-1]).replace("▁", " ").strip(),
+        tracks=tracks,
+        attention=make_attention(seed, tracks, kinds, **sizes),
+        predictions=[
+            Prediction(p, [(label, p), ("▁or", 0.5 * (1 - p))])
+            for label, p in zip(target, probabilities.tolist(), strict=True)
+        ],
+        beam=make_beam(target, probabilities) if beam else None,
+    )
+
+
+def make_beam(target, probabilities):
+    """The target, and beside it "or", which ends in the second step."""
+    logs = np.log(probabilities).cumsum()
+    steps = [
+        [Extension(label, float(log), None, 0, True)] for label, log in zip(target[:-1], logs, strict=False)
+    ]
+    steps[0].append(Extension("▁or", -2.0, None, 0, False))
+    steps[1].append(Extension(END, None, -3.0, 1, False))
+    steps.append([Extension(END, None, -0.25, 0, True)])
+    return Beam(steps, [(list(target), -0.25), (["▁or", END], -3.0)])
+
+
+def make_text(seed=0, labels=TARGET):
+    """The observation of a text by a language model."""
+    observation = make_observation(seed, target=labels, kinds=("decoder",), beam=False)
+    tracks = {name: observation.tracks[name] for name in ("read", "predicted")}
+    return observation._replace(title=observation.result, result="", tracks=tracks)
+
+
+def make_image(seed=0, side=4, pixels=8):
+    """The observation of a grey image of side x side patches after a class token."""
+    image = 2 * np.random.default_rng(seed).random((pixels, pixels, 1)) - 1
+    tracks = {"patches": image_track(image, side**2 + 1)}
+    attention = make_attention(seed, tracks, ("encoder",))
+    return Observation(
+        f"image {seed}", "seven", tracks, attention, [Prediction(0.75, [("seven", 0.75), ("one", 0.25)])]
+    )

@@ -1,0 +1,125 @@
+"""What is read of a model: the attention of its layers, the norms of values, and images as tracks."""
+
+from typing import ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.special
+
+from tfm.errors import UserError
+from tfm.layers import MultiHeadAttention
+from tfm.layers.observe import observe as report
+from tfm.visualize import observation
+from tfm.visualize.observation import check_length, check_memory, image_track, observe
+
+X = np.random.default_rng(0).normal(size=(1, 5, 8)).astype(np.float32)
+LABELS = np.array([[3, 0, 7, 1, 1]])
+
+
+def softmax_of_labels(logits):
+    """The probabilities of `LABELS`, for logits [L, V]."""
+    return scipy.special.softmax(logits, axis=-1)[np.arange(5), LABELS[0]]
+
+
+class OneLayer(nn.Module):
+    """A layer of self-attention whose G groups of heads share their values."""
+
+    groups: int
+    attention_points: ClassVar = {"encoder": "attention.weights"}
+    attention_tracks: ClassVar = {"encoder": ("source", "source")}
+
+    def setup(self):
+        self.attention = MultiHeadAttention(features=8, heads=2, use_bias=True, key_value_heads=self.groups)
+
+    def __call__(self, x, train):
+        return self.attention(x, x, mask=None, train=train)
+
+
+class Outside(nn.Module):
+    """Attention from outside, which names its weights only."""
+
+    attention_points: ClassVar = {"cross": "weights"}
+    attention_tracks: ClassVar = {"cross": ("predicted", "source")}
+
+    def __call__(self, x, train):
+        weights = jnp.broadcast_to(jax.nn.softmax(x @ x.mT)[:, None], (1, 2, 5, 5))
+        return report(self, "weights", weights, "BHLM", editable=False)[:, 0] @ x
+
+
+class Silent(Outside):
+    """A model that does not compute the weights that it names."""
+
+    def __call__(self, x, train):
+        return x
+
+
+class Blind(nn.Module):
+    """A model without attention."""
+
+    def __call__(self, x, train):
+        return x
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("groups", [2, 1])
+def test_the_vectors_whose_norms_are_shown_sum_to_the_output(groups):
+    model = OneLayer(groups)
+    variables = jax.device_get(jax.jit(lambda x: model.init(jax.random.key(1), x, train=False))(X))
+    params = variables["params"]["attention"]
+    params["value"]["bias"] = np.arange(4.0 * groups, dtype=np.float32).reshape(groups, 4)
+    probabilities, attention = observe(model, variables, X, labels=LABELS)
+    weights = attention["encoder"].weights
+    value = np.einsum("bmd,dhv->mhv", X, params["value"]["kernel"]) + params["value"]["bias"]
+    values = np.repeat(value, 2 // groups, axis=1)
+    added = np.einsum("hlm,mhv,hvd->hlmd", weights[0], values, params["output"]["kernel"])
+    expected = softmax_of_labels(added.sum((0, 2)) + params["output"]["bias"])
+    np.testing.assert_allclose(probabilities.of_labels[0], expected, rtol=1e-4)
+    np.testing.assert_allclose(attention["encoder"].norms[0], np.linalg.norm(added, axis=-1), atol=1e-5)
+    joint = np.linalg.norm(added.sum(0), axis=-1)
+    np.testing.assert_allclose(attention["encoder"].joint_norms[0], joint, atol=1e-5)
+
+
+def test_attention_from_outside_has_no_norms_and_padding_is_cut():
+    lengths = {"predicted": 3, "source": 4}
+    probabilities, attention = observe(Outside(), {"params": {}}, X, labels=LABELS, lengths=lengths)
+    found, whole = (
+        each["cross"] for each in (attention, observe(Outside(), {"params": {}}, X, labels=LABELS)[1])
+    )
+    assert (found.queries, found.keys, found.weights.shape) == ("predicted", "source", (1, 2, 3, 4))
+    assert (found.norms, found.joint_norms) == (None, None)
+    np.testing.assert_array_equal(whole.weights[..., :3, :4], found.weights)
+    expected = softmax_of_labels(whole.weights[0, 0] @ X[0])
+    np.testing.assert_allclose(probabilities.of_labels[0], expected, rtol=1e-5)
+
+
+def test_a_model_without_attention_has_nothing_to_draw():
+    probabilities, attention = observe(Blind(), {"params": {}}, X, labels=LABELS)
+    assert attention == {}
+    np.testing.assert_array_equal(probabilities.ids[0], np.argsort(-X[0], axis=-1))
+
+
+def test_weights_that_a_model_names_but_does_not_compute_are_an_error():
+    with pytest.raises(UserError, match=r"'weights'.*tfm\.layers\.observe"):
+        observe(Silent(), {"params": {}}, X, labels=LABELS)
+
+
+def test_an_example_must_fit_into_the_memory_and_the_limit(monkeypatch):
+    monkeypatch.setattr(observation, "host_memory", lambda: 10)
+    with pytest.raises(UserError, match=r"attention .* needs"):
+        check_memory(Outside(), {"params": {}}, X, labels=LABELS)
+    with pytest.raises(UserError, match=r"at most 64 tokens, got 65.*--max_tokens"):
+        check_length(65, 64)
+    check_length(64, 64)
+
+
+def test_patches_are_the_last_elements_of_an_image():
+    image = np.array([-1.0, 0, 1, 2]).reshape(2, 2, 1)
+    track = image_track(image, 5)
+    assert track.labels == ["class token", *(f"row {i}, column {j}" for i in range(2) for j in range(2))]
+    assert track.grid == (2, 2)
+    assert track.picture.tolist() == [[0, 128], [255, 255]]
+    assert image_track(np.zeros((2, 2, 3)), 4).picture.shape == (2, 2, 3)
+    assert image_track(np.zeros((2, 2, 3)), 4).labels[0] == "row 0, column 0"

@@ -1,0 +1,149 @@
+"""The data of the page to explore, and that nothing in them leaves their place."""
+
+import base64
+import html.parser
+import io
+import json
+import re
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from tests.support.observations import (
+    BREIT,
+    HOSTILE,
+    WIDE,
+    make_image,
+    make_observation,
+    make_text,
+)
+from tfm.errors import UserError
+from tfm.visualize import page as pages
+from tfm.visualize.beam import Beam, Extension
+
+
+class Reader(html.parser.HTMLParser):
+    """The texts of the elements of a page, by tag; of those with an id, by id."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.texts, self.tags, self._open = {}, [], []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self._open.append(dict(attributes).get("id") or tag)
+
+    def handle_data(self, text):
+        if self._open:
+            self.texts[self._open[-1]] = self.texts.get(self._open[-1], "") + text
+
+    def handle_endtag(self, tag):
+        self._open.pop()
+
+
+def unpack(packed):
+    """The numbers of an array as the page's script unpacks them."""
+    levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
+    return levels * (packed["scale"] / pages.LEVELS)
+
+
+def data_of(page):
+    return json.loads(Reader(page).texts["data"])
+
+
+@pytest.mark.parametrize("observation", [make_observation(), make_text(), make_image()])
+def test_the_page_has_the_numbers(observation):
+    (example,) = data_of(pages.make_page([observation], "run"))["examples"]
+    assert (example["title"], example["result"]) == (observation.title, observation.result)
+    assert list(example["attention"]) == list(observation.attention)
+    for kind, expected in observation.attention.items():
+        described = example["attention"][kind]
+        for name, array in (("weights", expected.weights), ("mean", expected.weights.mean(1))):
+            np.testing.assert_allclose(unpack(described[name]), array, atol=1 / 131_070 + 1e-7)
+    for name, track in observation.tracks.items():
+        described = example["tracks"][name]
+        assert described["labels"] == track.labels
+        assert (described["words"], described["texts"]) == (track.words, track.texts)
+        assert ("picture" in described) == (track.picture is not None)
+    probabilities = [prediction["probability"] for prediction in example["predictions"]]
+    np.testing.assert_allclose(
+        probabilities, [each.probability for each in observation.predictions], atol=1e-5
+    )
+    assert (example["beam"] is None) == (observation.beam is None)
+
+
+def test_the_picture_is_a_png_of_the_pixels():
+    observation = make_image()
+    (example,) = data_of(pages.make_page([observation], "run"))["examples"]
+    content = base64.b64decode(example["tracks"]["patches"]["picture"].removeprefix("data:image/png;base64,"))
+    pixels = imread(io.BytesIO(content))[..., 0]
+    np.testing.assert_allclose(255 * pixels, observation.tracks["patches"].picture, atol=0.51)
+
+
+def test_no_token_leaves_its_place():
+    hostile = make_observation(source=HOSTILE, target=HOSTILE)
+    plain = Reader(pages.make_page([make_observation()], "run"))
+    page = pages.make_page([hostile], "</title><script>alert(2)</script>/*data*/")
+    assert Reader(page).tags == plain.tags
+    assert data_of(page)["examples"][0]["tracks"]["source"]["labels"] == list(HOSTILE)
+    assert Reader(page).texts["title"] == "</title><script>alert(2)</script>/*data*/"
+
+
+def test_the_page_names_no_other_file():
+    page = pages.make_page([make_observation()], "run")
+    assert not re.search(r"""(src|href)=["'](?!data:)""", page)
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+
+
+def test_packing_is_exact_to_half_a_level():
+    array = np.random.default_rng(0).random((2, 3, 5)) * 7.5
+    packed = json.loads(json.dumps(pages.pack(array)))
+    np.testing.assert_allclose(unpack(packed), array, atol=packed["scale"] / 131_070 * 1.01)
+    assert (unpack(pages.pack(np.zeros((2, 0)))) == 0).all()
+    assert unpack(pages.pack(np.zeros((2, 2)))).tolist() == [[0, 0], [0, 0]]
+
+
+def test_beam_probabilities_are_of_the_last_token():
+    steps = [
+        [Extension("a", -0.5, None, 0, True), Extension("b", -1.5, None, 0, False)],
+        [
+            Extension("c", -1.75, None, 1, False),
+            Extension("d", -0.75, None, 0, True),
+            Extension("</s>", None, -0.4, 1, False),
+        ],
+    ]
+    described = pages.describe(make_observation()._replace(beam=Beam(steps, [])))["beam"]["steps"]
+    found = [[node["probability"] for node in nodes] for nodes in described]
+    expected = [[np.exp(-0.5), np.exp(-1.5)], [np.exp(-0.25), np.exp(-0.25), None]]
+    assert found == [[None if p is None else round(float(p), 5) for p in nodes] for nodes in expected]
+    for name in ("label", "score", "parent", "best"):
+        values = [[getattr(node, name) for node in nodes] for nodes in steps]
+        assert [[node[name] for node in nodes] for nodes in described] == values
+
+
+def test_examples_correspond_on_every_track():
+    data = data_of(pages.make_page([make_observation(), make_observation(1, WIDE, BREIT)], "run"))
+    assert set(data["alignments"]) == {"0,1"}
+    pairs = data["alignments"]["0,1"]
+    assert pairs["source labels"] == [[i, i] for i in range(7)]
+    assert pairs["source texts"] == [[i, i] for i in range(5)]
+    assert [3, 3] not in pairs["predicted labels"]  # one piece here are two there
+    assert pairs["predicted texts"] == [[i, i] for i in range(5)]
+
+
+def test_cross_attention_alone_has_no_rollout():
+    page = pages.make_page([make_observation(kinds=("cross",))], "run")
+    (example,) = data_of(page)["examples"]
+    assert set(example["attention"]) == {"cross"}
+    assert "rollout" not in example["attention"]["cross"]
+
+
+def test_a_page_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr(pages, "MAX_BYTES", 1000)
+    with pytest.raises(UserError, match=r"0\.01 MiB.* 0\.00 MiB"):
+        pages.make_page([make_observation()], "run")

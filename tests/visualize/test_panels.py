@@ -1,0 +1,132 @@
+"""What a figure shows of the attention."""
+
+import re
+
+import numpy as np
+import pytest
+
+from tests.support.observations import SOURCE, TARGET, make_image, make_observation
+from tfm.errors import UserError
+from tfm.visualize import reductions
+from tfm.visualize.panels import Selection, parse_head, select, select_difference, summarize
+
+
+@pytest.fixture(scope="module")
+def observation():
+    return make_observation()
+
+
+def test_all_layers_and_heads(observation):
+    for kind, attention in observation.attention.items():
+        weights = attention.weights
+        panels = select(observation, kind)
+        np.testing.assert_array_equal(panels.weights, weights)
+        assert panels.titles[1][2] == "layer 1, head 2"
+        assert weights.shape[2:] == (len(panels.queries.labels), len(panels.keys.labels))
+        assert ("predicted" in panels.queries.title) == (kind != "encoder")
+    panels = select(observation, "decoder")
+    assert panels.queries.labels[1] == "▁Tier (▁Das)"
+    assert panels.keys.labels == ["<s>", *TARGET[:-1]]
+
+
+@pytest.mark.parametrize(
+    ("selection", "titles", "expected"),
+    [
+        (Selection(layer=0), [["layer 0, head 0", "layer 0, head 1", "layer 0, head 2"]], lambda w: w[:1]),
+        (Selection(head=1), [["layer 0, head 1"], ["layer 1, head 1"]], lambda w: w[:, 1:2]),
+        (Selection(head=0), [["layer 0, head 0"], ["layer 1, head 0"]], lambda w: w[:, :1]),
+        (Selection(1, 2), [["layer 1, head 2"]], lambda w: w[1:, 2:]),
+        (Selection(1, "mean"), [["layer 1, mean of the heads"]], lambda w: w[1:].mean(1, keepdims=True)),
+        (
+            Selection(1, "rollout"),
+            [["layer 1, rollout"]],
+            lambda w: reductions.attention_rollout(w)[1:, None],
+        ),
+    ],
+)
+def test_one_layer_or_head(observation, selection, titles, expected):
+    panels = select(observation, "encoder", selection)
+    np.testing.assert_allclose(panels.weights, expected(observation.attention["encoder"].weights), rtol=1e-6)
+    assert panels.titles == titles
+    assert panels.keys.labels == list(SOURCE)
+
+
+def test_words(observation):
+    panels = select(observation, "cross", Selection(words=True))
+    assert panels.keys.labels == ["The", "animal", "is", "tired.", "</s>"]
+    assert panels.queries.labels == ["Das", "Tier", "ist", "müde.", "</s>"]
+    assert (panels.queries.title, panels.keys.title) == (
+        "query: target word predicted",
+        "key: source word attended to",
+    )
+    assert panels.weights.shape == (2, 3, 5, 5)
+    np.testing.assert_allclose(panels.weights.sum(-1), 1, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "head"), [(None, None), ("0", 0), ("3", 3), ("mean", "mean"), ("rollout", "rollout")]
+)
+def test_heads_have_names(text, head):
+    assert parse_head(text) == head
+
+
+@pytest.mark.parametrize("text", ["-1", "1" * 9, "all", "1.5", "٣", "", "²"])
+def test_other_heads_are_refused(text):
+    with pytest.raises(UserError, match=f"--head .*mean .*rollout.*{re.escape(repr(text))}"):
+        parse_head(text)
+
+
+@pytest.mark.parametrize(
+    ("selection", "message"),
+    [
+        (Selection(2), r"--layer .*0 to 1 .*cross.*\b2\b"),
+        (Selection(-1), r"--layer .*0 to 1 .*cross.*-1"),
+        (Selection(head=3), r"--head .*0 to 2 .*cross.*\b3\b"),
+        (Selection(head="rollout"), r"encoder.*--head"),
+        (Selection(head="rollout", measure="norms"), r"--head.*--measure"),
+    ],
+)
+def test_what_the_model_does_not_have_is_refused(selection, message):
+    observation = make_observation(kinds=("cross",))
+    select(observation, "cross", Selection(1, 2))
+    with pytest.raises(UserError, match=message):
+        select(observation, "cross", selection)
+
+
+def without_norms(observation):
+    """The observation of a model without named values."""
+    attention = {
+        kind: each._replace(norms=None, joint_norms=None) for kind, each in observation.attention.items()
+    }
+    return observation._replace(attention=attention)
+
+
+def test_rollout_of_patches_is_that_of_self_attention():
+    attention = make_image().attention
+    expected = reductions.attention_rollout(attention["encoder"].weights)
+    np.testing.assert_array_equal(summarize(attention, "encoder", "rollout"), expected)
+
+
+def test_norms(observation):
+    panels = select(observation, "cross", Selection(layer=0, measure="norms"))
+    np.testing.assert_array_equal(panels.weights, observation.attention["cross"].norms[:1])
+    assert panels.largest == observation.attention["cross"].norms[:1].max()
+    assert panels.unit.startswith("norm")
+    joint = select(observation, "cross", Selection(head="mean", measure="norms"))
+    np.testing.assert_array_equal(joint.weights[:, 0], observation.attention["cross"].joint_norms)
+    with pytest.raises(UserError, match=r"cross .*--measure"):
+        select(without_norms(observation), "cross", Selection(measure="norms"))
+
+
+def test_difference_is_of_corresponding_tokens(observation):
+    """The second has another word at place 3, and a piece less there."""
+    other = make_observation(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
+    panels = select_difference(observation, other, "cross", Selection(layer=1, head=0))
+    first, second = (each.attention["cross"].weights[1, 0] for each in (observation, other))
+    np.testing.assert_allclose(panels.weights[0, 0], first[[0, 1, 2, 5, 6]] - second[[0, 1, 2, 4, 5]])
+    assert panels.keys.labels == list(SOURCE)
+    assert panels.queries.labels[3] == ". (de) / . (▁breit)"
+    assert -panels.least == panels.largest == np.abs(panels.weights).max()
+    words = select_difference(observation, other, "cross", Selection(words=True))
+    assert words.queries.labels == ["Das", "Tier", "ist", "müde. / breit.", "</s>"]
+    np.testing.assert_array_equal(select_difference(other, other, "cross").weights, 0)

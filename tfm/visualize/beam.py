@@ -1,0 +1,70 @@
+"""The tree of hypotheses that a beam search has extended."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tfm.search import BeamTrace
+
+
+class Extension(NamedTuple):
+    """A hypothesis of a beam that extends a hypothesis of the previous step by one token.
+
+    Attributes:
+      label: label of the last token.
+      log_probability: log-probability of all tokens of a hypothesis that has not ended, otherwise None.
+      score: score of a hypothesis that has ended, with length and coverage penalties, otherwise None.
+      parent: index of the extended hypothesis among the unfinished hypotheses of the previous step.
+      best: whether the best finished hypothesis begins with these tokens.
+    """
+
+    label: str
+    log_probability: float | None
+    score: float | None
+    parent: int
+    best: bool
+
+
+class Beam(NamedTuple):
+    """The search for one output.
+
+    Attributes:
+      steps: the extensions of each step. Hypotheses that have ended come last.
+      finished: (labels, score) of the finished hypotheses, best first.
+    """
+
+    steps: list[list[Extension]]
+    finished: list[tuple[list[str], float]]
+
+
+def trace_steps(trace: BeamTrace, label: Callable[[Sequence[int]], list[str]]) -> list[list[Extension]]:
+    """Returns the `Extension`s of each step of the search for one sentence.
+
+    Args:
+      trace: the trace of a batch of one row, as NumPy arrays.
+      label: function from ids to labels.
+    """
+    steps, parents = [], {(): 0}
+    best = tuple(trace.finished.tokens[-1, 0, 0].tolist())
+    for step, (tokens, scores) in enumerate(zip(trace.tokens[:, 0], trace.scores[:, 0], strict=True)):
+        live = [
+            (tuple(prefix[: step + 1].tolist()), float(score), None)
+            for prefix, score in zip(tokens, scores, strict=True)
+            if score > -np.inf
+        ]
+        ended = [
+            (tuple(prefix[:length].tolist()), None, float(score))
+            for prefix, score, length in zip(*(array[step, 0] for array in trace.finished), strict=True)
+            if length == step + 1
+        ]
+        if not live + ended:
+            break
+        steps.append(
+            [
+                Extension(label(ids[-1:])[0], log, score, parents[ids[:-1]], ids == best[: len(ids)])
+                for ids, log, score in live + ended
+            ]
+        )
+        parents = {ids: number for number, (ids, *_) in enumerate(live)}
+    return steps

@@ -1,0 +1,315 @@
+"""The record of what a model computes for one example: tokens or patches, attention, predictions, search.
+
+Shape letters: N layers, B rows, H heads, L queries, M keys, G groups of heads that share their values, V
+features of a value, D model width.
+"""
+
+import fnmatch
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.interpret.recorder import Recorder
+from tfm.layers.observe import activate, read_attention
+from tfm.memory import check_estimate, host_memory
+from tfm.sharding import fetch
+from tfm.visualize import reductions
+from tfm.visualize.beam import Beam
+from tfm.visualize.words import label_tokens, number_words, word_texts
+
+MAX_TOKENS = 64
+MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
+ATTENTION_COPIES = 3  # in memory: of the layers, stacked, and on the host
+
+
+class Track(NamedTuple):
+    """A sequence of tokens, or of the patches of an image, between which a model attends.
+
+    Attributes:
+      element: what an element is, for the titles of axes, such as "source piece".
+      labels: label of each token or patch.
+      words: number of the word of each token, counted from 0 and ascending. A patch is a separate word.
+      texts: text of each word.
+      picture: the image as uint8 [height, width] or [height, width, 3], None for a text.
+      grid: numbers of rows and columns of patches, None for a text. The patches are the last elements of the
+        track. Elements before them, such as a class token, have no place in the image.
+    """
+
+    element: str
+    labels: list[str]
+    words: list[int]
+    texts: list[str]
+    picture: np.ndarray | None = None
+    grid: tuple[int, int] | None = None
+
+
+class AttentionMap(NamedTuple):
+    """The attention of all layers and heads between two tracks.
+
+    Attributes:
+      queries, keys: names of the tracks.
+      weights: float32 [N, H, L, M], the attention weights.
+      norms: float [N, H, L, M], see `reductions.value_norms`. None if the model has no named values.
+      joint_norms: float [N, L, M], see `reductions.joint_value_norms`. None without `norms`.
+    """
+
+    queries: str
+    keys: str
+    weights: np.ndarray
+    norms: np.ndarray | None = None
+    joint_norms: np.ndarray | None = None
+
+    @property
+    def is_self_attention(self) -> bool:
+        """Whether queries and keys have the same positions. A predicted token is read one position later."""
+        return self.queries == self.keys or (self.queries, self.keys) == ("predicted", "read")
+
+
+class Prediction(NamedTuple):
+    """The prediction of a model at one position, or for a whole image.
+
+    Attributes:
+      probability: probability of the token of the track "predicted", or of the most probable class.
+      choices: the most probable labels with their probabilities, best first.
+    """
+
+    probability: float
+    choices: list[tuple[str, float]]
+
+
+class Observation(NamedTuple):
+    """The record of what a model computes for one example.
+
+    Attributes:
+      title: the example in words.
+      result: what the model makes of the example, such as a translation, or "".
+      tracks: {name: `Track`}. If there are predictions of tokens, "read" and "predicted" are, for each
+        position, the token that the model reads and the token that it predicts.
+      attention: {kind: `AttentionMap`}, such as "encoder", "decoder" and "cross".
+      predictions: for each element of the track "predicted", or one for an image.
+      beam: the search for the result, or None.
+    """
+
+    title: str
+    result: str
+    tracks: dict[str, Track]
+    attention: dict[str, AttentionMap]
+    predictions: list[Prediction]
+    beam: Beam | None = None
+
+
+@runtime_checkable
+class Observes(Protocol):
+    """A task whose model can be looked into. `tfm visualize` draws what it observes."""
+
+    def default_examples(self) -> list[str]:
+        """Returns the examples that are drawn if the user gives no example."""
+        ...
+
+    def observe(self, variables: Any, example: str, max_tokens: int) -> Observation:
+        """Runs the model on an example of at most `max_tokens` tokens.
+
+        Raises:
+          UserError: if the example cannot be used, or its attention does not fit into the memory.
+        """
+        ...
+
+
+class Probabilities(NamedTuple):
+    """The probabilities of labels and of the most probable ids.
+
+    Attributes:
+      of_labels: float [B, L], the probabilities of the labels.
+      best: float [B, L, choices], the largest probabilities in descending order.
+      ids: int [B, L, choices], the ids that have them.
+    """
+
+    of_labels: Any
+    best: Any
+    ids: Any
+
+
+def text_track(element: str, tokenizer: Any, ids: Sequence[int]) -> Track:
+    """Returns the track of a tokenized text."""
+    labels = label_tokens(tokenizer, ids)
+    return Track(element, labels, number_words(labels), word_texts(tokenizer, ids))
+
+
+def image_track(image: np.ndarray, elements: int) -> Track:
+    """Returns the track of the patches of an image.
+
+    Args:
+      image: float [height, width, C], from -1 (darkest) to 1 (brightest). One or two channels are drawn in
+        grey, of more channels the first three in colour.
+      elements: number of elements of the track. As many as fill a square are patches. The elements before
+        them are class tokens.
+    """
+    pixels = np.rint((np.clip(image, -1, 1) + 1) * 127.5).astype(np.uint8)
+    side = math.isqrt(elements)
+    labels = ["class token"] * (elements - side**2)
+    labels += [f"row {row}, column {column}" for row in range(side) for column in range(side)]
+    picture = pixels[..., :3] if image.shape[-1] > 2 else pixels[..., 0]
+    return Track("patch", labels, list(range(elements)), labels, picture, (side, side))
+
+
+def observe(
+    model: Any, variables: Any, *inputs: Any, labels: Any, lengths: Mapping[str, int] | None = None
+) -> tuple[Probabilities, dict[str, AttentionMap]]:
+    """Runs a model on one example, and reads its attention.
+
+    Args:
+      model: a Linen module. Its attribute `attention_points` names the attention weights of each kind, and
+        `attention_tracks` the tracks of the queries and of the keys. A model without them has no attention.
+      variables: variables of the model.
+      *inputs: arguments of the call, a batch of one row.
+      labels: ids whose probabilities are returned, int [1, L]. The model returns the logits [1, L, V].
+      lengths: {track: number of elements without padding}. None means that nothing is padded.
+
+    Returns:
+      The `Probabilities` and {kind: `AttentionMap`}, as NumPy arrays.
+
+    Raises:
+      UserError: if the model does not compute the attention weights that it names.
+    """
+    probabilities, reads = fetch(_forward(model, variables, inputs, labels))
+    attention = {}
+    for kind, (queries, keys) in _tracks_of(model).items():
+        weights = reads[kind].weights[:, 0]
+        if lengths is not None:
+            weights = weights[..., : lengths[queries], : lengths[keys]]
+        attention[kind] = _add_norms(AttentionMap(queries, keys, weights.astype(np.float32)), reads[kind])
+    return probabilities, attention
+
+
+def check_length(tokens: int, max_tokens: int) -> None:
+    """Raises a UserError if an example has more than `max_tokens` tokens."""
+    if tokens > max_tokens:
+        raise UserError(
+            f"Expected an example of at most {max_tokens:,} tokens, got {tokens:,}. Shorten it, or increase "
+            "--max_tokens up to the positions of the model."
+        )
+
+
+def check_memory(model: Any, variables: Any, *inputs: Any, labels: Any) -> None:
+    """Checks that the attention to an example fits into the memory, without computing it.
+
+    Args:
+      model, variables: see `observe`.
+      *inputs, labels: arrays or `jax.ShapeDtypeStruct`s.
+
+    Raises:
+      UserError: if the attention does not fit.
+    """
+    _, reads = jax.eval_shape(functools.partial(_forward, model), variables, inputs, labels)
+    arrays = [read.weights for read in reads.values()]
+    needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
+    check_estimate("The attention of an example", needed, host_memory(), "shorten the example")
+
+
+def list_predictions(
+    probabilities: Probabilities, count: int, label: Callable[[Sequence[int]], list[str]]
+) -> list[Prediction]:
+    """Returns the predictions of the first `count` positions of a row.
+
+    Args:
+      probabilities: the result of `observe`.
+      count: number of positions without padding.
+      label: function from ids to labels.
+    """
+    of_labels, best, ids = (array[0] for array in probabilities)
+    return [
+        Prediction(float(of_labels[i]), list(zip(label(ids[i]), best[i].tolist(), strict=True)))
+        for i in range(count)
+    ]
+
+
+class _Read(NamedTuple):
+    """The arrays of one kind of attention.
+
+    Attributes:
+      weights: [N, B, H, L, M].
+      values: [N, B, M, G, V], and None if the model does not name them.
+      kernels: kernels of the output projections [N, H, V, D], and None without values.
+    """
+
+    weights: jax.Array
+    values: jax.Array | None
+    kernels: jax.Array | None
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _forward(
+    model: Any, variables: Any, inputs: tuple[Any, ...], labels: jax.Array
+) -> tuple[Probabilities, dict[str, _Read]]:
+    """Returns the probabilities of the labels, and a `_Read` of each kind of attention of the model."""
+    compute: Callable[[], Any] = functools.partial(model.apply, variables, *inputs, train=False)
+    weights: dict[str, jax.Array] = {}
+    points = {kind: model.attention_points[kind] for kind in _tracks_of(model)}
+    for kind, point in points.items():
+        compute = functools.partial(_read_into, weights, kind, point, compute)
+    values = Recorder("*.value")
+    with activate(values):
+        logits = compute()
+    probabilities = jax.nn.softmax(logits.astype(jnp.float32))
+    of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
+    best = jax.lax.top_k(probabilities, min(MAX_CHOICES, logits.shape[-1]))
+    projections = {
+        kind: _stack_values(values.reads, variables["params"], point, weights[kind].shape)
+        for kind, point in points.items()
+    }
+    reads = {kind: _Read(weights[kind], *projections[kind]) for kind in points}
+    return Probabilities(of_labels, *best), reads
+
+
+def _tracks_of(model: Any) -> Mapping[str, tuple[str, str]]:
+    """Returns {kind of attention: (track of the queries, track of the keys)} of a model."""
+    return getattr(model, "attention_tracks", {})
+
+
+def _read_into(weights: dict[str, jax.Array], kind: str, point: str, compute: Callable[[], Any]) -> Any:
+    """Returns the result of `compute`, and stores the attention weights of a point in `weights`."""
+    result, weights[kind] = read_attention(point, compute)
+    return result
+
+
+def _stack_values(
+    reads: Mapping[str, jax.Array], params: Any, point: str, shape: tuple[int, ...]
+) -> tuple[jax.Array | None, jax.Array | None]:
+    """Returns the values and the kernels of `_Read`.
+
+    Both are None if a layer lacks named values or a kernel for each head, for example because its attention
+    is a module from outside tfm.
+    """
+    names = fnmatch.filter(reads, f"{point.removesuffix('weights')}value")
+    kernels = [_output_kernel(params, name) for name in names]
+    fits = [
+        kernel is not None and kernel.shape[:2] == (shape[2], reads[name].shape[-1])
+        for kernel, name in zip(kernels, names, strict=True)
+    ]
+    if len(names) != shape[0] or not all(fits):
+        return None, None
+    return jnp.stack([reads[name] for name in names]), jnp.stack(kernels)
+
+
+def _output_kernel(params: Any, value_name: str) -> Any:
+    """Returns the kernel of the output projection of the module that names a value, or None."""
+    module = functools.reduce(lambda tree, key: tree.get(key, {}), value_name.split(".")[:-1], params)
+    return module.get("output", {}).get("kernel")
+
+
+def _add_norms(attention: AttentionMap, read: _Read) -> AttentionMap:
+    """Returns the map with the norms of the weighted values, if the model names its values."""
+    if read.values is None or read.kernels is None:
+        return attention
+    _, heads, _, keys = attention.weights.shape
+    groups = read.values[:, 0, :keys]
+    values = np.repeat(groups, heads // groups.shape[2], axis=2).astype(np.float32)
+    arrays = attention.weights, values, np.asarray(read.kernels).astype(np.float32)
+    norms, joint_norms = reductions.value_norms(*arrays), reductions.joint_value_norms(*arrays)
+    return attention._replace(norms=norms, joint_norms=joint_norms)

@@ -1,0 +1,162 @@
+"""The page for exploring attention: one HTML file that contains its data, styles and script."""
+
+import base64
+import html
+import importlib.resources
+import io
+import itertools
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.memory import format_bytes
+from tfm.visualize.beam import Beam, Extension
+from tfm.visualize.observation import AttentionMap, Observation, Track
+from tfm.visualize.panels import summarize
+from tfm.visualize.words import align_tokens
+
+LEVELS = (1 << 16) - 1  # largest integer of a packed number
+MAX_BYTES = 64 << 20  # of a page
+PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # placeholders in page.html
+# In HTML, these characters could end the script element or start another. JSON decodes the escapes.
+ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+
+
+def make_page(observations: Sequence[Observation], title: str) -> str:
+    """Returns the page as HTML. It opens from disk and loads no other files.
+
+    Args:
+      observations: the examples to explore, at least one.
+      title: title of the page, for example the name of the run.
+
+    Raises:
+      UserError: if the page would be larger than `MAX_BYTES`.
+    """
+    data = {
+        "title": title,
+        "examples": [describe(observation) for observation in observations],
+        "alignments": align_examples(observations),
+    }
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
+    if len(text) > MAX_BYTES:
+        raise UserError(
+            f"The page would have {format_bytes(len(text))}, but browsers open at most "
+            f"{format_bytes(MAX_BYTES)} well: shorten the examples, or give fewer."
+        )
+    folder = importlib.resources.files("tfm.visualize") / "page"
+    page, style, script = (
+        (folder / f"page.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")
+    )
+    parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
+    return PLACE.sub(lambda place: parts[place[1]], page)
+
+
+def describe(observation: Observation) -> dict[str, Any]:
+    """Returns an observation as the JSON object that the page reads."""
+    return {
+        "title": observation.title,
+        "result": observation.result,
+        "tracks": {name: _describe_track(track) for name, track in observation.tracks.items()},
+        "attention": {kind: _describe_map(observation.attention, kind) for kind in observation.attention},
+        "predictions": [
+            {
+                "probability": round(probability, 5),
+                "choices": [[label, round(choice, 5)] for label, choice in choices],
+            }
+            for probability, choices in observation.predictions
+        ],
+        "beam": _describe_beam(observation.beam) if observation.beam else None,
+    }
+
+
+def align_examples(observations: Sequence[Observation]) -> dict[str, dict[str, list[tuple[int, int]]]]:
+    """Returns the corresponding tokens of every two examples.
+
+    Returns:
+      For examples 0 and 1 the key "0,1" with {"TRACK UNIT": [(i, j), ...]}, where the unit is "labels" or
+      "texts" (words). See `words.align_tokens`.
+    """
+    return {
+        f"{i},{j}": {
+            f"{name} {unit}": align_tokens(getattr(track, unit), getattr(second.tracks[name], unit))
+            for name, track in first.tracks.items()
+            if name in second.tracks
+            for unit in ("labels", "texts")
+        }
+        for (i, first), (j, second) in itertools.combinations(enumerate(observations), 2)
+    }
+
+
+def pack(array: np.ndarray) -> dict[str, Any]:
+    """Packs an array of non-negative numbers into 16 bits per number.
+
+    Returns:
+      "shape", "scale" (the largest number), and "data": the numbers as multiples of scale / 65,535, in
+      little-endian order and base64.
+    """
+    scale = float(array.max(initial=0.0))
+    levels = np.rint(array / (scale or 1.0) * LEVELS).astype("<u2")
+    return {
+        "shape": list(array.shape),
+        "scale": scale,
+        "data": base64.b64encode(levels.tobytes()).decode("ascii"),
+    }
+
+
+def _describe_track(track: Track) -> dict[str, Any]:
+    """Returns a track as a JSON object. An image becomes the URL of a PNG file."""
+    described = {"labels": track.labels, "words": track.words, "texts": track.texts}
+    if track.picture is None:
+        return described
+    file = io.BytesIO()
+    colours = np.broadcast_to(
+        track.picture.reshape(*track.picture.shape[:2], -1), (*track.picture.shape[:2], 3)
+    )
+    matplotlib.image.imsave(file, np.ascontiguousarray(colours), format="png")
+    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
+    return described | {"grid": track.grid, "picture": url}
+
+
+def _describe_map(attention: dict[str, AttentionMap], kind: str) -> dict[str, Any]:
+    """Returns the attention of a kind with its summaries as a JSON object."""
+    chosen = attention[kind]
+    described: dict[str, Any] = {"queries": chosen.queries, "keys": chosen.keys}
+    arrays = {
+        "weights": chosen.weights,
+        "mean": summarize(attention, kind, "mean"),
+        "rollout": summarize(attention, kind, "rollout"),
+        "norms": chosen.norms,
+        "joint_norms": chosen.joint_norms,
+    }
+    return described | {name: pack(array) for name, array in arrays.items() if array is not None}
+
+
+def _describe_beam(beam: Beam) -> dict[str, Any]:
+    """Returns a beam as a JSON object.
+
+    Extensions that have not ended have the probability of their last token.
+    """
+    described = []
+    before: list[float | None] = [0.0]  # the log-probability of the empty prefix
+    for step in beam.steps:
+        described.append([_describe_extension(extension, before[extension.parent]) for extension in step])
+        before = [extension.log_probability for extension in step]
+    return {"steps": described, "finished": [[labels, round(score, 4)] for labels, score in beam.finished]}
+
+
+def _describe_extension(extension: Extension, before: float | None) -> dict[str, Any]:
+    """Returns an extension of a hypothesis with the log-probability `before` as a JSON object."""
+    log, score = extension.log_probability, extension.score
+    return {
+        "label": extension.label,
+        "parent": extension.parent,
+        "best": extension.best,
+        "score": None if score is None else round(score, 4),
+        "log": None if log is None else round(log, 4),
+        "probability": None if log is None or before is None else round(float(np.exp(log - before)), 5),
+    }

@@ -1,0 +1,184 @@
+"""Selects the part of an observation's attention that a figure shows: layers, heads, pieces or words."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfm.errors import UserError
+from tfm.visualize import reductions
+from tfm.visualize.figures import Axis, Panels
+from tfm.visualize.observation import AttentionMap, Observation, Track
+from tfm.visualize.words import align_tokens
+
+MEASURES = ("weights", "norms")  # attention weights, or norms of the weighted values
+MAX_DIGITS = 9  # a number of a head must have fewer digits
+SUMMARIES = {"mean": "mean of the heads", "rollout": "rollout"}  # summaries of the heads: titles
+
+
+class Selection(NamedTuple):
+    """A selection of layers and heads.
+
+    Attributes:
+      layer: number of the layer, counted from 0. None selects all.
+      head: number of the head, counted from 0, or a key of `SUMMARIES`. None selects all.
+      words: whether to merge pieces into words.
+      measure: one of `MEASURES`.
+    """
+
+    layer: int | None = None
+    head: int | str | None = None
+    words: bool = False
+    measure: str = "weights"
+
+
+ALL = Selection()
+
+
+def parse_head(text: str | None) -> int | str | None:
+    """Returns the value of `Selection.head` for the text of the flag --head.
+
+    Raises:
+      UserError: if the text is neither a number nor a key of `SUMMARIES`.
+    """
+    if text is None or text in SUMMARIES:
+        return text
+    if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
+        raise UserError(f"Expected --head to be a number from 0 on, {' or '.join(SUMMARIES)}, got {text!r}.")
+    return int(text)
+
+
+def select(observation: Observation, kind: str, selection: Selection = ALL) -> Panels:
+    """Returns the `Panels` of one kind of attention.
+
+    Raises:
+      UserError: if the kind has fewer layers or heads, or lacks the numbers that the selection needs.
+    """
+    attention = observation.attention[kind]
+    _check_selection(selection, kind, attention)
+    numbers = _numbers(observation.attention, kind, selection)
+    if selection.layer is not None:
+        numbers = numbers[selection.layer : selection.layer + 1]
+    tracks = [observation.tracks[name] for name in (attention.queries, attention.keys)]
+    if selection.words:
+        numbers = reductions.merge_words(numbers, *(track.words for track in tracks))
+    queries, keys = _axes(observation, attention, selection.words)
+    panels = Panels(numbers, queries, keys, _titles(selection, *numbers.shape[:2]))
+    if selection.measure == "norms":
+        return panels._replace(unit="norm of the\nweighted value", largest=float(numbers.max()) or 1.0)
+    return panels
+
+
+def select_difference(
+    first: Observation, second: Observation, kind: str, selection: Selection = ALL
+) -> Panels:
+    """Returns the `Panels` of the attention of the first observation minus that of the second.
+
+    The panels contain only tokens that correspond, see `words.align_tokens`.
+
+    Raises:
+      UserError: see `select`.
+    """
+    minuend, subtrahend = (select(observation, kind, selection) for observation in (first, second))
+    attention = first.attention[kind]
+    sides = [
+        align_tokens(*(_texts(each.tracks[name], selection.words) for each in (first, second)))
+        for name in (attention.queries, attention.keys)
+    ]
+    rows, columns = (np.array(pairs, int).reshape(-1, 2).T for pairs in sides)  # [2, tokens] for both panels
+    both = (
+        panels.weights[..., rows[i][:, None], columns[i]] for i, panels in enumerate((minuend, subtrahend))
+    )
+    numbers = np.subtract(*both)
+    queries, keys = (
+        Axis(axis.title, [_join(axis.labels[i], others.labels[j]) for i, j in pairs])
+        for axis, others, pairs in zip(minuend[1:3], subtrahend[1:3], sides, strict=True)
+    )
+    largest = float(np.abs(numbers).max(initial=0)) or 1.0
+    unit = f"{minuend.unit.partition('(')[0].strip()},\nfirst minus second"
+    return Panels(numbers, queries, keys, minuend.titles, unit, -largest, largest)
+
+
+def summarize(attention: dict[str, AttentionMap], kind: str, summary: str) -> np.ndarray | None:
+    """Summarizes the heads of one kind of attention.
+
+    Args:
+      attention: all attention of an observation, because the rollout of cross-attention continues through the
+        self-attention of its keys.
+      kind: the kind to summarize.
+      summary: a key of `SUMMARIES`.
+
+    Returns:
+      Float [layers, L, M], or None if the model has no self-attention through which the rollout continues.
+    """
+    chosen = attention[kind]
+    if summary == "mean":
+        return reductions.head_mean(chosen.weights)
+    if chosen.is_self_attention:
+        return reductions.attention_rollout(chosen.weights)
+    before = [each for each in attention.values() if each.queries == each.keys == chosen.keys]
+    return reductions.cross_rollout(chosen.weights, before[0].weights) if before else None
+
+
+def _check_selection(selection: Selection, kind: str, attention: AttentionMap) -> None:
+    """Checks that the attention has the selected layer, head and measure. Raises the errors of `select`."""
+    layers, heads = attention.weights.shape[:2]
+    for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
+        if isinstance(chosen, int) and not 0 <= chosen < count:
+            raise UserError(
+                f"Expected --{name} to be from 0 to {count - 1} for {kind} attention, got {chosen}."
+            )
+    if selection.measure == "weights":
+        return
+    if selection.head == "rollout":
+        raise UserError("--head=rollout needs attention weights. Choose another --head, or omit --measure.")
+    if attention.norms is None:
+        raise UserError(
+            f"The {kind} attention of this model has no named values, so their norms are unknown. "
+            "Omit --measure."
+        )
+
+
+def _numbers(attention: dict[str, AttentionMap], kind: str, selection: Selection) -> np.ndarray:
+    """Returns the selected measure of the selected heads of all layers, [layers, heads or 1, L, M]."""
+    chosen, head = attention[kind], selection.head
+    norms = selection.measure == "norms"
+    if isinstance(head, str):
+        joint = chosen.joint_norms if norms else summarize(attention, kind, head)
+        if joint is None:
+            raise UserError(
+                "Rollout needs the encoder's attention, but this model has none. Choose another --head."
+            )
+        return joint[:, None]
+    numbers = chosen.norms if norms and chosen.norms is not None else chosen.weights
+    return numbers if head is None else numbers[:, head : head + 1]
+
+
+def _axes(observation: Observation, attention: AttentionMap, words: bool) -> tuple[Axis, Axis]:
+    """Returns the axes of queries and keys. A predicted token is followed by the token that was read."""
+    queries, keys = (observation.tracks[name] for name in (attention.queries, attention.keys))
+    titles = [track.element.replace("piece", "word") if words else track.element for track in (queries, keys)]
+    query = Axis(f"query: {titles[0]}", _texts(queries, words))
+    if attention.queries == "predicted" and not words:
+        pairs = zip(queries.labels, observation.tracks["read"].labels, strict=True)
+        labels = [f"{predicted} ({read})" for predicted, read in pairs]
+        query = Axis(f"{query.title}\n(in brackets: the piece read)", labels)
+    return query, Axis(f"key: {titles[1]} attended to", _texts(keys, words))
+
+
+def _texts(track: Track, words: bool) -> list[str]:
+    """Returns the words or the labels of a track."""
+    return track.texts if words else track.labels
+
+
+def _join(first: str, second: str) -> str:
+    """Returns the label of two tokens that correspond."""
+    return first if first == second else f"{first} / {second}"
+
+
+def _titles(selection: Selection, rows: int, columns: int) -> list[list[str]]:
+    """Returns the titles of the panels of each row."""
+    first_layer = selection.layer or 0
+    first_head = selection.head if isinstance(selection.head, int) else 0
+    summary = SUMMARIES.get(selection.head) if isinstance(selection.head, str) else None
+    heads = [summary or f"head {first_head + i}" for i in range(columns)]
+    return [[f"layer {first_layer + i}, {head}" for head in heads] for i in range(rows)]

@@ -1,0 +1,63 @@
+"""Words of tokenized texts, and corresponding tokens of two texts."""
+
+import difflib
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+WORD_START = "\u2581"  # first character of a piece that starts a word, in SentencePiece
+SPECIAL_PIECES = {0: "<pad>", 1: "<s>", 2: "</s>"}  # labels of the special ids
+UNKNOWN_PIECE = "<unk>"
+
+
+def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Returns a label for each id: its piece, or its character if the tokens are characters.
+
+    Args:
+      tokenizer: a tokenizer with `decode`. If it has `pieces`, the labels are the pieces.
+      ids: ids of tokens, special ids included.
+    """
+    if hasattr(tokenizer, "pieces"):
+        return tokenizer.pieces(ids)
+    labels = (SPECIAL_PIECES.get(i) or tokenizer.decode([i]) for i in map(int, ids))
+    return [WORD_START if label.isspace() else label for label in labels]
+
+
+def number_words(labels: Sequence[str]) -> list[int]:
+    """Returns the number of the word of each token, counted from 0. Special tokens are separate words."""
+    starts = (
+        i == 0 or label.startswith(WORD_START) or _is_special(label) or _is_special(labels[i - 1])
+        for i, label in enumerate(labels)
+    )
+    return [number - 1 for number in itertools.accumulate(starts)]
+
+
+def word_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
+    """Returns the text of each word of `number_words`. A word without text is named by its labels."""
+    labels = label_tokens(tokenizer, ids)
+    tokens = zip(number_words(labels), map(int, ids), labels, strict=True)
+    words = (list(group) for _, group in itertools.groupby(tokens, key=lambda token: token[0]))
+    return [
+        tokenizer.decode([i for _, i, _ in word]).strip() or "".join(label for *_, label in word)
+        for word in words
+    ]
+
+
+def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:
+    """Returns pairs (i, j) of indices of tokens that correspond in two texts.
+
+    Equal tokens in the same order correspond. Between them, different tokens correspond one by one if both
+    texts have the same number of them.
+    """
+    matcher = difflib.SequenceMatcher(None, first, second, autojunk=False)
+    return [
+        (i, j)
+        for _, first_start, first_end, second_start, second_end in matcher.get_opcodes()
+        if first_end - first_start == second_end - second_start
+        for i, j in zip(range(first_start, first_end), range(second_start, second_end), strict=True)
+    ]
+
+
+def _is_special(label: str) -> bool:
+    """Returns whether a label names a control symbol instead of text or a byte."""
+    return label == UNKNOWN_PIECE or label in SPECIAL_PIECES.values()
