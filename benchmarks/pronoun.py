@@ -29,7 +29,7 @@ from matplotlib.figure import Figure
 from tfm import interpret
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import read_sides
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, number_words
 from tfm.datasets.toy_language import read_pronoun_words
 from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
@@ -87,7 +87,7 @@ def make_puzzles(task):
     tokenizer = task.tokenizer
     sides = (*read_sides(task.config.data, SPLIT), read_feature(SPLIT, "wrong"))
     encoded = [[[*ids, EOS_ID] for ids in tokenizer.encode(texts)] for texts in sides]
-    words = [[tokenizer.words(ids[:-1]) for ids in side] for side in encoded[:2]]
+    words = [[number_words(tokenizer, ids[:-1]) for ids in side] for side in encoded[:2]]
     source, target, reads, first = [], [], [], []
     for row, (english, german, of_subject) in enumerate(read_pronoun_words()):
         source.append(_name_words(english, of_subject, ROLES))

@@ -27,7 +27,7 @@ from tfm.commands.translate import (
     translate_lines,
 )
 from tfm.data.sources.text_files import one_line
-from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID, split_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import score_pairs
 from tfm.decoding.translate import translate_ids
@@ -195,7 +195,7 @@ def test_long_inputs_are_split_between_words(translator, caplog):
         split = translator.hypotheses([long, "cat"], beam_size=2, n_best=2, max_input=9)
     assert "Split an input of" in caplog.text
     tokenizer = translator.run.task.tokenizer
-    parts = [tokenizer.decode(part) for part in tokenizer.split(tokenizer.encode([long])[0], 8)]
+    parts = [tokenizer.decode(part) for part in split_ids(tokenizer, tokenizer.encode([long])[0], 8)]
     assert " ".join(parts) == long.strip()
     each = translator.hypotheses(parts, beam_size=2, n_best=2, max_input=9)
     assert split[0][0].text == " ".join(found[0].text for found in each)
@@ -208,12 +208,9 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
         cut = translator.translate(["red dog " * 40], beam_size=1, max_input=9, overflow="cut")
     assert "Cut an input of" in caplog.text
-    first = translator.run.task.tokenizer.split(
-        translator.run.task.tokenizer.encode(["red dog " * 40])[0], 8
-    )[0]
-    assert cut == translator.translate(
-        [translator.run.task.tokenizer.decode(first)], beam_size=1, max_input=9
-    )
+    tokenizer = translator.run.task.tokenizer
+    first, *_ = split_ids(tokenizer, tokenizer.encode(["red dog " * 40])[0], 8)
+    assert cut == translator.translate([tokenizer.decode(first)], beam_size=1, max_input=9)
 
 
 # Lines.
