@@ -6,7 +6,7 @@ reads divided parameters and rows needs no other change: XLA divides its work an
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ def find_mesh(variables: Any) -> Mesh | None:
     for x in jax.tree.leaves(variables):
         sharding = getattr(x, "sharding", None)
         if isinstance(sharding, NamedSharding) and sharding.mesh.size > 1:
-            return sharding.mesh
+            return cast(Mesh, sharding.mesh)  # arrays with values have no abstract mesh
     return None
 
 

@@ -1,8 +1,8 @@
 """Words of tokens, and tokens of two texts that correspond."""
 
 import pytest
-from tfm.data.character_tokenizers import CharacterTokenizer
 
+from tfm.data.tokenizers.characters import Characters
 from tfm.visualize import words
 
 
@@ -26,7 +26,7 @@ def test_a_word_begins_with_a_blank_and_at_special_tokens(labels, numbers):
     [("", "läuft ab", ["läuft", "ab"]), ("abc ", "ab \U0001f415", ["ab", "\U0001f415"]), ("", "", [])],
 )
 def test_characters_and_bytes_become_words(known, text, expected):
-    tokenizer = CharacterTokenizer(known)
+    tokenizer = Characters(known)
     ids = [1, *tokenizer.encode([text])[0], 2]
     assert words.word_texts(tokenizer, ids) == ["<s>", *expected, "</s>"]
     labels = words.label_tokens(tokenizer, ids)

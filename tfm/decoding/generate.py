@@ -175,8 +175,9 @@ def _generate(
         return text, "Lower decoding.samples or decoding.max_tokens"
 
     lengths = [len(ids) for ids in prompts]
-    options = {"batch_size": config.batch_size, "like": members, "describe": describe}
-    rows = map_rows(generate_batch, make_arguments, lengths, **options)
+    rows = map_rows(
+        generate_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+    )
     return as_token_hypotheses(rows)
 
 

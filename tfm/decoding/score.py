@@ -117,8 +117,9 @@ def _map_pairs(
         return f"Scoring or aligning one pair of {lengths}", "Leave the pair out or shorten it"
 
     lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
-    batch_options = {"batch_size": config.batch_size, "like": members, "describe": describe}
-    return map_rows(program, make_arguments, lengths, **batch_options)
+    return map_rows(
+        program, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+    )
 
 
 def _shift_right(labels: jax.Array) -> jax.Array:

@@ -71,8 +71,9 @@ def translate_ids(
         return f"Decoding one input of {len(sources[row]):,} tokens", f"Lower {fields}"
 
     lengths = [len(ids) for ids in sources]
-    options = {"batch_size": config.batch_size, "like": members, "describe": describe}
-    rows = map_rows(search_batch, make_arguments, lengths, **options)
+    rows = map_rows(
+        search_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+    )
     return as_token_hypotheses(rows)
 
 

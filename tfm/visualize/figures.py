@@ -109,7 +109,8 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     rows = panels.weights[:, :, 0] if has_class_token else panels.weights.mean(2)
     tints = rows[..., -patches:].reshape(*rows.shape[:2], *track.grid)
     size = (PICTURE_PANEL, PICTURE_PANEL)
-    grid = _fit(Grid(*panels.weights.shape[:2], size, left=GAP, below=GAP), title)
+    layers, heads = panels.weights.shape[:2]
+    grid = _fit(Grid(layers, heads, size, left=GAP, below=GAP), title)
     figure = _start_figure(grid, title)
     extent = (0, track.grid[1], track.grid[0], 0)
     largest = float(np.abs(tints).max()) or 1.0

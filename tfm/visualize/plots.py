@@ -35,7 +35,8 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
         for (name, rows), style in zip(runs.items(), _styles(), strict=False):
             points = [(row["step"], row[metric]) for row in rows if metric in row]
             if points:
-                _line(axes, *zip(*points, strict=True), name, style)
+                steps, values = zip(*points, strict=True)
+                _line(axes, steps, values, name, style)
         _label(axes, "training step (updates)", _axis_of(metric))
     _legend(figure, panels)
     return figure
