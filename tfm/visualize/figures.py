@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from tfm.errors import UserError
@@ -114,18 +116,18 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     figure = _start_figure(grid, title)
     extent = (0, track.grid[1], track.grid[0], 0)
     largest = float(np.abs(tints).max()) or 1.0
-    least = -largest if panels.least < 0 else 0.0
+    is_signed = panels.least < 0
+    colours = ScalarMappable(Normalize(-largest * is_signed, largest), "PuOr" if is_signed else "Oranges")
     for layer, head, axes in _add_panels(figure, grid, panels.titles):
         axes.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
-        alpha = TINT * np.abs(tints[layer, head]) / largest
-        palette = "PuOr" if least < 0 else "Oranges"
-        shades: dict[str, Any] = {"cmap": palette, "vmin": least, "vmax": largest, "alpha": alpha}
-        image = axes.imshow(tints[layer, head], **shades, extent=extent, interpolation="nearest")
+        tint = tints[layer, head]
+        alpha: Any = TINT * np.abs(tint) / largest
+        shades: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm, "alpha": alpha}
+        axes.imshow(tint, **shades, extent=extent, interpolation="nearest")
         axes.set_axis_off()
-    image.set_alpha(None)  # an opaque colour bar
     query = "the class token" if has_class_token else "a patch, in the mean,"
     figure.supxlabel(f"what {query} looks at", fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
-    _add_bar(figure, grid, image, panels.unit)
+    _add_bar(figure, grid, colours, panels.unit)
     save(figure, path)
 
 
@@ -174,9 +176,9 @@ def _add_panels(
             yield layer, head, axes
 
 
-def _add_bar(figure: Figure, grid: "Grid", image: Any, unit: str) -> None:
-    """Adds the colour bar of an image."""
-    bar = figure.colorbar(image, cax=figure.add_axes(grid.bar()))
+def _add_bar(figure: Figure, grid: "Grid", colours: ScalarMappable, unit: str) -> None:
+    """Adds the bar that explains the colours."""
+    bar = figure.colorbar(colours, cax=figure.add_axes(grid.bar()))
     bar.set_label(unit, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=LABEL_SIZE)
 
