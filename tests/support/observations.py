@@ -1,10 +1,11 @@
 """Observations with random numbers instead of the numbers of a model: a translation, a text and an image."""
 
+import itertools
+
 import numpy as np
 
 from tfm.visualize.beam import Beam, Extension
 from tfm.visualize.observation import AttentionMap, Observation, Prediction, Track, image_track
-from tfm.visualize.words import number_words
 
 # Tokens that would leave their place in a page that does not escape them.
 HOSTILE = (
@@ -29,7 +30,9 @@ def random_weights(seed, shape, *, causal=False):
 
 def make_track(element, labels):
     """The track of these pieces of a text."""
-    words = number_words(labels)
+    separate = [label.startswith("<") and label.endswith(">") for label in labels]
+    begins = (i == 0 or labels[i].startswith("▁") or separate[i] for i in range(len(labels)))
+    words = [number - 1 for number in itertools.accumulate(begins)]
     texts = [
         "".join(label for label, n in zip(labels, words, strict=True) if n == i) for i in range(words[-1] + 1)
     ]

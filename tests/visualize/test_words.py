@@ -6,19 +6,36 @@ from tfm.data.tokenizers.characters import Characters
 from tfm.visualize import words
 
 
+class Pieces:
+    """A tokenizer that joins pieces. Special ids and blanks have no text."""
+
+    PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>")
+
+    def pieces(self, ids):
+        return [self.PIECES[i] for i in ids]
+
+    def word_starts(self, ids):
+        return [piece.startswith("▁") for piece in self.pieces(ids)]
+
+    def decode(self, ids):
+        return "".join(piece for i, piece in zip(ids, self.pieces(ids), strict=True) if i > 2).replace(
+            "▁", " "
+        )
+
+
 @pytest.mark.parametrize(
-    ("labels", "numbers"),
+    ("ids", "numbers", "texts"),
     [
-        ([], []),
-        (["▁The", "▁ani", "mal", ".", "</s>"], [0, 1, 1, 1, 2]),
-        (["<s>", "Das", "▁Tier"], [0, 1, 2]),
-        (["▁", "<0xF0>", "<0x9F>", "<0x90>", "<0x95>", "!"], [0] * 6),
-        (["▁a", "<0xFF>", "▁"], [0, 0, 1]),
-        (["▁</script>", "<b>"], [0, 0]),
+        ([], [], []),
+        ([1, 4, 3, 4, 2], [0, 1, 2, 2, 3], ["<s>", "mal", "animal", "</s>"]),
+        ([3, 5, 7, 6, 4], [0, 1, 2, 3, 4], ["ani", "▁", "</script>", "<unk>", "mal"]),
     ],
 )
-def test_a_word_begins_with_a_blank_and_at_special_tokens(labels, numbers):
-    assert words.number_words(labels) == numbers
+def test_a_word_begins_where_the_tokenizer_says_and_at_special_tokens(ids, numbers, texts):
+    tokenizer = Pieces()
+    assert words.label_tokens(tokenizer, ids) == tokenizer.pieces(ids)
+    assert words.number_words(tokenizer, ids) == numbers
+    assert words.word_texts(tokenizer, ids) == texts
 
 
 @pytest.mark.parametrize(
@@ -32,24 +49,6 @@ def test_characters_and_bytes_become_words(known, text, expected):
     labels = words.label_tokens(tokenizer, ids)
     assert len(labels) == len(ids)
     assert labels.count("▁") == text.count(" ")
-
-
-class Pieces:
-    """A tokenizer that joins pieces, and decodes special pieces and blanks to nothing."""
-
-    PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>")
-
-    def pieces(self, ids):
-        return [self.PIECES[i] for i in ids]
-
-    def decode(self, ids):
-        return "".join(piece for i, piece in enumerate(self.pieces(ids)) if ids[i] > 2).replace("▁", " ")
-
-
-def test_a_word_without_text_is_named_by_its_pieces():
-    tokenizer, ids = Pieces(), [1, 3, 4, 5, 7, 6, 2]
-    assert words.label_tokens(tokenizer, ids) == ["<s>", "▁ani", "mal", "▁", "▁</script>", "<unk>", "</s>"]
-    assert words.word_texts(tokenizer, ids) == ["<s>", "animal", "▁", "</script>", "<unk>", "</s>"]
 
 
 def test_tokens_that_differ_in_place_correspond():

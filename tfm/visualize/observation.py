@@ -137,8 +137,8 @@ class Probabilities(NamedTuple):
 
 def text_track(element: str, tokenizer: Any, ids: Sequence[int]) -> Track:
     """Returns the track of a tokenized text."""
-    labels = label_tokens(tokenizer, ids)
-    return Track(element, labels, number_words(labels), word_texts(tokenizer, ids))
+    words = number_words(tokenizer, ids), word_texts(tokenizer, ids)
+    return Track(element, label_tokens(tokenizer, ids), *words)
 
 
 def image_track(image: np.ndarray, elements: int) -> Track:

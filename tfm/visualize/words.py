@@ -5,8 +5,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-WORD_START = "\u2581"  # first character of a piece that starts a word, in SentencePiece
-SPECIAL_PIECES = {0: "<pad>", 1: "<s>", 2: "</s>"}  # labels of the special ids
+BLANK = "\u2581"  # label of white space, as in SentencePiece
+SPECIAL_LABELS = {0: "<pad>", 1: "<s>", 2: "</s>"}  # of the special ids of a tokenizer without pieces
 UNKNOWN_PIECE = "<unk>"
 
 
@@ -14,28 +14,29 @@ def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Returns a label for each id: its piece, or its character if the tokens are characters.
 
     Args:
-      tokenizer: a tokenizer with `decode`. If it has `pieces`, the labels are the pieces.
+      tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`, or a `PieceTokenizer`, which has pieces.
       ids: ids of tokens, special ids included.
     """
     if hasattr(tokenizer, "pieces"):
         return tokenizer.pieces(ids)
-    labels = (SPECIAL_PIECES.get(i) or tokenizer.decode([i]) for i in map(int, ids))
-    return [WORD_START if label.isspace() else label for label in labels]
+    labels = (SPECIAL_LABELS.get(i) or tokenizer.decode([i]) for i in map(int, ids))
+    return [BLANK if label.isspace() else label for label in labels]
 
 
-def number_words(labels: Sequence[str]) -> list[int]:
+def number_words(tokenizer: Any, ids: Sequence[int]) -> list[int]:
     """Returns the number of the word of each token, counted from 0. Special tokens are separate words."""
-    starts = (
-        i == 0 or label.startswith(WORD_START) or _is_special(label) or _is_special(labels[i - 1])
-        for i, label in enumerate(labels)
-    )
-    return [number - 1 for number in itertools.accumulate(starts)]
+    labels = label_tokens(tokenizer, ids)
+    has_pieces = hasattr(tokenizer, "word_starts")
+    starts = tokenizer.word_starts(ids) if has_pieces else [label == BLANK for label in labels]
+    separate = [i in SPECIAL_LABELS or label == UNKNOWN_PIECE for i, label in zip(ids, labels, strict=True)]
+    begins = (i == 0 or starts[i] or separate[i] or separate[i - 1] for i in range(len(labels)))
+    return [number - 1 for number in itertools.accumulate(begins)]
 
 
 def word_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Returns the text of each word of `number_words`. A word without text is named by its labels."""
     labels = label_tokens(tokenizer, ids)
-    tokens = zip(number_words(labels), map(int, ids), labels, strict=True)
+    tokens = zip(number_words(tokenizer, ids), map(int, ids), labels, strict=True)
     words = (list(group) for _, group in itertools.groupby(tokens, key=lambda token: token[0]))
     return [
         tokenizer.decode([i for _, i, _ in word]).strip() or "".join(label for *_, label in word)
@@ -56,8 +57,3 @@ def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int,
         if first_end - first_start == second_end - second_start
         for i, j in zip(range(first_start, first_end), range(second_start, second_end), strict=True)
     ]
-
-
-def _is_special(label: str) -> bool:
-    """Returns whether a label names a control symbol instead of text or a byte."""
-    return label == UNKNOWN_PIECE or label in SPECIAL_PIECES.values()
