@@ -19,24 +19,23 @@ EQUATIONS = {
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
 }
 CONFIG = {"tfm.config", "tfm.fields"}
-BASE = {"tfm.errors", "tfm.arguments", "tfm.memory_estimate", "tfm.io"}
+BASE = {"tfm.errors", "tfm.arguments", "tfm.io"}
 # Package -> what it may import beside itself, `tfm.errors` and `tfm.arguments`.
 MAY_IMPORT = {
     "tfm.errors": set(),
     "tfm.arguments": set(),
-    "tfm.memory_estimate": set(),
     "tfm.io": set(),
     "tfm.checkpoints": {"tfm.io"},
     "tfm.matmul": {"tfm.backend"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
     "tfm.fields": set(),
     "tfm.config": {"tfm.fields", "tfm.io"},
-    "tfm.memory": {"tfm.memory_estimate"},
+    "tfm.memory": {"tfm.fields"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": set(),
     "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
-    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers", "tfm.memory_estimate"},
+    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
     "tfm.sharding": {"tfm.dropout", "tfm.layers"},
     "tfm.decoding": {
         *(
@@ -93,7 +92,7 @@ MAY_IMPORT = {
         ),
         "tfm.evaluation",
     },
-    "tfm.sweep": {*CONFIG, *BASE, "tfm.tasks", "tfm.training"},
+    "tfm.sweep": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.tasks", "tfm.training"},
     "tfm.export": {
         *(
             *CONFIG,

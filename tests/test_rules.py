@@ -13,8 +13,6 @@ PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of 
 # Files that use names beginning with an underscore. Do not add a file to this list.
 WITH_PRIVATE_NAMES = {
     "tests/decoding/test_generate.py",
-    "tests/layers/test_parameter_axes.py",
-    "tests/test_memory_estimate.py",
     "tests/training/test_topology.py",
 }
 

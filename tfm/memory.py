@@ -2,17 +2,25 @@
 
 import contextlib
 import ctypes
+import math
 import os
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
 
-from tfm import memory_estimate
 from tfm.errors import UserError
+from tfm.fields import leaves
 
 M_ARENA_MAX = -8  # of mallopt(3)
 CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on Linux
+INT32 = 4
+BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
+BATCHES_HELD = 9  # batches in memory: the current and the prefetched, see `tfm.data.batches.schedule`
+# Host bytes for each layer during tracing and compilation. Tracing only the shapes of 100 layers needed
+# 51 MiB (CPU, JAX 0.10.2).
+LAYER_PROGRAM = 1 << 20
 
 
 class Memory(NamedTuple):
@@ -116,26 +124,6 @@ def check_estimate(what: str, needed: int | None, available: int | None, advice:
         )
 
 
-def check_training_fits(model: Any, training: Any) -> None:
-    """Checks the training memory of a model before its shapes are traced or its parameters are created.
-
-    Args:
-      model: the Linen module.
-      training: a `TrainingConfig`.
-
-    Raises:
-      UserError: if parameters and gradients, or the compilation of the program, need too much memory.
-    """
-    estimate = memory_estimate.estimate_of(model)
-    if estimate is None:
-        return
-    parameters = estimate.count_parameters()
-    needed = memory_estimate.training_bytes(parameters, training)
-    what = f"Training {parameters:,} parameters (parameters, gradients)"
-    check_estimate(what, needed, available_memory(), _model_advice(estimate))
-    _check_program(estimate)
-
-
 def check_batches_fit(tokens: int) -> None:
     """Checks the host memory of batches before data are read.
 
@@ -145,31 +133,69 @@ def check_batches_fit(tokens: int) -> None:
     Raises:
       UserError: if the batches do not fit into the memory of the host.
     """
-    needed = memory_estimate.batches_bytes(tokens)
+    needed = BATCHES_HELD * BATCH_ARRAYS * INT32 * tokens
     check_estimate(f"Reading batches of {tokens:,} tokens", needed, host_memory(), "lower data.batch_tokens")
 
 
-def check_weights_fit(model: Any, copies: int = 1, *, sharers: int = 1, available: int | None = None) -> None:
-    """Checks the memory of a model before its shapes are traced or its parameters are read.
+def check_depth(config: Any) -> None:
+    """Checks the host memory that tracing and compiling the layers of a model need, before they are traced.
 
     Args:
-      model: the Linen module.
-      copies: number of float32 copies of the parameters that are in memory at the same time.
-      sharers: number of devices that divide the parameters.
-      available: bytes that are available; None uses those of a device.
+      config: config of the run. Its fields with the unit "layers" are added.
 
     Raises:
-      UserError: if the parameters, or the compilation of the program, need too much memory.
+      UserError: if the layers need too much memory.
     """
-    estimate = memory_estimate.estimate_of(model)
-    if estimate is None:
-        return
-    parameters = estimate.count_parameters()
+    depths = {leaf.path: leaf.value for leaf in leaves(config) if leaf.info.unit == "layers"}
+    count = " + ".join(f"{depth:,}" for depth in depths.values())
+    needed = LAYER_PROGRAM * sum(depths.values())
+    advice = f"lower {' and '.join(depths)}"
+    check_estimate(f"Compiling a model of {count} layers", needed, host_memory(), advice)
+
+
+def check_parameters_fit(
+    params: Any, copies: int = 1, *, sharers: int = 1, available: int | None = None
+) -> None:
+    """Checks the memory of parameters before they are read.
+
+    Args:
+      params: tree of the parameters, or of their shapes.
+      copies: number of copies of the parameters that are in memory at the same time.
+      sharers: number of devices that divide the parameters.
+      available: bytes that are available; None means the memory of a device.
+
+    Raises:
+      UserError: if the parameters need too much memory.
+    """
     several = f" {copies} times" if copies > 1 else ""
-    needed = parameters * memory_estimate.FLOAT32 * copies // sharers
-    what = f"Loading {parameters:,} parameters{several}"
-    check_estimate(what, needed, available or available_memory(), _model_advice(estimate))
-    _check_program(estimate)
+    what = f"Loading {count_elements(params):,} parameters{several}"
+    needed = count_bytes(params) * copies // sharers
+    check_estimate(what, needed, available or available_memory(), advise_sizes(params))
+
+
+def count_elements(tree: Any) -> int:
+    """Returns the number of elements of all arrays, or shapes, of a tree."""
+    return sum(x.size for x in jax.tree.leaves(tree))
+
+
+def count_bytes(tree: Any) -> int:
+    """Returns the bytes of all arrays, or shapes, of a tree."""
+    return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
+
+
+def advise_sizes(params: Any) -> str:
+    """Returns the advice for parameters that need too much memory. It names the largest kind of parameter.
+
+    Parameters whose paths differ only in numbers, such as the index of a layer, are of one kind.
+    """
+    kinds: dict[tuple[str, tuple[int, ...]], int] = {}
+    for path, x in jax.tree_util.tree_leaves_with_path(params):
+        name = re.sub(r"\d+", "*", jax.tree_util.keystr(path, simple=True, separator="/"))
+        kinds[name, x.shape] = kinds.get((name, x.shape), 0) + 1
+    (name, shape), count = max(kinds.items(), key=lambda item: math.prod(item[0][1]) * item[1])
+    arrays = f"{count:,} arrays" if count > 1 else "an array"
+    size = " x ".join(f"{length:,}" for length in shape)
+    return f"choose smaller sizes in the section model. The largest part is {name}, {arrays} of {size}"
 
 
 def format_bytes(size: int) -> str:
@@ -201,19 +227,3 @@ def _advice(gradient_accumulation_steps):
         f"raise training.gradient_accumulation_steps (now {gradient_accumulation_steps}), set model.remat, "
         "or lower data.batch_tokens."
     )
-
-
-def _check_program(estimate: memory_estimate.MemoryEstimate) -> None:
-    """Checks the host memory of a compilation. Every layer needs some, no matter how narrow it is."""
-    layers = estimate.layers()
-    count = " + ".join(f"{number:,}" for number in layers.values())
-    needed = memory_estimate.program_bytes(estimate)
-    check_estimate(
-        f"Compiling a model of {count} layers", needed, host_memory(), f"lower {' and '.join(layers)}"
-    )
-
-
-def _model_advice(estimate: memory_estimate.MemoryEstimate) -> str:
-    """Returns the advice for a model that is too large: its size fields with their values."""
-    sizes = ", ".join(f"{name} {value:,}" for name, value in estimate.sizes().items())
-    return f"lower what is largest of {sizes}"

@@ -5,7 +5,7 @@ reads divided parameters and rows needs no other change: XLA divides its work an
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -15,9 +15,11 @@ from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tfm.dropout import ROW_AXES
-from tfm.layers.parameter_axes import PARAMETER_RULES, parameter_axes
+from tfm.layers.parameter_axes import Axes, find_axes
 
 MESH_AXES = ("data", "fsdp", "tensor")
+# {name of a parameter's axis: mesh axis that divides it}. Other axes are not divided.
+PARAMETER_RULES = {"vocabulary": "tensor", "heads": "tensor", "hidden": "tensor", "model": "fsdp"}
 
 
 def make_mesh(devices: Sequence[jax.Device], fsdp: int, tensor: int) -> Mesh:
@@ -26,18 +28,23 @@ def make_mesh(devices: Sequence[jax.Device], fsdp: int, tensor: int) -> Mesh:
     return Mesh(shape, MESH_AXES, axis_types=(AxisType.Auto,) * 3)
 
 
-def shard_parameters(tree: Any, mesh: Mesh) -> Any:
+def shard_parameters(tree: Any, mesh: Mesh, axes: Mapping[str, Axes]) -> Any:
     """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state.
 
     An axis whose length the devices do not divide evenly is not divided.
+
+    Args:
+      tree: tree of arrays or of their shapes.
+      mesh: see `make_mesh`.
+      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
     """
 
     def shard(path, x):
-        names = parameter_axes(jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
-        axes = (PARAMETER_RULES.get(name, ()) for name in names)
+        names = find_axes(axes, jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+        mesh_axes = [None if name is None else PARAMETER_RULES.get(name) for name in names]
         spec = [
-            axis if axis and length % math.prod(mesh.shape[name] for name in axis) == 0 else None
-            for axis, length in zip(axes, jnp.shape(x), strict=True)
+            axis if axis and length % mesh.shape[axis] == 0 else None
+            for axis, length in zip(mesh_axes, jnp.shape(x), strict=True)
         ]
         return NamedSharding(mesh, PartitionSpec(*spec))
 

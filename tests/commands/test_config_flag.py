@@ -9,7 +9,6 @@ from absl import flags
 
 from tests.support import entries
 from tests.support.tiny import make_config, write_config_file
-from tfm import config
 from tfm.commands import config_flag
 from tfm.errors import UserError
 from tfm.training.optimizers import SGD, Adam, AdamW
@@ -97,38 +96,6 @@ def test_a_field_that_may_be_none_takes_none(corpus):
     assert found.model.key_features == 3
     with pytest.raises(UserError, match=r"training\.steps.*'None'"):
         entries.overrides(["--config.training.steps=None"])
-
-
-def test_old_field_names_still_set_fields(caplog):
-    found = entries.overrides(["--config.training.adam_b1=0.5", "--config.training.adam_b2", "0.7"])
-    assert found.training.optimizer == Adam(b1=0.5, b2=0.7)
-    (message,) = caplog.messages
-    assert (
-        "--config.training.adam_b1 is now --config.training.optimizer.b1, --config.training.adam_b2"
-        in message
-    )
-    with pytest.raises(UserError, match=r"optimizer\.b1.*'x'"):
-        entries.overrides(["--config.training.adam_b1=x"])
-    with pytest.raises(UserError, match=r"optimizer\.b1 .*momentum"):
-        entries.overrides(["--config.training.adam_b1=0.5", "--config.training.optimizer.name=sgd"])
-
-
-def test_a_config_file_with_old_names_is_read(corpus, monkeypatch, tmp_path):
-    """One that makes its ConfigDict by hand, with other fields set over it."""
-    saved = make_config(corpus)
-    made = json.loads(config.to_config_dict(saved).to_json())
-    made["training"] |= {"adam_b1": 0.5, "adam_b2": 0.6}
-    del made["training"]["optimizer"]
-    (tmp_path / "old.py").write_text(
-        "import json\nfrom ml_collections import ConfigDict\ndef get_config():\n"
-        f"    return ConfigDict(json.loads({json.dumps(made)!r})).lock()\n"
-    )
-    values = flags.FlagValues()
-    arguments = ["--config.training.adam_b2=0.7"]
-    config_flag.define(config_flag.read_file(str(tmp_path / "old.py")), values, arguments)
-    config_flag.parse(arguments, values)
-    training = dataclasses.replace(saved.training, optimizer=Adam(b1=0.5, b2=0.7))
-    assert runs.parse_config(values.config) == dataclasses.replace(saved, training=training)
 
 
 def test_patterns_are_set_as_one_text_or_a_tuple():

@@ -31,9 +31,9 @@ CASES = [
 ]
 
 
-def place(variables, **fields):
-    """The variables of a run that was trained with these fields of the training config."""
-    partitioner = make_evaluation_partitioner(TrainingConfig(**fields))
+def place(task, variables, **fields):
+    """The variables of a run of a task that was trained with these fields of the training config."""
+    partitioner = make_evaluation_partitioner(TrainingConfig(**fields), task.init)
     return partitioner.fetch_variables(partitioner.place(variables))
 
 
@@ -55,9 +55,9 @@ def scores_of(case, variables):
 def test_outputs_and_scores_equal_those_of_one_device(task, model, mesh, tmp_path):
     case = make_tiny_run(TASKS[task][model], tmp_path / "case")
     variables = jax.device_get(case.random_variables())
-    one = place(variables, parallel="jit")
+    one = place(case.task, variables, parallel="jit")
     scores, outputs = scores_of(case, one)
-    divided = place(variables, **mesh)
+    divided = place(case.task, variables, **mesh)
     assert_divided(divided["params"], math.prod(mesh.values()))
     divided_scores, divided_outputs = scores_of(case, divided)
     assert divided_scores.keys() == scores.keys()
@@ -87,7 +87,7 @@ def test_no_device_holds_a_whole_parameter():
     """All sizes of this model differ from the sizes of activations."""
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 56, "d_ff": 104, "heads": 4, "dropout": 0.0}
     task = Translation(Config(model=dataclasses.replace(MODEL, **sizes)), Tokenizer())
-    params = place(jax.device_get(initialize(task)), mesh_fsdp=DEVICES)
+    params = place(task, jax.device_get(initialize(task)), mesh_fsdp=DEVICES)
     assert_divided(params)
     shapes = {tuple(sorted(x.shape)) for x in jax.tree.leaves(params) if x.ndim > 1} | {(56, 56)}
     members = (search_parameters(params),)
@@ -139,8 +139,9 @@ def test_a_run_under_pmap_is_evaluated_on_all_devices():
 
 @pytest.mark.parametrize(("fsdp", "tensor", "expected"), [(16, 1, (8, 1)), (4, 6, (4, 2)), (3, 1, (1, 1))])
 def test_a_mesh_that_does_not_fit_is_replaced_by_one_that_does(fsdp, tensor, expected, caplog):
+    config = TrainingConfig(mesh_fsdp=fsdp, mesh_tensor=tensor)
     with caplog.at_level("INFO"):
-        partitioner = make_evaluation_partitioner(TrainingConfig(mesh_fsdp=fsdp, mesh_tensor=tensor))
+        partitioner = make_evaluation_partitioner(config, lambda key: {"params": {}})
     assert (partitioner.mesh.shape["fsdp"], partitioner.mesh.shape["tensor"]) == expected
     assert partitioner.devices == DEVICES
     assert f"mesh_fsdp {fsdp}" in caplog.text

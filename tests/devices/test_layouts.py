@@ -16,6 +16,7 @@ from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
 from tfm.dropout import make_device_key
+from tfm.layers.parameter_axes import record_axes
 from tfm.matmul import dot_general
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
@@ -67,8 +68,14 @@ def task(dropout=0.0, model=PLAIN):
     return Translation(Config(model=dataclasses.replace(model, dropout=dropout)), Tokenizer())
 
 
+@functools.cache
+def axes_of(model):
+    return record_axes(task(model=model).init, jax.random.key(0))[1]
+
+
 def layout_of(devices, **fields):
-    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices])
+    axes = axes_of(PLAIN) | axes_of(MECHANISMS)
+    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices], axes)
 
 
 @functools.cache

@@ -15,7 +15,6 @@ from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
 from tfm.dropout import dropout, rows_of_shard
 from tfm.layers.batch_norm import Rows
-from tfm.layers.parameter_axes import declare_axes
 from tfm.losses import smoothed_cross_entropy
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
@@ -29,8 +28,8 @@ SGD = optax.sgd(0.5)
 
 
 def layout_of(devices, **fields):
-    fields = {"parallel": "mesh"} | fields
-    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices])
+    fields, axes = {"parallel": "mesh"} | fields, {"teacher_table": ("model", "hidden")}
+    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices], axes)
 
 
 def run(layout, step, state, batches, constants=None):
@@ -101,11 +100,6 @@ def test_state_is_that_of_one_device_and_padding_contributes_nothing():
     state, metrics = run(layout_of(4), parted, first.replace(average=None), batches)
     assert all(np.isfinite(x).all() for x in jax.tree.leaves((state.params, state.model_state)))
     assert all(float(found["skipped"][0]) == 0 for found in metrics)
-
-
-@declare_axes({"teacher_table": ("model", "hidden")})
-class Teacher:
-    """Names the axes of the teacher's only parameter."""
 
 
 def learn(variables, batch, context):

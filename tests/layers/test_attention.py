@@ -1,8 +1,7 @@
-"""Multi-head attention against NumPy in float64 and against Flax."""
+"""Multi-head attention against NumPy in float64."""
 
 import functools
 
-import flax.linen as nn
 import jax
 import numpy as np
 import pytest
@@ -21,21 +20,11 @@ from tfm.testing.models import quick_jit
 @pytest.mark.parametrize("features", [{}, {"key_features": 3, "value_features": 5}])
 def test_multi_head_attention_against_numpy(use_bias, features):
     module = attention(use_bias=use_bias, **features)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
+    x, keys = random(B, L, D), random(B, M, D, seed=1)
     mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
-    params = noisy(module.init(jax.random.key(0), x, memory, mask=mask, train=False))
-    found = module.apply({"params": params}, x, memory, mask=mask, train=False)
-    np.testing.assert_allclose(found, numpy64.attention(params, x, memory, mask), atol=1e-5)
-
-
-def test_multi_head_attention_against_flax():
-    module, flax_module = attention(use_bias=True), nn.MultiHeadDotProductAttention(num_heads=H)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
-    params = noisy(module.init(jax.random.key(0), x, memory, mask=None, train=False))
-    renamed = {("out" if name == "output" else name): value for name, value in params.items()}
-    expected = flax_module.apply({"params": renamed}, x, memory)
-    found = module.apply({"params": params}, x, memory, mask=None, train=False)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    params = noisy(module.init(jax.random.key(0), x, keys, mask=mask, train=False))
+    found = module.apply({"params": params}, x, keys, mask=mask, train=False)
+    np.testing.assert_allclose(found, numpy64.attention(params, x, keys, mask), atol=1e-5)
 
 
 def test_heads_must_divide_the_features():
@@ -48,11 +37,11 @@ def test_heads_must_divide_the_features():
 @pytest.mark.long
 def test_attention_drops_weights_only_in_training():
     plain, dropping = attention(), attention(dropout_rate=0.5)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
-    params = noisy(plain.init(jax.random.key(0), x, memory, mask=None, train=False))
+    x, keys = random(B, L, D), random(B, M, D, seed=1)
+    params = noisy(plain.init(jax.random.key(0), x, keys, mask=None, train=False))
 
     def run(module, train, **keywords):
-        return module.apply({"params": params}, x, memory, mask=None, train=train, **keywords)
+        return module.apply({"params": params}, x, keys, mask=None, train=train, **keywords)
 
     np.testing.assert_array_equal(run(dropping, False), run(plain, False))  # and needs no random key
     rngs = {"dropout": jax.random.key(1)}
@@ -64,22 +53,22 @@ def test_attention_drops_weights_only_in_training():
 @pytest.mark.parametrize("shared", [1, 2])
 def test_grouped_keys_and_values_equal_repeated(shared):
     module = layers.MultiHeadAttention(D, 4, use_bias=True, key_value_heads=shared)
-    x, memory = random(B, L, D), random(B, M, D, seed=1)
+    x, keys = random(B, L, D), random(B, M, D, seed=1)
     mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
-    params = noisy(module.init(jax.random.key(0), x, memory, mask=mask, train=False))
+    params = noisy(module.init(jax.random.key(0), x, keys, mask=mask, train=False))
     assert params["key"]["kernel"].shape == params["value"]["kernel"].shape == (D, shared, 2)
-    found = module.apply({"params": params}, x, memory, mask=mask, train=False)
+    found = module.apply({"params": params}, x, keys, mask=mask, train=False)
     repeated = {
         name: {key: np.repeat(x, 4 // shared, axis=-2) for key, x in params[name].items()}
         for name in ("key", "value")
     }
-    np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, memory, mask), atol=1e-5)
+    np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, keys, mask), atol=1e-5)
 
 
 def test_groups_cache_keys_and_values_once():
-    module, memory = layers.MultiHeadAttention(D, 4, key_value_heads=2), random(B, M, D)
-    variables = module.init(jax.random.key(0), memory, memory, mask=None, train=False)
-    key, value = module.apply(variables, memory, method="keys_values")
+    module, keys = layers.MultiHeadAttention(D, 4, key_value_heads=2), random(B, M, D)
+    variables = module.init(jax.random.key(0), keys, keys, mask=None, train=False)
+    key, value = module.apply(variables, keys, method="keys_values")
     assert key.shape == value.shape == (B, M, 2, 2)
 
 

@@ -28,13 +28,3 @@ def test_untied_embedding_has_a_logit_matrix():
     np.testing.assert_allclose(module.apply(variables, tokens), np.asarray(table)[tokens] * 8**0.5, rtol=1e-6)
     x = random(2, 3, 8)
     np.testing.assert_allclose(module.apply(variables, x, method="logits"), x @ output.T, atol=1e-5)
-
-
-def test_one_hot_positions_equal_a_learned_table():
-    """[x, one-hot(position)] times [identity; table] is x + table[position]."""
-    x, positions = random(2, 5, 8), np.array([[0, 1, 2, 3, 4], [0, 1, 0, 1, 6]])
-    module = layers.LearnedPositions(7, 8)
-    variables = module.init(jax.random.key(0), positions)
-    beside = np.concatenate([x, np.eye(7)[positions]], axis=-1)
-    kernel = np.concatenate([np.eye(8), variables["params"]["table"]])
-    np.testing.assert_allclose(beside @ kernel, x + module.apply(variables, positions), atol=1e-6)

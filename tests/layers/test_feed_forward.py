@@ -2,7 +2,6 @@
 
 import math
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,18 +34,6 @@ def test_gated_feed_forward(activation):
     hidden = (sigmoid if activation == "sigmoid" else first * sigmoid) * gate
     expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
-
-
-def test_kernel_1_convolutions_equal_feed_forward():
-    """Section 3.3: "another way of describing this is as two convolutions with kernel size 1"."""
-    module, x = layers.FeedForward(D, F), random(B, L, D)
-    params = noisy(module.init(jax.random.key(0), x, train=False))
-    hidden, output = (
-        {**params[name], "kernel": params[name]["kernel"][None]} for name in ("hidden", "output")
-    )
-    found = nn.Conv(F, (1,)).apply({"params": hidden}, x)
-    found = nn.Conv(D, (1,)).apply({"params": output}, nn.relu(found))
-    np.testing.assert_allclose(found, module.apply({"params": params}, x, train=False), atol=1e-5)
 
 
 @pytest.mark.long

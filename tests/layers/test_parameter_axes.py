@@ -1,68 +1,68 @@
-"""Axis names that modules declare for their parameters."""
+"""Names of the axes of parameters: modules declare them, and `record_axes` collects them."""
+
+import functools
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import pytest
 
-from tfm.layers import declare_axes, parameter_axes
-from tfm.models import Transformer, TransformerConfig
+from tests.models.cases import LANGUAGE_MODELS, TRANSFORMERS
+from tfm.layers.parameter_axes import find_axes, record_axes
 
-
-@pytest.fixture(autouse=True)
-def _own_declarations(monkeypatch):
-    monkeypatch.setattr(parameter_axes, "_declared", dict(parameter_axes._declared))
+AXES = {
+    "embedding/table": ("vocabulary", "model"),
+    "layers_1/self_attention/output/kernel": ("heads", "features", "model"),
+    "layers_1/output/kernel": ("hidden", "model"),
+    "route/kernel": ("model", "hidden"),
+    "special/route/kernel": (None, "hidden"),
+}
 
 
 @pytest.mark.parametrize(
     ("path", "rank", "names"),
     [
         ("params/embedding/table", 2, ("vocabulary", "model")),
-        ("params/encoder_positions/table", 2, ("positions", None)),
-        ("opt_state/0/mu/decoder/layers_1/self_attention/output/kernel", 3, ("heads", "features", "model")),
-        ("params/encoder/layers_0/feed_forward/output/kernel", 2, ("hidden", "model")),
-        ("params/encoder/layers_0/feed_forward_residual/norm/scale", 1, (None,)),
+        ("opt_state/0/mu/layers_1/self_attention/output/kernel", 3, ("heads", "features", "model")),
+        ("opt_state/0/v_row/layers_1/self_attention/output/kernel", 2, (None, None)),
+        ("layers_1/output/kernel", 2, ("hidden", "model")),
+        ("layers_2/output/kernel", 2, (None, None)),
+        ("ffn/route/kernel", 2, ("model", "hidden")),
+        ("special/route/kernel", 2, (None, "hidden")),
         ("step", 0, ()),
     ],
 )
-def test_axes_by_the_end_of_a_path(path, rank, names):
-    assert parameter_axes.parameter_axes(path, rank) == names
+def test_the_longest_end_of_a_path_names_the_axes(path, rank, names):
+    assert find_axes(AXES, path, rank) == names
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"attention_bias": True, "positions": "learned"},
-        {"positions": "relative_keys", "gated": True, "tied_embeddings": "none"},
-        {"positions": "relative_bias", "key_value_heads": 2},
-    ],
-)
-def test_every_matrix_of_the_transformer_is_named(fields):
-    config = TransformerConfig(encoder_layers=1, decoder_layers=1, **fields)
+@pytest.mark.parametrize("model", [*TRANSFORMERS.values(), *LANGUAGE_MODELS.values()])
+def test_every_matrix_of_a_transformer_except_positions_is_named(model):
     token = jnp.ones((1, 1), jnp.int32)
-    model = Transformer(config, vocabulary_size=37_000)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), token, token, train=False))
+    tokens = (token, token) if hasattr(model.config, "encoder_layers") else (token,)
+    shapes, axes = record_axes(functools.partial(model.init, train=False), jax.random.key(0), *tokens)
     for path, x in jax.tree_util.tree_leaves_with_path(shapes["params"]):
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        assert x.ndim < 2 or any(parameter_axes.parameter_axes(name, x.ndim)), name
+        is_of_positions = name.endswith(("positions/table", "position_bias/keys"))
+        assert x.ndim < 2 or is_of_positions or any(find_axes(axes, name, x.ndim)), name
 
 
-def test_a_users_module_declares_its_axes():
-    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 2) == (None, None)
+class Routed(nn.Module):
+    parameter_axes: ClassVar = {"route/kernel": ("model", "hidden")}
 
-    @declare_axes({"route/kernel": ("model", "hidden"), "special/route/kernel": (None, "hidden")})
-    class Routed(nn.Module):
-        pass
-
-    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 2) == ("model", "hidden")
-    assert parameter_axes.parameter_axes("encoder/special/route/kernel", 2) == (None, "hidden")
-    assert parameter_axes.parameter_axes("encoder/ffn/aggregate/kernel", 2) == (None, None)
-    assert parameter_axes.parameter_axes("encoder/ffn/route/kernel", 3) == (None, None, None)
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(4, name="route")(x)
 
 
-def test_conflicting_axes_are_an_error():
-    with pytest.raises(ValueError, match=r"Other declares .*'hidden/kernel'.*FeedForward has declared"):
+class Twice(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        return Routed(name="first")(x) + Routed(name="second")(x)
 
-        @declare_axes({"hidden/kernel": ("hidden", "model")})
-        class Other(nn.Module):
-            pass
+
+def test_a_users_module_names_its_axes_at_every_place():
+    shapes, axes = record_axes(Twice().init, jax.random.key(0), jnp.ones((1, 3)))
+    assert shapes["params"]["first"]["route"]["kernel"].shape == (3, 4)
+    assert axes == dict.fromkeys(("first/route/kernel", "second/route/kernel"), ("model", "hidden"))

@@ -165,12 +165,13 @@ def test_only_matrices_of_products_are_quantized():
         "norm": {"scale": random(8), "bias": random(8)},
         "positions": {"table": random(9, 8)},
         "source_embedding": {"table": random(9, 8)},
+        "embedding": {"table": random(9, 8)},
         "hidden": {"kernel": random(8, 6), "bias": random(6)},
         "steps": {"kernel": random(8)},
     }
     found = quantization.quantize_params(params)
     assert {name: list(each) for name, each in found.quantized.items()} == {
         "hidden": ["kernel"],
-        "source_embedding": ["table"],
+        "embedding": ["table"],
     }
     assert found.params is params

@@ -9,22 +9,10 @@ from tests.support.layer_cases import B, D, L, noisy, random
 from tfm import layers
 
 
-@pytest.mark.long
+@pytest.mark.parametrize("alpha", [1.0, 3.0])
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
-def test_residual_orders(order):
-    module, x = layers.Residual(order), random(B, L, D)
-
-    def sublayer(x):
-        return 3 * x**2
-
-    params = noisy(module.init(jax.random.key(0), x, sublayer, train=False))
-    found = module.apply({"params": params}, x, sublayer, train=False)
-    np.testing.assert_allclose(found, numpy64.residual(params, x, sublayer, order), atol=1e-5)
-
-
-@pytest.mark.parametrize("order", layers.NORM_ORDERS)
-def test_the_weight_of_the_input(order):
-    alpha, x = 3.0, random(B, L, D)
+def test_each_order_adds_the_scaled_input_to_the_sublayer(order, alpha):
+    x = random(B, L, D)
     module = layers.Residual(order, input_scale=alpha)
     params = noisy(module.init(jax.random.key(0), x, lambda x: x, train=False))
     found = module.apply({"params": params}, x, lambda x: x**2, train=False)

@@ -145,13 +145,13 @@ class Stretched(Transformer):
 class Nearness(nn.Module):
     """The mean of all positions, nearer ones first; nothing to learn and no keys."""
 
-    def __call__(self, x, memory, *, mask, positions, key_positions, **_):
+    def __call__(self, x, keys, *, mask, positions, key_positions, **_):
         distance = jnp.abs(positions[..., :, None] - key_positions[..., None, :])
         weights = jnp.where(mask[:, 0], jnp.exp(-1.0 * distance), 0.0)
-        return weights @ memory / jnp.maximum(weights.sum(-1, keepdims=True), 1e-9)
+        return weights @ keys / jnp.maximum(weights.sum(-1, keepdims=True), 1e-9)
 
-    def keys_values(self, memory, positions):
-        return jnp.zeros((*memory.shape[:2], 1, 0)), memory[:, :, None]
+    def keys_values(self, keys, positions):
+        return jnp.zeros((*keys.shape[:2], 1, 0)), keys[:, :, None]
 
     def attend_cached(self, x, key, value, **where):
         return self(x, value[:, 0], **where)

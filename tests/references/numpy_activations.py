@@ -5,11 +5,11 @@ import numpy as np
 from tests.references.numpy_transformer import embed, layer_norm, project, wide
 
 
-def attention(params, x, memory, mask, prefix, found):
-    """x [B, L, D], memory [B, M, D], mask broadcastable to [B, H, L, M] -> [B, L, D]; adds to `found`."""
+def attention(params, x, keys, mask, prefix, found):
+    """x [B, L, D], keys [B, M, D], mask broadcastable to [B, H, L, M] -> [B, L, D]; adds to `found`."""
     query = project(params["query"], x, "bld,dhk->blhk")
-    key = project(params["key"], memory, "bmd,dhk->bmhk")
-    value = project(params["value"], memory, "bmd,dhv->bmhv")
+    key = project(params["key"], keys, "bmd,dhk->bmhk")
+    value = project(params["value"], keys, "bmd,dhv->bmhv")
     logits = np.einsum("blhk,bmhk->bhlm", query, key) / np.sqrt(query.shape[-1])
     weights = np.where(mask, np.exp(logits - logits.max()), 0)
     weights = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300)
@@ -38,7 +38,7 @@ def residual(params, x, sublayer, order, prefix, found):
     return found[f"{prefix}.output"]
 
 
-def stack(params, name, tokens, table, mask, order, found, memory=None, source_mask=None):
+def stack(params, name, tokens, table, mask, order, found, encoder_output=None, source_mask=None):
     """Encoder or decoder: int [B, L] -> [B, L, D]."""
     found[f"{name}.embeddings"] = wide(table)[tokens] * np.sqrt(table.shape[1])
     x = embed(table, tokens)
@@ -50,13 +50,13 @@ def stack(params, name, tokens, table, mask, order, found, memory=None, source_m
             return attention(layer["self_attention"], x, x, mask, f"{prefix}.self_attention", found)
 
         def attend(x, layer=layer, prefix=prefix):
-            of_cross = layer["cross_attention"], x, memory, source_mask
+            of_cross = layer["cross_attention"], x, encoder_output, source_mask
             return attention(*of_cross, f"{prefix}.cross_attention", found)
 
         def transform(x, layer=layer, prefix=prefix):
             return feed_forward(layer["feed_forward"], x, f"{prefix}.feed_forward", found)
 
-        cross = {} if memory is None else {"cross_attention": attend}
+        cross = {} if encoder_output is None else {"cross_attention": attend}
         for part, sublayer in ({"self_attention": mix} | cross | {"feed_forward": transform}).items():
             of_residual = layer[f"{part}_residual"], x, sublayer, order
             x = residual(*of_residual, f"{prefix}.{part}_residual", found)
@@ -69,7 +69,7 @@ def activations(params, inputs, targets, order="post"):
     found, table, length = {}, params["embedding"]["table"], targets.shape[1]
     valid, causal = (inputs != 0)[:, None, None], np.tril(np.ones((length, length), bool))[None, None]
     own = valid & (inputs != 0)[:, None, :, None]  # padding attends to nothing
-    memory = stack(params["encoder"], "encoder", inputs, table, own, order, found)
-    x = stack(params["decoder"], "decoder", targets, table, causal, order, found, memory, valid)
+    encoder_output = stack(params["encoder"], "encoder", inputs, table, own, order, found)
+    x = stack(params["decoder"], "decoder", targets, table, causal, order, found, encoder_output, valid)
     found["logits"] = x @ wide(table).T
     return found

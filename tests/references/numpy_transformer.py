@@ -18,13 +18,13 @@ def project(params, x, spec):
     return np.einsum(spec, wide(x), wide(params["kernel"])) + wide(params.get("bias", 0.0))
 
 
-def attention(params, x, memory, mask):
-    """x [B, L, D], memory [B, M, D], mask broadcastable to [B, H, L, M]."""
+def attention(params, x, keys, mask):
+    """x [B, L, D], keys [B, M, D], mask broadcastable to [B, H, L, M]."""
     query = project(params["query"], x, "bld,dhk->blhk")
-    key = project(params["key"], memory, "bmd,dhk->bmhk")
-    value = project(params["value"], memory, "bmd,dhv->bmhv")
+    key = project(params["key"], keys, "bmd,dhk->bmhk")
+    value = project(params["value"], keys, "bmd,dhv->bmhv")
     batch, length, heads, features = query.shape
-    mask = np.broadcast_to(mask, (batch, heads, length, memory.shape[1]))
+    mask = np.broadcast_to(mask, (batch, heads, length, keys.shape[1]))
     mixed = np.zeros((batch, length, heads, value.shape[-1]))
     for b, h, i in np.ndindex(batch, heads, length):
         allowed = mask[b, h, i]
@@ -69,7 +69,7 @@ def encoder_layer(params, x, mask, order="post", drop=nothing_dropped):
     )
 
 
-def decoder_layer(params, x, memory, mask, source_mask, order="post", drop=nothing_dropped):
+def decoder_layer(params, x, encoder_output, mask, source_mask, order="post", drop=nothing_dropped):
     x = residual(
         params["self_attention_residual"],
         x,
@@ -80,7 +80,7 @@ def decoder_layer(params, x, memory, mask, source_mask, order="post", drop=nothi
     x = residual(
         params["cross_attention_residual"],
         x,
-        lambda x: attention(params["cross_attention"], x, memory, source_mask),
+        lambda x: attention(params["cross_attention"], x, encoder_output, source_mask),
         order,
         drop,
     )
@@ -112,10 +112,10 @@ def transformer(params, inputs, targets, order="post", drop=nothing_dropped):
         return encoder_layer(params, x, valid, order, drop)
 
     def decode(params, x):
-        return decoder_layer(params, x, memory, causal, valid, order, drop)
+        return decoder_layer(params, x, encoder_output, causal, valid, order, drop)
 
     table, length = params["embedding"]["table"], targets.shape[1]
     valid = (inputs != 0)[:, None, None, :]
     causal = np.tril(np.ones((length, length), bool))[None, None]
-    memory = stack("encoder", drop(embed(table, inputs)), encode)
+    encoder_output = stack("encoder", drop(embed(table, inputs)), encode)
     return stack("decoder", drop(embed(table, targets)), decode) @ wide(table).T

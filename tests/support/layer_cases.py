@@ -14,10 +14,6 @@ def random(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
-def causal():
-    return np.tril(np.ones((L, L), bool))[None, None]
-
-
 def attention(**fields):
     return layers.MultiHeadAttention(D, H, **fields)
 
@@ -26,11 +22,6 @@ def noisy(variables, seed=1):
     """Parameters with noise on top, so that biases and scales are not zeros and ones."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), variables["params"])
-
-
-def count(module, *arguments, **keywords):
-    shapes = jax.eval_shape(lambda: module.init(jax.random.key(0), *arguments, **keywords))
-    return sum(x.size for x in jax.tree.leaves(shapes["params"]))
 
 
 def cache_of(max_length):

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import pytest
 
 from tests.support import tiny_regression
@@ -14,6 +15,18 @@ from tfm.training.config import TrainingConfig
 def test_the_papers_base_model():
     assert planned().count_parameters() == 63_045_632
     assert planned().count_flops() == FLOPS
+
+
+def test_the_plan_touches_no_device(monkeypatch):
+    """Otherwise the process of the sweep would hold memory of the accelerator that its runs need."""
+
+    def fail(*_):
+        raise AssertionError("a device was initialized")
+
+    for name in ("default_backend", "devices", "local_devices", "device_count"):
+        monkeypatch.setattr(jax, name, fail)
+    small = dataclasses.replace(BASE, model=TransformerConfig(encoder_layers=1, decoder_layers=1))
+    assert planned(config=small).count_parameters() == 26_294_272
 
 
 def test_arithmetic_follows_steps_and_batch():

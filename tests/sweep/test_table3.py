@@ -5,8 +5,10 @@ import dataclasses
 import pytest
 
 from tfm.commands import cli, train
+from tfm.memory import count_elements
 from tfm.sweep import table3
 from tfm.tasks import translation
+from tfm.training.task import variable_shapes
 
 ROWS = {variant.name: variant for variant in table3()}
 # The authors' code has 40,960 pieces, biases on all projections of an attention, and a table of 32 "target
@@ -58,7 +60,7 @@ def read(variant, *more):
 
 
 def count(config):
-    return translation.plan(config).model.memory_estimate.count_parameters()
+    return count_elements(variable_shapes(translation.plan(config))["params"])
 
 
 def test_there_are_the_papers_rows():
@@ -79,11 +81,6 @@ def test_counts_are_those_of_the_authors_code(name):
     config = read(ROWS[name], *counting)
     total = count(config) + TARGET_SPACES * config.model.d_model
     assert round(total / 1e6, 2) == COUNTS[name]
-
-
-@pytest.mark.parametrize(("name", "expected"), [("base", 63_045_632), ("big", 214_171_648)])
-def test_counts_of_the_papers_own_description(name, expected):
-    assert count(read(ROWS[name])) == expected
 
 
 @pytest.mark.parametrize("name", [name for name in COUNTS if "parameters" in ROWS[name].published])

@@ -124,8 +124,7 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
     """Defines a flag --config.field in `values` for each field of a ConfigDict.
 
     If --config.SECTION.name in `argv` chooses another class for a section, such as another model, the section
-    first gets the fields and the defaults of that class. A field may be given by its name in an older version
-    of tfm; that logs a warning.
+    first gets the fields and the defaults of that class.
 
     Args:
       saved: the ConfigDict. It holds the values of the flags.
@@ -136,13 +135,9 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
       UserError: if `argv` sets a field that does not exist, or a value of another type.
     """
     config_class = runs.config_class(saved)
-    if config.has_old_names(config_class, saved):
-        saved = config.to_config_dict(runs.parse_config(saved))
     arguments = remove_config_file(argv)
     allow_names(arguments)
     _change_names(saved, config_class, arguments)
-    old_names = _old_names(saved, config_class, arguments)
-    arguments = [_with_name(argument, old_names.get(_flag_name(argument))) for argument in arguments]
     _check_fields(saved, arguments)
     with _convert_flag_errors(values):
         config_flags.DEFINE_config_dict(
@@ -150,11 +145,6 @@ def define(saved: config_dict.ConfigDict, values: flags.FlagValues, argv: Sequen
         )
         for name in _optional(saved, config_class, arguments):
             values[name].parser = _NoneParser(values[name].parser)
-        for old, new in old_names.items():
-            flags.DEFINE_alias(old, new, values)
-    if old_names:
-        known = ", ".join(f"--{old} is now --{new}" for old, new in old_names.items())
-        log.warning("Some flags have the names of an older version: %s", known)
 
 
 def define_import(values: flags.FlagValues, argv: Sequence[str]) -> None:
@@ -247,12 +237,6 @@ def _change_names(saved: config_dict.ConfigDict, config_class: type, arguments: 
             parent[last] = config.to_config_dict(section)
 
 
-def _old_names(saved: config_dict.ConfigDict, config_class: type, arguments: Sequence[str]) -> dict[str, str]:
-    """Returns {old name: new name} of the flags whose arguments have the name of an older version."""
-    paths = {path: config.current_path(config_class, saved, path) for path in _given_paths(arguments)}
-    return {f"{NAME}.{path}": f"{NAME}.{current}" for path, current in paths.items() if path != current}
-
-
 class _NoneParser(flags.ArgumentParser):
     """A flag parser that accepts None in addition to the values of another parser."""
 
@@ -281,12 +265,6 @@ def _given_paths(arguments: Sequence[str]) -> list[str]:
 def _flag_name(argument: str) -> str:
     """Returns the name of the flag that an argument sets, or "" if it sets none."""
     return argument.lstrip("-").partition("=")[0] if argument.startswith("-") else ""
-
-
-def _with_name(argument: str, name: str | None) -> str:
-    """Replaces the name of the flag in an argument. Returns it unchanged if `name` is None."""
-    _, equals, value = argument.partition("=")
-    return argument if name is None else f"--{name}{equals}{value}"
 
 
 def _found(name: str, argv: Sequence[str]) -> list[tuple[str, tuple[int, ...]]]:

@@ -15,7 +15,7 @@ from tfm.errors import UserError
 from tfm.interpret.recorder import Edit, Point
 
 Indices = ArrayLike | Sequence[int] | Set[int]  # one index or several indices
-ROWS, QUERIES, KEYS, HEADS = "BLMH"
+QUERIES, KEYS, HEADS = "LMH"
 
 
 def zero(value: jax.Array, point: Point) -> jax.Array:
@@ -69,9 +69,7 @@ def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit
     def edit(value, point):
         letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
         _check_axis(point, letter)
-        chosen = jnp.isin(point.positions[letter], positions)
-        shape = [n if name in (ROWS, letter) else 1 for n, name in zip(value.shape, point.axes, strict=True)]
-        return jnp.where(chosen.reshape(shape), _multiply(value, factor), value)
+        return _scale_where(value, point, letter, jnp.isin(point.positions[letter], positions), factor)
 
     return edit
 
@@ -104,42 +102,43 @@ def replace_with(replacement: ArrayLike) -> Edit:
     """
 
     def edit(value, point):
-        found = jnp.asarray(replacement)
-        _check_replacement(found, value, point)
-        found = jnp.take(found, point.rows, axis=0, mode="clip")
-        kept = True
+        new = jnp.asarray(replacement)
+        _check_replacement(new, value, point)
+        new = jnp.take(new, point.rows, axis=0, mode="clip")
+        is_replaced: ArrayLike = True
         for letter, positions in point.positions.items():
             axis = point.axes.index(letter)
-            if found.shape[axis] == value.shape[axis] > 1:
+            length = new.shape[axis]
+            if length == value.shape[axis] > 1:
                 # Both have the same positions in the same order, also in packed rows. A cached step has only
                 # one position, which may be any position of the replacement.
                 continue
-            there = _expand(positions < found.shape[axis], found.ndim, axis)
-            found = _take_along(found, positions, axis)
+            exists = _expand(positions < length, new.ndim, axis)
+            index = _expand(jnp.minimum(positions, length - 1), new.ndim, axis)
+            new = jnp.take_along_axis(new, index, axis=axis)
             if letter == KEYS and QUERIES in point.axes:
-                found = jnp.where(there, found, 0)
+                new = jnp.where(exists, new, 0)
             else:
-                kept = there
-        return jnp.where(kept, found.astype(value.dtype), value)
+                is_replaced = exists
+        return jnp.where(is_replaced, new.astype(value.dtype), value)
 
     return edit
 
 
-def _check_replacement(replacement, value, point):
+def _check_replacement(replacement: jax.Array, value: jax.Array, point: Point) -> None:
     """Raises a UserError unless a replacement has the rows, heads and features of an activation."""
+
+    def fixed_sizes(shape):
+        """Returns the size of each axis except the rows, or its letter where the sizes may differ."""
+        axes = zip(shape[1:], point.axes[1:], strict=False)
+        return [letter if letter in point.positions else size for size, letter in axes]
+
     rows = int(point.rows.max()) + 1
-    expected = [
-        n if axis not in point.positions else axis for n, axis in zip(value.shape, point.axes, strict=True)
-    ]
-    expected[0] = rows
-    found = [
-        n if axis not in point.positions else axis
-        for n, axis in zip(replacement.shape, point.axes, strict=False)
-    ]
-    if replacement.ndim != value.ndim or found[1:] != expected[1:] or found[0] not in (1, rows):
+    has_axes = replacement.ndim == value.ndim and replacement.shape[0] in (1, rows)
+    if not has_axes or fixed_sizes(replacement.shape) != fixed_sizes(value.shape):
         raise UserError(
-            f"The replacement for {point.name} must have the axes {point.axes} and the shape {expected}, got "
-            f"{list(replacement.shape)}."
+            f"The replacement for {point.name} must have the axes {point.axes} and the shape "
+            f"{[rows, *fixed_sizes(value.shape)]}, got {list(replacement.shape)}."
         )
 
 
@@ -152,7 +151,8 @@ def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:
     return {name: replace_with(value) for name, value in reads.items()}
 
 
-def _multiply(value, factor):
+def _multiply(value: jax.Array, factor: ArrayLike) -> jax.Array:
+    """Returns the product in the dtype of the value."""
     return (value * factor).astype(value.dtype)
 
 
@@ -168,11 +168,18 @@ def _scale_indices(
 ) -> jax.Array:
     """Multiplies the given indices of the axis `letter` by a factor."""
     _check_axis(point, letter)
-    axis = point.axes.index(letter)
-    size = value.shape[axis]
+    size = value.shape[point.axes.index(letter)]
     _check_indices(indices, size, f"{point.name} has {size} along its axis {letter}")
-    selected = _expand(jnp.isin(jnp.arange(size), jnp.asarray(indices))[None], value.ndim, axis)
-    return jnp.where(selected, _multiply(value, factor), value)
+    is_scaled = jnp.isin(jnp.arange(size), jnp.asarray(indices))[None]
+    return _scale_where(value, point, letter, is_scaled, factor)
+
+
+def _scale_where(
+    value: jax.Array, point: Point, letter: str, is_scaled: jax.Array, factor: ArrayLike
+) -> jax.Array:
+    """Multiplies the indices where `is_scaled`, bool [B or 1, n] along the axis `letter`, by a factor."""
+    is_scaled = _expand(is_scaled, value.ndim, point.axes.index(letter))
+    return jnp.where(is_scaled, _multiply(value, factor), value)
 
 
 def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
@@ -182,9 +189,9 @@ def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
     """
     if isinstance(indices, jax.core.Tracer):
         return
-    given = np.asarray(indices)
-    exist = np.issubdtype(given.dtype, np.integer) and ((given >= 0) & (given < size)).all()
-    if not exist or not given.size:
+    array = np.asarray(indices)
+    exist = np.issubdtype(array.dtype, np.integer) and ((array >= 0) & (array < size)).all()
+    if not exist or not array.size:
         end = f"to {size - 1}" if np.isfinite(size) else "on"
         raise UserError(f"{what}: expected integers from 0 {end}, got {indices}.")
 
@@ -195,14 +202,8 @@ def _check_axis(point: Point, letter: str) -> None:
         raise UserError(f"{point.name} has no axis {letter}: its axes are {point.axes}.")
 
 
-def _expand(rows, ndim, axis):
+def _expand(x: jax.Array, ndim: int, axis: int) -> jax.Array:
     """Reshapes [B, n] to [B, 1, ..., n, ..., 1] with n at `axis`."""
     shape = [1] * ndim
-    shape[0], shape[axis] = rows.shape
-    return rows.reshape(shape)
-
-
-def _take_along(x, positions, axis):
-    """Takes the elements at positions [B, n] of an axis. Positions beyond its end take the last element."""
-    index = _expand(jnp.minimum(positions, x.shape[axis] - 1), x.ndim, axis)
-    return jnp.take_along_axis(x, index, axis=axis)
+    shape[0], shape[axis] = x.shape
+    return x.reshape(shape)

@@ -65,8 +65,8 @@ class Recorder:
     def wants(self, *names: str) -> bool:
         """Returns whether a glob matches one of the names. The model computes them only in this case."""
         self._asked += names
-        of_any_use = [pattern.partition("#")[0] for pattern in self._patterns]
-        return any(fnmatch.filter(names, pattern) for pattern in of_any_use)
+        # A pattern such as "weights#2" selects the second use of a module, whose number is not known yet.
+        return any(fnmatch.filter(names, pattern.partition("#")[0]) for pattern in self._patterns)
 
     def observe(
         self,
@@ -120,17 +120,20 @@ class Recorder:
 def _make_point(
     name: str, value: jax.Array, axes: str, positions: Mapping[str, jax.Array | None], rows_of_each: int
 ) -> Point:
-    """Returns the `Point` of a value, with its positions broadcast to [B, L] and [B, M].
+    """Returns the `Point` of an activation.
 
-    Positions are [B, L], [L], a scalar, or None for 0, 1, 2, ...
+    Args:
+      name, value, axes: Name of the activation, its value, and a letter for each of its axes.
+      positions: {"L" or "M": positions}. Positions are int [B, n], [n], a scalar, or None for 0, 1, 2, ...
+      rows_of_each: Number of rows of the value for each row of the caller's batch.
     """
     batch = value.shape[0]
-    of_axes = {}
+    full_positions = {}
     for letter in set(axes) & {"L", "M"}:
-        length, axis_positions = value.shape[axes.index(letter)], positions[letter]
-        index = jnp.arange(length) if axis_positions is None else jnp.asarray(axis_positions)
-        of_axes[letter] = jnp.broadcast_to(index, (batch, length))
-    return Point(name, axes, np.arange(batch) // rows_of_each, of_axes)
+        length, given = value.shape[axes.index(letter)], positions[letter]
+        index = jnp.arange(length) if given is None else jnp.asarray(given)
+        full_positions[letter] = jnp.broadcast_to(index, (batch, length))
+    return Point(name, axes, np.arange(batch) // rows_of_each, full_positions)
 
 
 def _check_edited(pattern: str, point: Point, value: jax.Array, edited: Any) -> jax.Array:

@@ -24,7 +24,6 @@ from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.layer import Layer
 from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS, layer_norm
-from tfm.layers.parameter_axes import declare_axes
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, RelativeBias, RelativeKeys
 from tfm.layers.residual import NORM_ORDERS, Residual
 from tfm.layers.self_attention import SelfAttention
@@ -54,7 +53,6 @@ __all__ = [
     "Stack",
     "TransformerBase",
     "apply_deep_norm",
-    "declare_axes",
     "encoder_decoder_constants",
     "layer_norm",
     "single_stack_constants",

@@ -5,7 +5,7 @@ Shape letters as in `tfm.layers`. G is the number of heads of keys and values.
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -17,12 +17,10 @@ from tfm.attention import dot_product_attention
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.observe import observe
 from tfm.layers.observed_attention import observable
-from tfm.layers.parameter_axes import PROJECTION_AXES, declare_axes
 
 RestrictMask = Callable[[Array | None, Array, Array], Array | None]
 
 
-@declare_axes(PROJECTION_AXES)
 class MultiHeadAttention(nn.Module):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (section 3.2.2).
 
@@ -71,6 +69,11 @@ class MultiHeadAttention(nn.Module):
     output_init: Initializer = KERNEL_INIT
     init_scale: float = 1.0
     make_dense: Callable[..., nn.Module] = dense
+    parameter_axes: ClassVar = {
+        **{f"{name}/kernel": ("model", "heads", "features") for name in ("query", "key", "value")},
+        **{f"{name}/bias": ("heads", "features") for name in ("query", "key", "value")},
+        "output/kernel": ("heads", "features", "model"),
+    }
 
     def setup(self) -> None:
         groups = self.key_value_heads or self.heads

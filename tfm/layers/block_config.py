@@ -10,6 +10,7 @@ The config of a model adds fields, and changes a default by assigning another va
 
 import dataclasses
 import functools
+from collections.abc import Iterator
 
 from tfm.attention_kernels import IMPLEMENTATIONS, unsupported_reason
 from tfm.errors import UserError
@@ -129,7 +130,7 @@ class BlockConfig(InheritsHelp):
         for problem in self._problems():
             raise UserError(problem)
 
-    def _problems(self):
+    def _problems(self) -> Iterator[str]:
         """Yields an error message for each combination of fields that is not possible."""
         key_features = self.key_features or self.d_model // self.heads
         if self.d_model % 2 and self.positions in LAYOUTS:

@@ -5,13 +5,11 @@ values, of the attention output and of the feed-forward network are multiplied b
 on the number of layers.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 
 from tfm.errors import UserError
-from tfm.layers.residual import Residual
 
 Layer = TypeVar("Layer", bound=nn.Module)
 SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
@@ -60,9 +58,5 @@ def apply_deep_norm(layer: Layer, constants: DeepNorm) -> Layer:
                 "field. Add the field, or set model.deep_norm=False."
             )
     scaled = {name: sublayer.clone(init_scale=constants.beta) for name, sublayer in present.items()}
-    return layer.clone(**scaled, residual=_scale_inputs(layer.residual, constants.alpha))
-
-
-def _scale_inputs(make_residual: Callable[[], Residual], alpha: float) -> Callable[[], Residual]:
-    """Returns a function that makes the same residual connection with the input scale `alpha`."""
-    return lambda: make_residual().clone(input_scale=alpha)
+    make_residual = layer.residual
+    return layer.clone(**scaled, residual=lambda: make_residual().clone(input_scale=constants.alpha))

@@ -3,22 +3,17 @@
 Shape letters as in `tfm.layers`.
 """
 
+from typing import ClassVar
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from tfm.layers.parameter_axes import declare_axes
 from tfm.matmul import dot_general
 
 
-@declare_axes(
-    {
-        **{f"{name}/table": ("vocabulary", "model") for name in ("embedding", "source_embedding")},
-        "embedding/output": ("vocabulary", "model"),
-    }
-)
 class Embedding(nn.Module):
     """A token embedding whose matrix also projects features to logits (section 3.4).
 
@@ -40,6 +35,7 @@ class Embedding(nn.Module):
     table_init: Initializer | None = None
     tied: bool = True
     use_bias: bool = False
+    parameter_axes: ClassVar = {"table": ("vocabulary", "model"), "output": ("vocabulary", "model")}
 
     def setup(self) -> None:
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
@@ -78,9 +74,6 @@ class Embedding(nn.Module):
         return jnp.concatenate([x, ones], -1), jnp.concatenate([self.output_table, self.bias[:, None]], -1)
 
 
-@declare_axes(
-    {f"{name}/table": ("positions", None) for name in ("positions", "encoder_positions", "decoder_positions")}
-)
 class LearnedPositions(nn.Module):
     """A table with a learned vector for each position, in place of sinusoids (Table 3, row E).
 

@@ -5,6 +5,7 @@ Shape letters as in `tfm.layers`.
 
 import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -15,7 +16,6 @@ from jax.typing import DTypeLike
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.dropout import Dropout
 from tfm.layers.observe import observe
-from tfm.layers.parameter_axes import declare_axes
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,
@@ -27,15 +27,6 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-@declare_axes(
-    {
-        "hidden/kernel": ("model", "hidden"),
-        "hidden/bias": ("hidden",),
-        "gate/kernel": ("model", "hidden"),
-        "gate/bias": ("hidden",),
-        "output/kernel": ("hidden", "model"),
-    }
-)
 class FeedForward(nn.Module):
     """The feed-forward network FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (equation 2).
 
@@ -65,6 +56,13 @@ class FeedForward(nn.Module):
     gated: bool = False
     init_scale: float = 1.0
     make_dense: Callable[..., nn.Module] = dense
+    parameter_axes: ClassVar = {
+        "hidden/kernel": ("model", "hidden"),
+        "hidden/bias": ("hidden",),
+        "gate/kernel": ("model", "hidden"),
+        "gate/bias": ("hidden",),
+        "output/kernel": ("hidden", "model"),
+    }
 
     @nn.compact
     def __call__(self, x: jax.Array, *, train: bool) -> jax.Array:

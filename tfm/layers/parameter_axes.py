@@ -1,78 +1,65 @@
-"""Names for the axes of parameters, and the mesh axes (data, fsdp, tensor) that shard them.
+"""Names for the axes of parameters, so that modules do not depend on the number or the layout of devices.
 
-Each module class uses `declare_axes` to name the axes of the parameters that it creates. `PARAMETER_RULES`
-maps the names to mesh axes. Therefore modules do not depend on the number or the layout of devices.
+A module class names the axes of the parameters below it in its attribute `parameter_axes`:
+
+    class SwiGLU(nn.Module):
+        parameter_axes = {"gate/kernel": ("model", "hidden"), "output/kernel": ("hidden", "model")}
+
+The keys are paths below the module. Each value has a name or None for each axis of the parameter.
+`tfm.sharding` maps the names to the axes of a mesh. An axis without a name is not sharded.
 """
 
+import types
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any
+
+import flax.linen as nn
+import jax
 
 Axes = tuple[str | None, ...]
-Module = TypeVar("Module", bound=type)
-PARAMETER_RULES: dict[str | None, tuple[str, ...]] = {
-    "vocabulary": ("tensor",),
-    "heads": ("tensor",),
-    "hidden": ("tensor",),
-    "model": ("fsdp",),
-}
-PROJECTION_AXES: dict[str, Axes] = {  # the axes of the four projections of an attention
-    **{f"{name}/kernel": ("model", "heads", "features") for name in ("query", "key", "value")},
-    **{f"{name}/bias": ("heads", "features") for name in ("query", "key", "value")},
-    "output/kernel": ("heads", "features", "model"),
-}
-# (end of a parameter's path, rank) -> names of its axes, and the class that declared them
-_declared: dict[tuple[str, int], tuple[Axes, str]] = {}
+NO_AXES: Mapping[str, Axes] = types.MappingProxyType({})
 
 
-def declare_axes(axes: Mapping[str, Axes]) -> Callable[[Module], Module]:
-    """Returns a class decorator that names the axes of the parameters that a module class creates.
-
-        @declare_axes({"gate/kernel": ("model", "hidden"), "output/kernel": ("hidden", "model")})
-        class SwiGLU(nn.Module):
-            ...
+def record_axes(init: Callable[..., Any], *arguments: Any) -> tuple[Any, dict[str, Axes]]:
+    """Computes the shapes of new variables, and records the names of their axes.
 
     Args:
-      axes: {last parts of the parameter's path: a name or None for each axis}. A name in `PARAMETER_RULES`
-        shards the axis. An axis with another name or with None is not sharded. Parameters without a
-        declaration are not sharded either.
-
-    Raises:
-      ValueError: If another class has declared the same path with other names.
-    """
-
-    def declare(module: Module) -> Module:
-        owner = f"{module.__module__}.{module.__qualname__}"
-        for path, names in axes.items():
-            known, other = _declared.get((path, len(names)), (names, owner))
-            if other != owner and known != names:
-                raise ValueError(
-                    f"{owner} declares the axes of {path!r} as {names}, but {other} has declared {known}. "
-                    "Give the parameter or its module another name."
-                )
-            _declared[path, len(names)] = names, owner
-        return module
-
-    return declare
-
-
-def parameter_axes(path: str, rank: int) -> Axes:
-    """Returns the names of the axes of a parameter.
-
-    The same names apply to optimizer state whose path ends with the path of the parameter.
-
-    Args:
-      path: The names of the modules and of the parameter, separated by "/".
-      rank: Number of axes.
+      init: Function that calls `init` of one or more Linen modules. It must not be a jitted function that JAX
+        has traced before, because JAX would not call its modules again.
+      *arguments: Arguments of the function. Only their shapes matter.
 
     Returns:
-      A name for each axis. It is None for an axis without a name, and for all axes of a parameter without a
-      declaration.
+      The shapes that the function returns, and {path of a parameter in its module: names of its axes}.
+    """
+    axes: dict[str, Axes] = {}
 
-    >>> parameter_axes("decoder/layers_0/feed_forward/hidden/kernel", 2)
+    def record(call: Callable, arguments: tuple, keywords: dict[str, Any], context: Any) -> Any:
+        for path, names in getattr(context.module, "parameter_axes", {}).items():
+            axes["/".join((*context.module.path, path))] = names
+        return call(*arguments, **keywords)
+
+    with nn.intercept_methods(record):
+        return jax.eval_shape(init, *arguments), axes
+
+
+def find_axes(axes: Mapping[str, Axes], path: str, rank: int) -> Axes:
+    """Returns the names of the axes of an array in a tree whose paths end with the paths of parameters.
+
+    Args:
+      axes: The second result of `record_axes`.
+      path: The names on the way to the array, separated by "/". An array of the optimizer state whose path
+        ends with the path of a parameter gets the same names.
+      rank: Number of axes of the array.
+
+    Returns:
+      A name or None for each axis.
+
+    >>> find_axes({"feed_forward/hidden/kernel": ("model", "hidden")}, "mu/feed_forward/hidden/kernel", 2)
     ('model', 'hidden')
     """
     parts = path.split("/")
     for start in range(len(parts)):  # the longest end first
-        if declared := _declared.get(("/".join(parts[start:]), rank)):
-            return declared[0]
+        names = axes.get("/".join(parts[start:]))
+        if names is not None and len(names) == rank:
+            return names
     return (None,) * rank

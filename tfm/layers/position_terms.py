@@ -5,15 +5,13 @@ Shape letters as in `tfm.layers`.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.layers.attention import RestrictMask
 from tfm.layers.dense import KERNEL_INIT
-from tfm.layers.parameter_axes import declare_axes
 from tfm.masks import combine_masks, local_mask
 from tfm.positions import LAYOUTS, alibi_bias, relative_buckets, relative_distance, rotary_encoding
 
@@ -23,7 +21,6 @@ def alibi(query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> j
     return alibi_bias(positions, key_positions, query.shape[-2])
 
 
-@declare_axes({"position_bias/keys": ("distances", "features")})
 class RelativeKeys(nn.Module):
     """Relative positions with a learned vector for each distance (Shaw et al. 2018, equation 4).
 
@@ -55,7 +52,6 @@ class RelativeKeys(nn.Module):
         return jnp.take_along_axis(products, distance.reshape(-1, 1, *distance.shape[-2:]), axis=-1)
 
 
-@declare_axes({"position_bias/biases": ("buckets", "heads")})
 class RelativeBias(nn.Module):
     """Relative positions with a learned number for each head and bucket of distances (T5).
 
@@ -71,6 +67,7 @@ class RelativeBias(nn.Module):
     buckets: int = 32
     max_distance: int = 128
     bidirectional: bool = True
+    parameter_axes: ClassVar = {"biases": ("buckets", "heads")}
 
     @nn.compact
     def __call__(self, query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
@@ -94,17 +91,11 @@ class RelativeBias(nn.Module):
         return jnp.moveaxis(jnp.take(table, bucket, axis=0), -1, -3)
 
 
-def restrict_to_window(window: int) -> RestrictMask:
-    """Returns a `restrict_mask` that lets a query attend only to keys in a window around its position.
-
-    Args:
-      window: Number of visible positions, see `tfm.masks.local_mask`.
-    """
-
-    def restrict(mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array) -> jax.Array | None:
-        return combine_masks(mask, local_mask(positions, key_positions, window))
-
-    return restrict
+def restrict_to_window(
+    mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array, *, window: int
+) -> jax.Array | None:
+    """Returns a mask that also hides all keys outside of a window around the position of each query."""
+    return combine_masks(mask, local_mask(positions, key_positions, window))
 
 
 # The positions that are not added to embeddings, as functions of the number of heads. Each function returns
@@ -118,13 +109,3 @@ ATTENTION_POSITIONS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # the positions that add a term to the logits
 POSITIONS = (*LAYOUTS, "learned", *ATTENTION_POSITIONS)
-
-
-def make_position_terms(positions: str, heads: int) -> dict[str, Any]:
-    """Returns the fields of a `MultiHeadAttention` that implement the given kind of positions.
-
-    Args:
-      positions: One of `POSITIONS`. For positions that are added to the embeddings, the result is empty.
-      heads: Number of query heads, H.
-    """
-    return ATTENTION_POSITIONS[positions](heads) if positions in ATTENTION_POSITIONS else {}

@@ -18,7 +18,6 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import backend
 from tfm.layers.embedding import Embedding
-from tfm.layers.parameter_axes import parameter_axes
 from tfm.matmul import count_input_axes, onednn
 
 COLLECTION = "quantized"  # the Flax collection {path of a parameter: QuantizedWeights}
@@ -120,9 +119,8 @@ def _as_matrix(path, flat):
     if name == "kernel" and weights.ndim > 1:
         inputs = count_input_axes(modules[-1] if modules else "", weights.ndim)
         return weights.reshape(math.prod(weights.shape[:inputs]), -1).T
-    if parameter_axes("/".join(path), weights.ndim) == ("vocabulary", "model"):
-        return None if name == "table" and (*modules, "output") in flat else weights
-    return None
+    computes_logits = name == "output" or (name == "table" and (*modules, "output") not in flat)
+    return weights if modules[-1:] == ["embedding"] and computes_logits else None
 
 
 def multiply_quantized(

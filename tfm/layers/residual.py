@@ -47,21 +47,22 @@ class Residual(nn.Module):
         if self.order not in NORM_ORDERS:
             raise ValueError(f"Expected order to be one of {NORM_ORDERS}, got {self.order!r}.")
         x = observe(self, "input", x)
-        output = self._add(x, sublayer, train)
+        output = self._add_and_norm(x, sublayer, train)
         output = output if self.output_scale == 1 else self.output_scale * output
         return observe(self, "output", output)
 
-    def _add(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], train: bool) -> jax.Array:
-        """Returns the sum of x and the sublayer's output, with the norm at its place: [..., D]."""
-        norm = self.norm(name="norm")
-        drop = Dropout(self.dropout_rate)
+    def _add_and_norm(
+        self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], train: bool
+    ) -> jax.Array:
+        """Computes the formula of `order`, with `input_scale` times x as the first term of the sum."""
+        norm, dropout = self.norm(name="norm"), Dropout(self.dropout_rate)
+        scaled_x = x if self.input_scale == 1 else self.input_scale * x
 
         def call(x):
             return observe(self, "sublayer_output", sublayer(x))
 
-        kept = x if self.input_scale == 1 else self.input_scale * x
         if self.order == "pre":
-            return kept + drop(call(norm(x)), train=train)
+            return scaled_x + dropout(call(norm(x)), train=train)
         if self.order == "norm_then_add":
-            return kept + drop(norm(call(x)), train=train)
-        return norm(kept + drop(call(x), train=train))
+            return scaled_x + dropout(norm(call(x)), train=train)
+        return norm(scaled_x + dropout(call(x), train=train))

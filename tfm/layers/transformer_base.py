@@ -20,7 +20,6 @@ from tfm.layers.observe import is_active, observe
 from tfm.layers.position_terms import (
     ATTENTION_POSITIONS,
     RelativeBias,
-    make_position_terms,
     restrict_to_window,
 )
 from tfm.layers.residual import Residual
@@ -106,9 +105,11 @@ class TransformerBase(ComposedModule):
     def make_self_attention(self) -> nn.Module:
         """Returns the self-attention of a layer, a `tfm.layers.SelfAttention`."""
         config = self.config
-        fields = make_position_terms(config.positions, config.heads)
+        make_terms = ATTENTION_POSITIONS.get(config.positions)
+        fields = make_terms(config.heads) if make_terms else {}
         if config.attention_window is not None:
-            fields["restrict_mask"] = restrict_to_window(config.attention_window)
+            window = config.attention_window
+            fields["restrict_mask"] = functools.partial(restrict_to_window, window=window)
         attention = self.make_attention()
         return attention.clone(**fields) if fields else attention
 
@@ -187,6 +188,10 @@ class TransformerBase(ComposedModule):
                 added = jnp.broadcast_to(added, x.shape)
             x = x + observe(self, f"{stack}.positions", added, positions=positions)
         return self.dropout(x if norm is None else norm(x), train=train)
+
+    def logits(self, x: jax.Array, positions: jax.Array | None) -> jax.Array:
+        """Returns the logits [B, L, V] of the output x [B, L, D] of a stack, as the activation "logits"."""
+        return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
 
     def positions_or_index(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:
         """Returns the positions, or 0, 1, 2, ... for tokens [B, L] if the positions are None.

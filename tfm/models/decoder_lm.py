@@ -16,9 +16,7 @@ from jax.nn.initializers import Initializer
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.layers.observe import observe
 from tfm.masks import causal_mask, segment_mask
-from tfm.memory_estimate import DecoderMemory
 from tfm.models.transformer import PAD_ID
 
 # Standard deviation of the initial values of all matrices (Radford et al. 2018, section 4.1).
@@ -62,11 +60,6 @@ class DecoderLM(layers.TransformerBase):
     vocabulary_size: int
     attention_points: ClassVar[dict[str, str]] = {"decoder": "decoder.layers_*.self_attention.weights"}
     attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {"decoder": ("predicted", "read")}
-
-    @property
-    def memory_estimate(self) -> DecoderMemory:
-        """An estimate of the memory that the model needs, computed from its config."""
-        return DecoderMemory(self.config, self.vocabulary_size)
 
     def setup(self) -> None:
         config = self.config
@@ -116,7 +109,7 @@ class DecoderLM(layers.TransformerBase):
     ) -> jax.Array:
         """Returns the logits [B, L, V] of the token after each position. See `features` for the arguments."""
         x, _ = self.features(tokens, positions=positions, segments=segments, train=train)
-        return self._logits(x, positions)
+        return self.logits(x, positions)
 
     def features(
         self,
@@ -211,10 +204,7 @@ class DecoderLM(layers.TransformerBase):
             positions=positions,
             key_positions=cache.slot_positions(),
         )
-        return self._logits(x, positions), cache.replace(layers=written)
-
-    def _logits(self, x, positions):
-        return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+        return self.logits(x, positions), cache.replace(layers=written)
 
 
 Config = DecoderLMConfig

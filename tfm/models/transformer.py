@@ -4,8 +4,7 @@ Shape letters as in `tfm.layers`.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -14,9 +13,7 @@ import jax.numpy as jnp
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.layers.observe import observe
 from tfm.masks import causal_mask, padding_mask, segment_mask
-from tfm.memory_estimate import TransformerMemory
 
 PAD_ID = 0
 
@@ -34,25 +31,6 @@ class TransformerConfig(SequenceConfig):
         "and output) or none of them.",
         choices=("three", "two", "none"),
     )
-
-    @staticmethod
-    def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """Converts the `model` section of a config that an older version wrote.
-
-        In configs without the field layer_norm_epsilon, the activation "gelu" meant the tanh approximation.
-        Older configs also contain the field vocabulary_size. It had no effect and is removed.
-
-        Args:
-          section: {field: value} of the section.
-
-        Returns:
-          The section for this version, and a sentence that describes a change of meaning, or "".
-        """
-        section = {name: value for name, value in section.items() if name != "vocabulary_size"}
-        if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
-            return section, ""
-        section = {**section, "activation": "gelu_tanh"}
-        return section, "activation 'gelu' meant the tanh approximation and is read as 'gelu_tanh'"
 
 
 class Transformer(layers.TransformerBase):
@@ -81,11 +59,6 @@ class Transformer(layers.TransformerBase):
         "decoder": ("predicted", "read"),
         "cross": ("predicted", "source"),
     }
-
-    @property
-    def memory_estimate(self) -> TransformerMemory:
-        """An estimate of the memory that the model needs, computed from its config."""
-        return TransformerMemory(self.config, self.vocabulary_size)
 
     def setup(self) -> None:
         config = self.config
@@ -151,7 +124,7 @@ class Transformer(layers.TransformerBase):
         See `features` for the arguments.
         """
         x, _ = self.features(inputs, targets, train=train, **packing)
-        return self._logits(x, packing.get("target_positions"))
+        return self.logits(x, packing.get("target_positions"))
 
     def features(
         self,
@@ -269,10 +242,7 @@ class Transformer(layers.TransformerBase):
             key_positions=cache.slot_positions(),
             source_mask=cache.source_mask,
         )
-        return self._logits(x, positions), cache.replace(layers=written)
-
-    def _logits(self, x, positions):
-        return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+        return self.logits(x, positions), cache.replace(layers=written)
 
 
 Config = TransformerConfig

@@ -8,8 +8,7 @@ width.
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import flax.linen as nn
@@ -48,7 +47,8 @@ class ViTConfig(BlockConfig):
     # The paper applies dropout after every dense layer (appendix B.1), including the hidden layer.
     feed_forward_dropout: float | None = None
 
-    def _problems(self):
+    def _problems(self) -> Iterator[str]:
+        """Yields an error message for each combination of fields that is not possible."""
         if self.image_size % self.patch_size:
             yield f"model.patch_size must divide model.image_size {self.image_size}, got {self.patch_size}."
         yield from super()._problems()
@@ -59,37 +59,6 @@ class ViTConfig(BlockConfig):
         return (self.image_size // self.patch_size) ** 2
 
 
-@dataclasses.dataclass(frozen=True)
-class ViTMemory:
-    """The memory estimate of a `VisionTransformer`, a `tfm.memory_estimate.MemoryEstimate`."""
-
-    config: ViTConfig
-
-    def count_parameters(self) -> int:
-        """Returns the exact number of parameters."""
-        config = self.config
-        # Two small models are enough, because every layer has the same number of parameters.
-        one_layer, two_layers = (_count(dataclasses.replace(config, encoder_layers=n)) for n in (1, 2))
-        return one_layer + (config.encoder_layers - 1) * (two_layers - one_layer)
-
-    def sizes(self) -> dict[str, int]:
-        """Returns {config field: value} for the fields that determine the number of parameters."""
-        names = ("image_size", "patch_size", "classes", "encoder_layers", "d_model", "d_ff")
-        return {f"model.{name}": getattr(self.config, name) for name in names}
-
-    def layers(self) -> dict[str, int]:
-        """Returns {config field: number of layers}."""
-        return {"model.encoder_layers": self.config.encoder_layers}
-
-
-def _count(config: ViTConfig) -> int:
-    """Returns the number of parameters of a model, without creating them."""
-    image = jnp.zeros((1, config.image_size, config.image_size, config.channels))
-    init = functools.partial(VisionTransformer(config).init, train=False)
-    return sum(x.size for x in jax.tree.leaves(jax.eval_shape(init, jax.random.key(0), image)))
-
-
-@layers.declare_axes({"embedding/kernel": ("pixels", "model"), "head/kernel": ("model", "classes")})
 class VisionTransformer(layers.TransformerBase):
     """An image classifier.
 
@@ -102,6 +71,7 @@ class VisionTransformer(layers.TransformerBase):
     config: ViTConfig
     attention_points: ClassVar[dict[str, str]] = {"encoder": "encoder.layers_*.self_attention.weights"}
     attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {"encoder": ("patches", "patches")}
+    parameter_axes: ClassVar = {"embedding/kernel": (None, "model"), "head/kernel": ("model", None)}
 
     def setup(self) -> None:
         config = self.config
@@ -112,11 +82,6 @@ class VisionTransformer(layers.TransformerBase):
         self.dropout = layers.Dropout(config.dropout)
         self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
         self.head = self.make_head()
-
-    @property
-    def memory_estimate(self) -> ViTMemory:
-        """An estimate of the memory that the model needs, computed from its config."""
-        return ViTMemory(self.config)
 
     def make_embedding(self) -> nn.Module:
         """Returns the projection of patches, [..., P * P * C] -> [..., D] (E in equation 1)."""

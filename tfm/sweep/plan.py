@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm import tasks
-from tfm.memory_estimate import estimate_of
+from tfm.backend import compile_for
+from tfm.memory import count_elements
 from tfm.sweep.variants import Variant
+from tfm.training.task import variable_shapes
 
 FLOPS_OF_A_PARAMETER = 6  # for each token: one multiply-add forward and two backward
 SECONDS_OF_AN_HOUR = 3600
@@ -37,11 +39,13 @@ class PlannedRun(NamedTuple):
     def count_parameters(self) -> int | None:
         """Returns the number of parameters for the vocabulary size of the config.
 
-        Returns None if the task has no `plan`, or its model has no estimate.
+        Returns None if the task has no `plan`.
         """
         plan = getattr(tasks.find(self.config.task), "plan", None)
-        estimate = plan and estimate_of(plan(self.config).model)
-        return estimate.count_parameters() if estimate else None
+        if plan is None:
+            return None
+        with compile_for("cpu"):  # The plan leaves the accelerator to the runs.
+            return count_elements(variable_shapes(plan(self.config))["params"])
 
     def count_flops(self) -> int | None:
         """Returns the floating-point operations of the whole training, accurate to a few per cent.

@@ -3,7 +3,7 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
@@ -13,38 +13,50 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.dropout import PMAP_AXIS, ROW_AXES
 from tfm.errors import UserError
+from tfm.layers.parameter_axes import NO_AXES, Axes, record_axes
 from tfm.layers.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.sharding import MESH_AXES, make_mesh, pad_rows, shard_parameters
 from tfm.training.config import TrainingConfig
 from tfm.training.step import Sums, merge_trees, split_rows
-from tfm.training.task import Batch, Context
+from tfm.training.task import Batch, Context, Variables
 
 log = logging.getLogger(__name__)
 
 
-def make_partitioner(config: TrainingConfig, devices: Sequence[jax.Device] | None = None) -> "Partitioner":
+def make_partitioner(
+    config: TrainingConfig,
+    devices: Sequence[jax.Device] | None = None,
+    axes: Mapping[str, Axes] = NO_AXES,
+) -> "Partitioner":
     """Makes the partitioner that trains a run: a mesh of all devices, `pmap`, or one device.
 
     Args:
       config: says `parallel`, and for a mesh its shape.
       devices: the devices to use; None uses all.
+      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
 
     Raises:
       UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.
     """
     if config.parallel in ("mesh", "auto"):
-        return Partitioner(devices or jax.devices(), config.mesh_fsdp, config.mesh_tensor)
+        return Partitioner(devices or jax.devices(), config.mesh_fsdp, config.mesh_tensor, axes)
     if jax.process_count() > 1:
         raise UserError(f"Several hosts need training.parallel 'mesh' or 'auto', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
     return Partitioner(devices[:1]) if config.parallel == "jit" else PmapPartitioner(devices)
 
 
-def make_evaluation_partitioner(config: TrainingConfig) -> "Partitioner":
+def make_evaluation_partitioner(
+    config: TrainingConfig, init: Callable[[jax.Array], Variables]
+) -> "Partitioner":
     """Makes the partitioner that evaluates a run on the devices at hand.
 
     The devices may be others than those that trained the run. If its mesh does not fit them, the largest
     divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both.
+
+    Args:
+      config: config of the training.
+      init: see `Task.init`. It is traced only if several devices divide the parameters.
     """
     is_single = config.parallel == "jit" and jax.process_count() == 1
     devices = jax.local_devices()[:1] if is_single else jax.devices()
@@ -60,7 +72,8 @@ def make_evaluation_partitioner(config: TrainingConfig) -> "Partitioner":
             config.mesh_fsdp,
             config.mesh_tensor,
         )
-    return Partitioner(devices, fsdp, tensor)
+    axes = record_axes(init, jax.random.key(0))[1] if fsdp * tensor > 1 else NO_AXES
+    return Partitioner(devices, fsdp, tensor, axes)
 
 
 class Piece(NamedTuple):
@@ -94,21 +107,27 @@ class Partitioner:
       UserError: if the devices do not divide into the mesh.
     """
 
-    def __init__(self, devices: Sequence[jax.Device], fsdp: int = 1, tensor: int = 1):
+    def __init__(
+        self,
+        devices: Sequence[jax.Device],
+        fsdp: int = 1,
+        tensor: int = 1,
+        axes: Mapping[str, Axes] = NO_AXES,
+    ):
         if len(devices) % (fsdp * tensor):
             raise UserError(
                 f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
-        self.parameter_shards = fsdp * tensor
+        self.parameter_shards, self._axes = fsdp * tensor, axes
         self._has_row_axis = self.row_shards > 1
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 
     def sharding(self, tree: Any) -> Any:
         """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state."""
-        return shard_parameters(tree, self.mesh)
+        return shard_parameters(tree, self.mesh, self._axes)
 
     def device_bytes(self, tree: Any) -> int:
         """Returns the bytes of a tree of shapes on each device."""
@@ -450,5 +469,4 @@ def _keep_shard(x, spec):
 
 def _keep_axes(spec, axes):
     """Returns a `PartitionSpec` without the mesh axes that are not in `axes`. Each entry names one axis."""
-    kept = [[name for name in (entry or ()) if name in axes] for entry in spec]
-    return PartitionSpec(*(names[0] if names else None for names in kept))
+    return PartitionSpec(*(axis if axis in axes else None for axis in spec))

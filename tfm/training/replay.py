@@ -14,7 +14,7 @@ from tfm.errors import UserError
 from tfm.interpret.recorder import Recorder
 from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.observe import activate
-from tfm.layers.parameter_axes import parameter_axes
+from tfm.layers.parameter_axes import Axes, find_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import (
@@ -49,6 +49,7 @@ class Replay(NamedTuple):
       gradients: gradients of the mean loss, a tree like the parameters; 0 for a parameter that the step does
         not train.
       reads: {name: activation}, see `tfm.interpret`; rows in the order of `Partitioner.split_rows`.
+      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
     """
 
     step: int
@@ -60,6 +61,7 @@ class Replay(NamedTuple):
     after: TrainState
     gradients: Any
     reads: dict[str, np.ndarray]
+    axes: dict[str, Axes]
 
 
 class Change(NamedTuple):
@@ -126,7 +128,7 @@ def replay_step(
         expected = mean_metrics.get(setup.loss_names[0], passes[1])
         check_same_pass(passes[1], expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
     facts, reads = data.describe_batch(step - 1), passes[0] if passes else {}
-    return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads)
+    return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads, setup.axes)
 
 
 def _warn_of_another_config(task, workdir, step):
@@ -147,7 +149,7 @@ def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
         arrays = before, gradient, after - before
         yield Change(name, None, *map(_norm, arrays))
-        axes = parameter_axes(name, before.ndim)
+        axes = find_axes(replay.axes, name, before.ndim)
         if not heads or "heads" not in axes:
             continue
         axis = axes.index("heads")

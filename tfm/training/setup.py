@@ -18,11 +18,15 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
+from tfm.layers.parameter_axes import record_axes
 from tfm.memory import (
+    advise_sizes,
     available_memory,
+    check_depth,
     check_estimate,
     check_memory,
-    check_training_fits,
+    count_bytes,
+    count_elements,
     explain_out_of_memory,
     measure_memory,
     return_free_memory,
@@ -34,8 +38,8 @@ from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
 from tfm.training.patterns import join_path
 from tfm.training.scores import Scores
-from tfm.training.step import TrainState, make_train_step
-from tfm.training.task import Batch, Context, Task, Variables, check_task
+from tfm.training.step import Learner, TrainState, make_train_step
+from tfm.training.task import Batch, Context, Task, Variables, check_task, variable_shapes
 
 CHECKPOINT_FOLDER = "checkpoints"
 COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
@@ -58,6 +62,7 @@ class Setup:
       rates: {name: learning rate as a function of the number of completed steps}, those to report.
       loss_names: names of the metrics that hold the losses of the updates.
       init_key, step_key: random keys of the initialization and of the steps.
+      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
 
@@ -68,14 +73,13 @@ class Setup:
 
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
         check_task(task)
-        if devices is None:
-            check_training_fits(task.model, config)  # before the shapes are traced
+        check_depth(task.config)
         self.task, self.config = task, config
         warn_of_large_peak(config, task.d_model)
         self.schedule = make_schedule(config, task.d_model)
         self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))
-        self.partitioner = make_partitioner(config, devices)
-        variables = jax.eval_shape(task.init, self.init_key)
+        variables, self.axes = record_axes(task.init, self.init_key)
+        self.partitioner = make_partitioner(config, devices, self.axes)
         check_variables(variables)
         updates = task.updates()
         self.learners = make_learners(updates, config, self.schedule, variables["params"])
@@ -89,7 +93,7 @@ class Setup:
         }
         self.state = jax.eval_shape(self._create, variables)
         if devices is None:
-            self._check_state_fits()
+            _check_state_fits(self.state, self.learners, self.partitioner.device_bytes)
         self.step = make_train_step(
             self.learners,
             self.step_key,
@@ -278,18 +282,6 @@ class Setup:
             self.check_losses(batch)
             raise
 
-    def _check_state_fits(self) -> None:
-        """Raises a UserError if the state and the gradients need more memory than a device has."""
-        trains = [learner.trains for learner in self.learners]
-        gradients = jax.tree_util.tree_map_with_path(
-            lambda path, x: x if any(each(join_path(path)) for each in trains) else None, self.state.params
-        )
-        needed = self.partitioner.device_bytes(self.state) + self.partitioner.device_bytes(gradients)
-        what = f"Training {self.parameters:,} parameters (parameters, gradients, optimizer state, average)"
-        check_estimate(
-            what, needed, available_memory(), "make the model smaller, or raise training.mesh_fsdp"
-        )
-
     def _create(self, variables: Variables) -> TrainState:
         return TrainState.create(variables, self.learners, self.config.ema_decay)
 
@@ -317,10 +309,31 @@ def check_plan(task: Task, config: TrainingConfig) -> None:
       UserError: if the model does not fit into the memory, the learning rate has no peak, or a pattern
         matches no parameter.
     """
-    check_training_fits(task.model, config)
-    schedule = make_schedule(config, task.d_model)
-    variables = jax.eval_shape(task.init, jax.random.key(0))
-    make_learners(task.updates(), config, schedule, variables["params"])
+    variables = variable_shapes(task)
+    learners = make_learners(task.updates(), config, make_schedule(config, task.d_model), variables["params"])
+    create = functools.partial(TrainState.create, learners=learners, ema_decay=config.ema_decay)
+    shards = config.mesh_fsdp * config.mesh_tensor if config.parallel in ("mesh", "auto") else 1
+    _check_state_fits(jax.eval_shape(create, variables), learners, lambda tree: count_bytes(tree) // shards)
+
+
+def _check_state_fits(
+    state: TrainState, learners: Sequence[Learner], device_bytes: Callable[[Any], int]
+) -> None:
+    """Raises a UserError if the state and the gradients need more memory than a device has.
+
+    Args:
+      state: shapes of the state.
+      learners: the updates of a step.
+      device_bytes: returns the bytes of the largest share of a device in a tree of shapes.
+    """
+    gradients = jax.tree_util.tree_map_with_path(
+        lambda path, x: x if any(each.trains(join_path(path)) for each in learners) else None, state.params
+    )
+    needed = device_bytes(state) + device_bytes(gradients)
+    count = f"{count_elements(state.params):,}"
+    what = f"Training {count} parameters (parameters, gradients, optimizer state, average)"
+    advice = f"{advise_sizes(state.params)}. A larger training.mesh_fsdp divides the state over devices"
+    check_estimate(what, needed, available_memory(), advice)
 
 
 def _rate_of(schedule, every, step):

@@ -23,6 +23,7 @@ import numpy as np
 
 from tfm.dropout import make_device_key
 from tfm.errors import UserError
+from tfm.memory import check_depth
 
 Batch = Mapping[str, np.ndarray]
 Variables = Mapping[str, Any]  # {"params": tree, other collection: tree}, as Flax has them
@@ -190,7 +191,7 @@ class Task:
       best: which evaluation is the best.
       unit: what `Data.count` counts, such as "tokens" or "images".
       d_model: width of the model, for the peak of the paper's schedule; None if it has no width.
-      model: the Linen module whose memory is estimated before its parameters are read; None skips this.
+      model: the Linen module, for functions that apply it; None if there is no single module.
     """
 
     config: Any
@@ -252,6 +253,16 @@ def parameters_of(variables: Any) -> Any:
     if isinstance(variables, tuple):
         return tuple(member["params"] for member in variables)
     return variables["params"]
+
+
+def variable_shapes(task: Task) -> Variables:
+    """Returns the shapes of a task's variables. Nothing is allocated.
+
+    Raises:
+      UserError: if the config has more layers than the memory of the host can compile.
+    """
+    check_depth(task.config)
+    return jax.eval_shape(lambda: task.init(jax.random.key(0)))
 
 
 ATTRIBUTES = ("config", "best", "unit", "d_model", "model")

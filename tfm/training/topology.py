@@ -17,12 +17,12 @@ from jax.experimental import topologies
 
 from tfm import backend
 from tfm.errors import UserError, install_extra
-from tfm.memory import explain_out_of_memory, format_bytes, measure_memory
+from tfm.memory import count_elements, explain_out_of_memory, format_bytes, measure_memory
 from tfm.training import compiled_text
 from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
-from tfm.training.task import Batch, Task
+from tfm.training.task import Batch, Task, variable_shapes
 
 COLUMN = 20  # characters of the column of names
 BATCHES = 10  # first batches of the run; the fullest counts for the speed
@@ -137,8 +137,7 @@ def describe_topology(task: Task, config: TrainingConfig, topology: str) -> list
     batches = list(itertools.islice(data.train_batches(0), BATCHES))
     units = max(data.count(batch) for batch in batches)
     assert compiled.roofline is not None, "compile_for was given a chip"
-    shapes = jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0)))
-    parameters = sum(math.prod(x.shape) for x in shapes)
+    parameters = count_elements(variable_shapes(task))
     lines = [
         ("topology", f"{topology}, {len(devices)} chips"),
         ("parameters", f"{parameters:,}, {format_bytes(compiled.parameters)} per device"),

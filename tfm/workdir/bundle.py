@@ -19,8 +19,8 @@ import safetensors
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
-from tfm.memory import check_weights_fit
-from tfm.training.task import Task, Variables
+from tfm.memory import check_parameters_fit
+from tfm.training.task import Task, Variables, variable_shapes
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
@@ -55,7 +55,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = _about(file.metadata(), path)
             _check_assets(about, task.assets(), folder)
-            _check_parameters(task, file, path)
+            like = _check_parameters(task, file, path)
             _check_manifest(about, folder)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
@@ -63,7 +63,6 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
-    like = jax.eval_shape(task.init, jax.random.key(0))
     return jax.tree_util.tree_map_with_path(lambda path, _: tensors[flat_name(path)], like), about["steps"]
 
 
@@ -131,13 +130,18 @@ def _check_manifest(about: Mapping[str, Any], folder: str) -> None:
         raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
 
 
-def _check_parameters(task: Task, file: Any, path: str) -> None:
-    """Raises a UserError if a name, shape or dtype in the header of the file differs from the model's."""
+def _check_parameters(task: Task, file: Any, path: str) -> Variables:
+    """Returns the shapes of the task's variables.
+
+    Raises:
+      UserError: if a name, shape or dtype in the header of the file differs from the model's.
+    """
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
-    check_weights_fit(getattr(task, "model", None))
-    leaves = jax.tree_util.tree_leaves_with_path(jax.eval_shape(task.init, jax.random.key(0)))
+    like = variable_shapes(task)
+    check_parameters_fit(like["params"])
+    leaves = jax.tree_util.tree_leaves_with_path(like)
     wanted = {
         flat_name(path): (DTYPES.get(str(leaf.dtype), str(leaf.dtype)), tuple(leaf.shape))
         for path, leaf in leaves
@@ -148,6 +152,7 @@ def _check_parameters(task: Task, file: Any, path: str) -> None:
                 f"{path} belongs to another model than its config: expected {name} to be "
                 f"{_described(wanted.get(name))}, got {_described(found.get(name))}."
             )
+    return like
 
 
 def _check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:

@@ -1,12 +1,12 @@
 """The work directory of a run: config.json, tokenizer, checkpoints, metrics."""
 
 import contextlib
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
 from ml_collections import config_dict
 
 from tfm import config, tasks
@@ -16,10 +16,10 @@ from tfm.checkpoints.trees import average_trees
 from tfm.errors import UserError
 from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
-from tfm.memory import check_weights_fit, host_memory
+from tfm.memory import check_parameters_fit, host_memory
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import open_checkpoints
-from tfm.training.task import Variables, parameters_of
+from tfm.training.task import Variables, parameters_of, variable_shapes
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
@@ -89,24 +89,26 @@ def load(
             raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
         task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         variables, steps = read_bundle(workdir, task)
-        partitioner = make_evaluation_partitioner(chosen.training)
+        partitioner = make_evaluation_partitioner(chosen.training, task.init)
         return Run(task, partitioner.fetch_variables(partitioner.place(variables)), steps)
     check_count("average_last", average_last, "checkpoint")
     check_count("ensemble_last", ensemble_last, "checkpoint")
     if average_last > 1 and ensemble_last > 1:
         raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
     task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    partitioner = make_evaluation_partitioner(chosen.training)
-    check_weights_fit(getattr(task, "model", None), ensemble_last, sharers=partitioner.parameter_shards)
+    like = variable_shapes(task)
+    partitioner = make_evaluation_partitioner(chosen.training, task.init)
+    check_parameters_fit(like["params"], ensemble_last, sharers=partitioner.parameter_shards)
     if average_last > 1:
-        check_weights_fit(getattr(task, "model", None), AVERAGE_COPIES, available=host_memory())
+        check_parameters_fit(like["params"], AVERAGE_COPIES, available=host_memory())
+    restore = functools.partial(_restore, task, partitioner, like, workdir, checkpoint)
     attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
     for _ in range(attempts - 1):
         try:
-            return Run(task, *_restore(task, partitioner, workdir, checkpoint, average_last, ensemble_last))
+            return Run(task, *restore(average_last, ensemble_last))
         except CheckpointDeleted as error:
             log.info("Choosing another checkpoint: %s", error)
-    return Run(task, *_restore(task, partitioner, workdir, checkpoint, average_last, ensemble_last))
+    return Run(task, *restore(average_last, ensemble_last))
 
 
 def _check_fixed(saved: Any, chosen: Any) -> None:
@@ -122,12 +124,19 @@ def _check_fixed(saved: Any, chosen: Any) -> None:
 def _restore(
     task: Any,
     partitioner: Partitioner,
+    like: Variables,
     workdir: str,
     checkpoint: str | int | None,
     average_last: int,
     ensemble_last: int,
 ) -> tuple[Any, list[int]]:
-    """Returns (placed variables, steps of their checkpoints). The other arguments are those of `load`.
+    """Returns (placed variables, steps of their checkpoints).
+
+    Args:
+      task: task of the run.
+      partitioner: places the variables.
+      like: shapes of the variables.
+      workdir, checkpoint, average_last, ensemble_last: see `load`.
 
     Raises:
       CheckpointDeleted: if training deleted a chosen checkpoint before it was read.
@@ -136,8 +145,10 @@ def _restore(
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
         last = max(average_last, ensemble_last)
         steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
-        like = partitioner.like(jax.eval_shape(task.init, jax.random.key(0)))
-        restored = (partitioner.fetch_variables(checkpoints.restore_variables(step, like)) for step in steps)
+        placed = partitioner.like(like)
+        restored = (
+            partitioner.fetch_variables(checkpoints.restore_variables(step, placed)) for step in steps
+        )
         if ensemble_last > 1:
             return tuple(restored), steps
         if average_last > 1:

@@ -185,7 +185,8 @@ class ScoredAttention(nn.Module):
         elif self.score == "general":
             self.key = self._projection(self.query_features)
 
-    def _projection(self, features):
+    def _projection(self, features: int) -> nn.Module:
+        """Returns a projection to the given number of features."""
         return nn.Dense(features, use_bias=False, kernel_init=self.initializers.attention, dtype=self.dtype)
 
     def keys(self, annotations: jax.Array) -> jax.Array:

@@ -161,13 +161,3 @@ class RNNConfig(InheritsHelp):
         if not self.bidirectional:
             return ("forward",)
         return ("forward", "backward") if self.attention == "none" else ("backward",)
-
-    @property
-    def annotation_features(self) -> int:
-        """Width of the encoder's annotations (the outputs of its top layer), A."""
-        return self.hidden_features * (2 if self.bidirectional else 1)
-
-    @property
-    def state_arrays(self) -> int:
-        """Number of arrays [..., F] in the state of a cell."""
-        return 2 if self.cell == "lstm" else 1

@@ -4,14 +4,13 @@ Shape letters as in `tfm.layers`. E is the width of an embedding, A is the width
 states of all directions), F is the width of a state, and O is the width of the output layer.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.layers.parameter_axes import declare_axes
 from tfm.models.rnn_seq2seq.cells import (
     GRUCell,
     LSTMCell,
@@ -35,33 +34,6 @@ class Encoded(NamedTuple):
     annotations: jax.Array
     keys: jax.Array
     states: tuple[tuple[State, ...], ...]
-
-
-@declare_axes(
-    {
-        f"{name}/table": ("vocabulary", "model")
-        for name in ("source_embedding", "target_embedding", "output_table")
-    }
-)
-class Table(nn.Module):
-    """A table with a vector for each token, [V, D].
-
-    Attributes:
-      vocabulary_size: Size of the vocabulary, V.
-      features: Width of a vector, D.
-      initialize: Initializer of the table.
-    """
-
-    vocabulary_size: int
-    features: int
-    initialize: Any
-
-    def setup(self) -> None:
-        self.table = self.param("table", self.initialize, (self.vocabulary_size, self.features))
-
-    def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Embeds tokens [...] as [..., D]."""
-        return jnp.take(self.table, tokens, axis=0)
 
 
 class Encoder(nn.Module):
@@ -103,6 +75,7 @@ class DecoderStep(nn.Module):
     """
 
     config: RNNConfig
+    parameter_axes: ClassVar = {"output/kernel": ("hidden", "model")}
 
     def setup(self) -> None:
         config = self.config

@@ -12,12 +12,12 @@ import flax.struct
 import jax
 import jax.numpy as jnp
 
+from tfm.layers.embedding import Embedding
 from tfm.layers.observe import observe
 from tfm.masks import padding_mask, segment_mask
 from tfm.models.rnn_seq2seq.cells import State, segment_begins, select_state
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
-from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder, Table
-from tfm.models.rnn_seq2seq.memory import RecurrentMemory
+from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder
 from tfm.search.state import gather_beams
 
 PAD_ID = 0
@@ -62,11 +62,6 @@ class RNNSeq2Seq(nn.Module):
     vocabulary_size: int
 
     @property
-    def memory_estimate(self) -> RecurrentMemory:
-        """An estimate of the memory that the model needs, computed from its config."""
-        return RecurrentMemory(self.config, self.vocabulary_size)
-
-    @property
     def attention_points(self) -> dict[str, str]:
         """Names of the attention weights, see `tfm.decoding.protocol.SequenceToSequence`."""
         return {} if self.config.attention == "none" else {"cross": "decoder.attention.weights"}
@@ -78,8 +73,13 @@ class RNNSeq2Seq(nn.Module):
 
     def setup(self) -> None:
         config = self.config
-        initialize = INITIALIZATIONS[config.initialization].table
-        table = functools.partial(Table, self.vocabulary_size, initialize=initialize)
+        table = functools.partial(
+            Embedding,
+            self.vocabulary_size,
+            dtype=jnp.dtype(config.dtype),
+            scale=1.0,
+            table_init=INITIALIZATIONS[config.initialization].table,
+        )
         self.target_embedding = table(config.embedding_features)
         if not config.share_embeddings:
             self.source_embedding = table(config.embedding_features)
@@ -130,7 +130,7 @@ class RNNSeq2Seq(nn.Module):
             target_segments = jnp.ones_like(targets)
         encoded = self.encode(inputs, segments=input_segments, train=train)
         first = self._initial_states(encoded, target_segments, input_segments)
-        x = self._embed(self.target_embedding, targets)
+        x = self.target_embedding(targets)
         x, weights = self._run_decoder(
             x,
             encoded,
@@ -206,7 +206,7 @@ class RNNSeq2Seq(nn.Module):
         """Encodes source tokens int [B, M]. See `features` for the arguments."""
         segments = (inputs != PAD_ID).astype(jnp.int32) if segments is None else segments
         embedding = self.target_embedding if self.config.share_embeddings else self.source_embedding
-        annotations, states = self.encoder(self._embed(embedding, inputs), segments, train=train)
+        annotations, states = self.encoder(embedding(inputs), segments, train=train)
         return Encoded(annotations, self.decoder.keys(annotations), states)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> RecurrentCache:
@@ -217,14 +217,16 @@ class RNNSeq2Seq(nn.Module):
           width: Number of hypotheses of a row, W.
           max_length: Ignored, because the cache has the same size for hypotheses of any length.
         """
-        encoded, segments = self.encode(inputs), (inputs != PAD_ID).astype(jnp.int32)
-        ones = jnp.ones((len(inputs), width), jnp.int32)
+        encoded, (batch, length) = self.encode(inputs), inputs.shape
+        input_segments = (inputs != PAD_ID).astype(jnp.int32)
+        target_segments = jnp.ones((batch, width), jnp.int32)  # every hypothesis belongs to the only sentence
+        states = self._initial_states(encoded, target_segments, input_segments)
         return RecurrentCache(
             annotations=encoded.annotations,
             keys=encoded.keys,
             source_mask=padding_mask(inputs),
-            carry=(self._initial_states(encoded, ones, segments), self.decoder.first_fed(ones.shape)),
-            coverage=jnp.zeros((*ones.shape, inputs.shape[1]), jnp.float32),
+            carry=(states, self.decoder.first_fed((batch, width))),
+            coverage=jnp.zeros((batch, width, length), jnp.float32),
         )
 
     def decode_step(
@@ -240,13 +242,11 @@ class RNNSeq2Seq(nn.Module):
         Returns:
           The logits of the next tokens, [B, W, V], and the cache after this step.
         """
-        x, encoded = self._embed(self.target_embedding, tokens), Encoded(cache.annotations, cache.keys, ())
-        carry, (x, weights) = self.decoder(cache.carry, x, encoded, cache.source_mask[:, 0], train=False)
+        encoded = Encoded(cache.annotations, cache.keys, ())
+        x, mask = self.target_embedding(tokens), cache.source_mask[:, 0]
+        carry, (x, weights) = self.decoder(cache.carry, x, encoded, mask, train=False)
         self._observe_weights(weights, position)
         return self._logits(x, self._output_table), cache.replace(carry=carry)
-
-    def _embed(self, embedding, tokens):
-        return embedding(tokens).astype(self.config.dtype)
 
     @property
     def _output_table(self):

@@ -101,7 +101,6 @@ class Config:
         resume=CHANGEABLE,
     )
 
-    RENAMED: ClassVar[dict[str, str]] = {"logits_at_once": "loss_chunk_size"}
     SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` can compare two runs
 
     def __post_init__(self):

@@ -1,0 +1,156 @@
+"""Refusals of runs that cannot fit into the memory, before anything of that size is allocated."""
+
+import dataclasses
+import functools
+import shutil
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from tests.support.tiny import MODEL, make_config
+from tfm.config import save
+from tfm.data.config import VOCABULARY_FILE
+from tfm.errors import UserError
+from tfm.memory import check_batches_fit, check_parameters_fit, format_bytes
+from tfm.models import Transformer
+from tfm.tasks import translation
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import SGD, Adam, AdamW, Lion
+from tfm.training.setup import Setup, check_plan
+from tfm.training.task import Task, Update
+from tfm.workdir import runs
+
+HALF_GIB = 2**29
+TABLE, KERNEL = 90 * 32, 32 * 40
+PARAMS = {
+    "table": jax.ShapeDtypeStruct((90, 32), jnp.float32),
+    "layers_0": {"kernel": jax.ShapeDtypeStruct((32, 40), jnp.float32)},
+    "layers_1": {"kernel": jax.ShapeDtypeStruct((32, 40), jnp.float32)},
+}
+ELEMENTS = TABLE + 2 * KERNEL
+COUNTERS = 40  # upper bound of the bytes of the step and of Optax's counters
+
+
+class Tables(Task):
+    """A task whose variables have the shapes above."""
+
+    d_model = 32
+
+    def __init__(self, training):
+        self.config = TrainingOnly(training)
+
+    def init(self, rng):
+        return {"params": jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), PARAMS)}
+
+    def updates(self):
+        return (Update("loss", lambda variables, batch, context: None),)
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingOnly:
+    training: TrainingConfig
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"optimizer": SGD()}, ELEMENTS * (4 + 4)),
+        ({"optimizer": SGD(momentum=0.9)}, ELEMENTS * (4 + 4 + 4)),
+        ({"optimizer": Lion(), "clip_norm": 1.0}, ELEMENTS * (4 + 4 + 4)),
+        ({}, ELEMENTS * (4 + 4 + 8)),
+        ({"ema_decay": 0.9}, ELEMENTS * (4 + 4 + 8 + 4)),
+        ({"optimizer": Adam(mean_dtype="bfloat16"), "ema_decay": 0.9}, ELEMENTS * (4 + 4 + 6 + 4)),
+        ({"optimizer": AdamW(mean_dtype="bfloat16")}, ELEMENTS * (4 + 4 + 6)),
+        ({"freeze": ("table",)}, ELEMENTS * 4 + 2 * KERNEL * (4 + 8)),
+        ({"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}, ELEMENTS * 4),
+    ],
+)
+def test_training_needs_parameters_gradients_optimizer_state_and_average(monkeypatch, fields, expected):
+    config = TrainingConfig(**{"peak_learning_rate": 0.1} | fields)
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: expected + COUNTERS)
+    check_plan(Tables(config), config)
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: expected - 1)
+    with pytest.raises(UserError, match=rf"Training {ELEMENTS:,} parameters .*optimizer state"):
+        check_plan(Tables(config), config)
+
+
+def test_a_run_checks_its_state_before_it_is_made(monkeypatch, corpus):
+    config = make_config(corpus)
+    task = translation.plan(config)
+    state = Setup(task, config.training).state
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves((state, state.params)))
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: size)
+    Setup(task, config.training)
+    monkeypatch.setattr("tfm.training.setup.available_memory", lambda: size - 1)
+    with pytest.raises(UserError, match=r"Training [\d,]+ parameters .*optimizer state"):
+        Setup(task, config.training)
+
+
+def test_copies_of_parameters_count_and_the_largest_kind_of_parameter_is_named(monkeypatch):
+    size = 4 * ELEMENTS
+    monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size)
+    check_parameters_fit(PARAMS, 3)
+    with pytest.raises(UserError, match=r"parameters 4 times .* table, an array of 90 x 32"):
+        check_parameters_fit(PARAMS, 4)
+    check_parameters_fit(PARAMS, 4, available=4 * size)  # of another memory than the device's
+    deep = {f"layers_{index}": PARAMS["layers_0"] for index in range(3)} | {"table": PARAMS["table"]}
+    with pytest.raises(UserError, match=r"layers_\*/kernel, 3 arrays of 32 x 40"):
+        check_parameters_fit(deep, 9)
+
+
+WIDE = {"too wide": {"d_model": 65_536, "heads": 1}}
+WIDE["too many positions"] = {"positions": "learned", "max_positions": 1 << 20, "d_model": 512}
+DEEP = {"too deep": {"encoder_layers": 1000, "d_model": 4096}}
+DEEP["too deep, but narrow"] = {"decoder_layers": 1000, "d_model": 2, "d_ff": 2, "heads": 1}
+
+
+@pytest.fixture(scope="module")
+def vocabulary(corpus, tmp_path_factory):
+    """The file of a run's vocabulary."""
+    folder = tmp_path_factory.mktemp("vocabulary")
+    translation.create(make_config(corpus), str(folder))
+    return folder / VOCABULARY_FILE
+
+
+@pytest.mark.parametrize("name", [*WIDE, *DEEP])
+def test_a_huge_model_is_refused_before_training_and_loading(name, vocabulary, monkeypatch, corpus, tmp_path):
+    def fail(*_, **__):
+        raise AssertionError("the model was traced")
+
+    if name in DEEP:
+        monkeypatch.setattr(Transformer, "init", fail)
+    monkeypatch.setattr("tfm.memory.host_memory", lambda: HALF_GIB)
+    fields = (WIDE | DEEP)[name]
+    config = dataclasses.replace(make_config(corpus), model=dataclasses.replace(MODEL, **fields))
+    advice = next(iter(fields)) if name in DEEP else "layers_|table"
+    message = rf"needs about [\d.,]+ GiB and there are 0.50 GiB: .*({advice})"
+    with pytest.raises(UserError, match=message):
+        translation.create(config, str(tmp_path / "no_vocabulary_is_made"))
+    (tmp_path / "run").mkdir()
+    shutil.copy(vocabulary, tmp_path / "run")
+    save(config, runs.config_path(str(tmp_path / "run")))
+    with pytest.raises(UserError, match=message):
+        runs.load(str(tmp_path / "run"))
+
+
+def test_a_huge_vocabulary_is_refused_with_its_table(monkeypatch, corpus, tmp_path):
+    monkeypatch.setattr("tfm.memory.host_memory", lambda: HALF_GIB)
+    config = make_config(corpus)
+    data = dataclasses.replace(config.data, vocabulary_size=2_000_000)
+    plan = functools.partial(translation.create, dataclasses.replace(config, data=data), str(tmp_path))
+    with pytest.raises(UserError, match=r"embedding/table, an array of 2,000,000 x 32"):
+        plan()
+
+
+def test_huge_batches_are_refused_with_numbers():
+    with pytest.raises(UserError, match=r"1,000,000,000,000 tokens .*data.batch_tokens"):
+        check_batches_fit(10**12)
+    check_batches_fit(25_000)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"), [(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (2**200, f"{2**170:,} GiB")]
+)
+def test_sizes_of_any_magnitude_are_shown(size, text):
+    assert format_bytes(size) == text
