@@ -4,17 +4,12 @@ A config file builds the dataclass of a task and returns `to_config_dict(it)`. T
 that a typo is an error. The command converts it once, with `from_mapping`. Other code uses no ConfigDict.
 
 Each field declares its meaning and its range next to its default, see `tfm.fields`.
-
-A class with renamed fields has a table `RENAMED`, {old name: new path inside the section}, such as
-{"adam_b1": "optimizer.b1"}. Files and command lines with the old names still work, and log one warning.
 """
 
 import dataclasses
 import difflib
-import functools
 import importlib
 import json
-import logging
 import os
 import pkgutil
 import re
@@ -36,7 +31,6 @@ MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
 allowed_modules: set[str] = set()
-log = logging.getLogger(__name__)
 
 
 def to_config_dict(config: Any) -> config_dict.ConfigDict:
@@ -73,21 +67,17 @@ def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict,
         message lists all problems, and the nearest known name for each unknown field.
     """
     problems: list[str] = []
-    upgrades: list[str] = []
-    made = _read(cls, mapping, path, problems, upgrades)
-    if upgrades:
-        warn_once(f"The config was written by an older version: {'; '.join(upgrades)}.")
+    made = _read(cls, mapping, path, problems)
     raise_all(problems)
     return made
 
 
-def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list[str]) -> Any:
+def _read(cls: Any, mapping: Any, path: str, problems: list[str]) -> Any:
     """Reads one section.
 
     Args:
       cls, mapping, path: see `from_mapping`.
       problems: list that collects the error messages.
-      upgrades: list that collects a note for each field or value from an older version.
 
     Returns:
       The dataclass, or None if there is a problem.
@@ -96,11 +86,6 @@ def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list
     if not _is_section(mapping):
         problems.append(f"{path} must be a section with fields, got {mapping!r}.")
         return None
-    try:
-        mapping = _upgrade(cls, mapping, path, upgrades)
-    except UserError as error:
-        problems.append(str(error))
-        return None
     fields = {each.name: each for each in dataclasses.fields(cls)}
     values = {}
     for name in mapping:
@@ -108,7 +93,7 @@ def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list
             problems.append(unknown_field(f"{path}.{name}", name, fields))
             continue
         values[name] = _read_field(
-            fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems, upgrades
+            fields[name], hints_of(cls)[name], mapping[name], f"{path}.{name}", problems
         )
     problems += [
         f"{path}.{name} must be given: it has no default."
@@ -124,10 +109,8 @@ def _read(cls: Any, mapping: Any, path: str, problems: list[str], upgrades: list
         return None
 
 
-def _read_field(
-    field: dataclasses.Field, hint: Any, value: Any, path: str, problems: list[str], upgrades: list[str]
-) -> Any:
-    """Returns the converted value of a field, or its section. Appends to `problems` and `upgrades`."""
+def _read_field(field: dataclasses.Field, hint: Any, value: Any, path: str, problems: list[str]) -> Any:
+    """Returns the converted value of a field, or its section. Appends to `problems`."""
     info = info_of(field)
     try:
         section_class = _section_class(info, hint, value, path)
@@ -135,66 +118,11 @@ def _read_field(
         problems.append(str(error))
         return None
     if dataclasses.is_dataclass(section_class):
-        return _read(section_class, value, path, problems, upgrades)
+        return _read(section_class, value, path, problems)
     value = _converted(value, hint)
     if problem := problem_of(value, hint, info, path):
         problems.append(problem)
     return value
-
-
-def _upgrade(cls, mapping, path, upgrades):
-    """Converts the mapping of an older version, and appends a note for each change to `upgrades`.
-
-    Classes with renamed fields have a table `RENAMED`, and classes with changed values a method `upgrade`.
-    """
-    mapping, changed = _with_new_names(cls, mapping, path)
-    if hasattr(cls, "upgrade"):
-        mapping, more = cls.upgrade(mapping)
-        changed += [more] if more else []
-    upgrades += [f"{path}.{each}" for each in changed]
-    return mapping
-
-
-def _with_new_names(cls, mapping, path):
-    """Returns a mapping with the current names of its fields, and a note for each renamed field.
-
-    Raises:
-      UserError: if the mapping has both the old and the new name of a field.
-    """
-    changed = []
-    for old, new in getattr(cls, "RENAMED", {}).items():
-        if old not in mapping:
-            continue
-        value = mapping[old]
-        mapping = {name: mapping[name] for name in mapping if name != old}
-        mapping = _with_field(cls, mapping, new.split("."), value, f"{path}.{old}")
-        changed.append(f"{old} is read as {new}")
-    return mapping, changed
-
-
-def _with_field(cls, mapping, names, value, old):
-    """Returns a copy of a mapping with a value at the path `names`. A missing section gets its default name.
-
-    `old` is the path of the field's old name, for the error message.
-    """
-    name, *rest = names
-    if not rest:
-        if name in mapping:
-            raise UserError(f"{old} is the old name of {name}. Give only one of the two.")
-        return {**mapping, name: value}
-    field = next(each for each in dataclasses.fields(cls) if each.name == name)
-    assert field.default_factory is not dataclasses.MISSING  # the class of a section, see `tfm.fields.field`
-    default = field.default_factory()
-    section = mapping.get(name, {"name": default.name} if hasattr(default, "name") else {})
-    if not _is_section(section):
-        return mapping  # `_read` reports this mistake
-    return {**mapping, name: _with_field(type(default), section, rest, value, old)}
-
-
-@functools.cache
-def warn_once(message: str) -> None:
-    """Logs a warning only once, because a command reads a config several times."""
-    log.warning(message)
 
 
 def unknown_field(path: str, name: str, known: Iterable[str]) -> str:
@@ -268,6 +196,12 @@ def allow_modules(names: Iterable[str]) -> None:
         allowed_modules.add(module)
 
 
+def allow_current_folder() -> None:
+    """Lets Python import modules from the current folder, as `python FILE` does for the folder of FILE."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
     """Returns all names of objects outside tfm that a config contains, in all its sections."""
     found = []
@@ -292,8 +226,7 @@ def _import(name: str, path: str) -> Any:
             f"{path} names {name!r}, which is not part of tfm and is not imported by default. If you trust "
             f"it, give --import={module}, or call tfm.config.allow_modules(['{module}'])."
         )
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    allow_current_folder()
     try:
         found = importlib.import_module(module)
     except Exception as error:
@@ -314,73 +247,33 @@ def _import_problem(module: str, path: str, error: Exception) -> str:
     return f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
 
 
-def current_path(cls: type, mapping: Mapping[str, Any], path: str) -> str:
-    """Returns the current path of a field, given a path that may be from an older version.
+def section_names(config: Any, path: str = "") -> dict[str, str]:
+    """Returns {path of a field `name`: its value} of the sections whose class depends on their name."""
+    names = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if info_of(field).section_class:
+            names[join(path, f"{field.name}.name")] = value.name
+        if dataclasses.is_dataclass(value):
+            names |= section_names(value, join(path, field.name))
+    return names
+
+
+def defaults_of_name(config: Any, field: str, name: str, path: str) -> Any:
+    """Returns the defaults of a section for a name, for example the name of another optimizer.
 
     Args:
-      cls: the dataclass of the config.
-      mapping: values of the config. They decide the classes of its sections.
-      path: a path such as "training.adam_b1".
-    """
-    first, _, rest = path.partition(".")
-    inner = _section_at(cls, mapping, first)
-    if rest and inner is not None:
-        return join(first, current_path(inner, mapping[first], rest))
-    return getattr(cls, "RENAMED", {}).get(path, path)
-
-
-def may_be_none(cls: type, mapping: Mapping[str, Any], path: str) -> bool:
-    """Returns whether the field at a path may be None. The arguments are as for `current_path`."""
-    first, _, rest = path.partition(".")
-    inner = _section_at(cls, mapping, first)
-    if rest and inner is not None:
-        return may_be_none(inner, mapping[first], rest)
-    return optional_of(hints_of(cls).get(path)) is not None
-
-
-def has_old_names(cls: type, mapping: Mapping[str, Any]) -> bool:
-    """Returns whether a field of a config, or of its sections, has the name of an older version."""
-    if any(name in mapping for name in getattr(cls, "RENAMED", {})):
-        return True
-    sections = ((_section_at(cls, mapping, each.name), each.name) for each in dataclasses.fields(cls))
-    return any(inner and has_old_names(inner, mapping[name]) for inner, name in sections)
-
-
-def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str) -> Any:
-    """Returns the defaults of a section for another name, for example the name of another optimizer.
-
-    Args:
-      cls: the dataclass of the config.
-      mapping: values of the config.
-      path: path of the section, such as "training.optimizer".
-      name: the new name of the section.
-
-    Returns:
-      The dataclass of the section. None if the section already has this name, or its class does not depend
-      on a name.
+      config: the dataclass that has the section.
+      field: name of the field of the section, whose class depends on its name.
+      name: the name.
+      path: path of the section, for error messages.
 
     Raises:
       UserError: if the name is unknown.
     """
-    first, _, rest = path.partition(".")
-    inner = _section_at(cls, mapping, first)
-    if inner is None:
-        return None
-    if rest:
-        return defaults_of_name(inner, mapping[first], rest, name)
-    info = next(info_of(each) for each in dataclasses.fields(cls) if each.name == first)
-    if info.section_class is None or mapping[first]["name"] == name:
-        return None
+    info = next(info_of(each) for each in dataclasses.fields(config) if each.name == field)
     section = {"name": name}
-    return from_mapping(_section_class(info, Any, section, first), section, f"config.{path}")
-
-
-def _section_at(cls: type, mapping: Mapping[str, Any], name: str) -> Any:
-    """Returns the dataclass of the section `name` of a config, or None if the field is no section."""
-    field = next((each for each in dataclasses.fields(cls) if each.name == name), None)
-    if field is None or name not in mapping or not _is_section(mapping[name]):
-        return None
-    return _section_class(info_of(field), hints_of(cls)[name], mapping[name], name)
+    return from_mapping(_section_class(info, Any, section, field), section, path)
 
 
 def save(config: Any, path: str) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import tiny_regression
 from tests.support.tiny import make_config
-from tfm import config
 from tfm.config import save
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
@@ -23,7 +22,7 @@ from tfm.tasks.translation.task import Config
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
-from tfm.training.optimizers import OPTIMIZERS, Adam, AdamW
+from tfm.training.optimizers import OPTIMIZERS, Adam
 from tfm.workdir import resume, runs
 
 
@@ -156,57 +155,6 @@ def test_all_changes_that_are_refused_are_named(begun):
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
     assert "keep" not in str(error.value)
-
-
-RENAMED = (  # section, name today, name in an older version
-    ("training", "gradient_accumulation_steps", "micro_batches"),
-    ("decoding", "max_extra_tokens", "extra_length"),
-    ("decoding", "overflow", "over_long"),
-    ("", "loss_chunk_size", "logits_at_once"),
-)
-
-
-def as_of_an_older_version(made):
-    """A config as it was saved when Adam's numbers stood in the training section."""
-    saved = dataclasses.asdict(made)
-    training = saved["training"]
-    for name in ("peak_learning_rate", "clip_norm", "freeze"):
-        del training[name]
-    optimizer = training.pop("optimizer")
-    del optimizer["name"]
-    training.update({f"adam_{name}": value for name, value in optimizer.items()})
-    for section, new, old in RENAMED:
-        section = saved[section] if section else saved
-        section[old] = section.pop(new)
-    return saved
-
-
-def test_a_run_of_an_older_version_resumes(begun, caplog):
-    """Its config is the same, read with one warning, and is written by today's names."""
-    numbers = Adam(b1=0.8, b2=0.95, epsilon=1e-8, mean_dtype="bfloat16")
-    made = dataclasses.replace(BASE, training=TrainingConfig(optimizer=numbers))
-    (begun / "config.json").write_text(json.dumps(as_of_an_older_version(made)))
-    config.warn_once.cache_clear()
-    assert runs.read_config(str(begun)) == made
-    resume.save_config(made, str(begun))
-    (message,) = caplog.messages
-    assert message.startswith("The config was written by an older version: config.")
-    assert "config.training.adam_b1 is read as optimizer.b1" in message
-    assert all(f"{old} is read as {new}" in message for _, new, old in RENAMED)
-    assert json.loads((begun / "config.json").read_text()) == json.loads(json.dumps(dataclasses.asdict(made)))
-    slower = changed(made, "training.optimizer.b1", 0.5)
-    resume.save_config(slower, str(begun), allow_change=["training.adam_b1"])
-    assert runs.read_config(str(begun)) == slower
-
-
-def test_a_field_by_its_old_and_its_new_name():
-    both = {"adam_b1": 0.8, "optimizer": {"name": "adam", "b1": 0.7}}
-    with pytest.raises(UserError, match=r"adam_b1 .*\bb1\b"):
-        config.from_mapping(TrainingConfig, both)
-    mixed = {"adam_b1": 0.8, "optimizer": {"name": "adamw", "b2": 0.7}}
-    assert config.from_mapping(TrainingConfig, mixed).optimizer == AdamW(b1=0.8, b2=0.7)
-    with pytest.raises(UserError, match=r"config\.optimizer .*'name'.*\b3\b"):
-        config.from_mapping(TrainingConfig, {"adam_b1": 0.8, "optimizer": 3})
 
 
 @pytest.mark.parametrize("schedule", ["linear_decay", "cosine_decay"])

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from typing import ClassVar
 
 from tfm.decoding.mbr import UTILITIES
 from tfm.decoding.parameters import INT8
@@ -112,8 +111,6 @@ class DecodingConfig:
         "is faster than float32, and bfloat16 is slower.",
         choices=("", "float32", "bfloat16", INT8),
     )
-
-    RENAMED: ClassVar[dict[str, str]] = {"extra_length": "max_extra_tokens", "over_long": "overflow"}
 
     def __post_init__(self):
         check_fields(self, "decoding")

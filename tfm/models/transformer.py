@@ -4,8 +4,7 @@ Shape letters as in `tfm.layers`.
 """
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
@@ -34,25 +33,6 @@ class TransformerConfig(SequenceConfig):
         "and output) or none of them.",
         choices=("three", "two", "none"),
     )
-
-    @staticmethod
-    def upgrade(section: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-        """Converts the `model` section of a config that an older version wrote.
-
-        In configs without the field layer_norm_epsilon, the activation "gelu" meant the tanh approximation.
-        Older configs also contain the field vocabulary_size. It had no effect and is removed.
-
-        Args:
-          section: {field: value} of the section.
-
-        Returns:
-          The section for this version, and a sentence that describes a change of meaning, or "".
-        """
-        section = {name: value for name, value in section.items() if name != "vocabulary_size"}
-        if section.get("activation") != "gelu" or "layer_norm_epsilon" in section:
-            return section, ""
-        section = {**section, "activation": "gelu_tanh"}
-        return section, "activation 'gelu' meant the tanh approximation and is read as 'gelu_tanh'"
 
 
 class Transformer(layers.TransformerBase):

@@ -1,7 +1,7 @@
 """The training section of a config."""
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, check_fields, field
@@ -192,14 +192,6 @@ class TrainingConfig:
         "Optimizer and its settings.",
         section_class=lambda section: find_optimizer(section["name"]),
     )
-
-    RENAMED: ClassVar[dict[str, str]] = {
-        "adam_b1": "optimizer.b1",
-        "adam_b2": "optimizer.b2",
-        "adam_epsilon": "optimizer.epsilon",
-        "adam_mean_dtype": "optimizer.mean_dtype",
-        "micro_batches": "gradient_accumulation_steps",
-    }
 
     def __post_init__(self):
         check_fields(self, "training")

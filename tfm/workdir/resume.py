@@ -1,7 +1,6 @@
 """What a run that resumes may change in its config."""
 
 import contextlib
-import dataclasses
 import logging
 import os
 from collections.abc import Sequence
@@ -91,9 +90,6 @@ def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
     """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
     known = {leaf.path: leaf.info for leaf in leaves(chosen)}
     paths = [name.removeprefix("config.") for name in names]
-    if not known.keys() >= set(paths):
-        mapping = dataclasses.asdict(chosen)
-        paths = [config.current_path(type(chosen), mapping, path) for path in paths]
     for path in paths:
         if path not in known:
             raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
