@@ -21,7 +21,7 @@ from typing import Any
 from ml_collections import config_dict
 
 from tfm.errors import UserError
-from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, problem_of, raise_all
+from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
 from tfm.io.files import atomic_file, read_limited
 
 LARGEST_JSON = 1 << 24  # bytes; a typical config has two thousand
