@@ -1,5 +1,6 @@
 """The plan of a sweep: the config, number of parameters and arithmetic of each run before it starts."""
 
+import functools
 import os
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -54,6 +55,7 @@ class PlannedRun(NamedTuple):
         return FLOPS_OF_A_PARAMETER * parameters * tokens * self.config.training.steps
 
 
+@functools.cache  # tracing a model takes a second
 def count_parameters(config: Any) -> int | None:
     """Returns the number of parameters of the model of a config, for the vocabulary size of the config.
 

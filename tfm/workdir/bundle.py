@@ -156,8 +156,7 @@ def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     _check_sizes(task.config.model, found, path)
     like = variable_shapes(task)
     check_parameters_fit(like["params"])
-    variables = flatten(like)
-    wanted = {name: (_file_dtype(x), tuple(x.shape)) for name, x in variables.items()}
+    wanted = {name: (_file_dtype(x), tuple(x.shape)) for name, x in flatten(like).items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
