@@ -16,9 +16,9 @@ from absl import flags
 
 from tfm import tasks
 from tfm.commands import cli, config_flag
+from tfm.diagnosis.replay import Change, Replay, describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.training.replay import Change, Replay, describe_changes, replay_step
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 

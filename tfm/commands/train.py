@@ -22,16 +22,16 @@ from jax.experimental import multihost_utils
 
 from tfm import tasks
 from tfm.commands import cli, progress_bar
+from tfm.cost.dry_run import describe_run
+from tfm.cost.topology import describe_topology, find_devices
+from tfm.diagnosis.profiling import Profiler, parse_range
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
 from tfm.memory import limit_malloc_arenas
-from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.partitioning import make_partitioner
-from tfm.training.profiling import Profiler, parse_range
-from tfm.training.topology import describe_topology, find_devices
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
 
