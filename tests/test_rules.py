@@ -15,7 +15,6 @@ WITH_PRIVATE_NAMES = {
     "tests/decoding/test_generate.py",
     "tests/layers/test_parameter_axes.py",
     "tests/test_memory_estimate.py",
-    "tests/cost/test_topology.py",
 }
 
 
