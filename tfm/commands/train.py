@@ -54,7 +54,7 @@ def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
     )
     flags.DEFINE_multi_string("warm_start_map", [], text, values)
     text = "Resume from the checkpoint of this step, and set all later checkpoints aside."
-    flags.DEFINE_integer("from_step", None, text, 0, flag_values=values)
+    flags.DEFINE_integer("from_step", None, text, flag_values=values)
     text = "Field that a resumed run may change although its results depend on it, such as training.seed."
     flags.DEFINE_multi_string("allow_change", [], text, values)
     cli.define_hosts(values)
