@@ -53,7 +53,7 @@ def help_of_process(*arguments):
         ),
         (
             "visualize",
-            "usage: tfm visualize --workdir=WORKDIR [SENTENCE ...] [--FLAG",
+            "usage: tfm visualize --workdir=WORKDIR [EXAMPLE ...] [--FLAG",
             ["  --layer=LAYER ", "  --difference ", DECODING],
         ),
         ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --steps=20000 "]),
