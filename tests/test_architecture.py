@@ -58,10 +58,14 @@ MAY_IMPORT = {
         "tfm.matmul",
         "tfm.layers",
         "tfm.sharding",
-        "tfm.interpret",  # a replayed step reads activations
         "tfm.io",
         "tfm.checkpoints",
         "tfm.memory",
+    },
+    "tfm.cost": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.training"},
+    "tfm.diagnosis": {
+        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training"),
+        "tfm.interpret",  # a replayed step reads activations
     },
     "tfm.visualize": {
         *EQUATIONS,

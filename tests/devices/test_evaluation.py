@@ -72,10 +72,9 @@ def test_outputs_and_scores_equal_those_of_one_device(task, model, mesh, tmp_pat
 
 
 def generate(case, variables):
-    """Two samples after each of some texts."""
+    """Returns sampled continuations of three texts."""
     texts, decoding = ["", "a b", "b"], dataclasses.replace(case.config.decoding, samples=2, max_tokens=7)
-    rows = case.task.generate(variables["params"], texts, decoding)
-    return [[each.text for each in row] for row in rows]
+    return [[each.text for each in row] for row in case.task.generate(variables["params"], texts, decoding)]
 
 
 class Tokenizer:
