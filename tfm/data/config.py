@@ -125,6 +125,14 @@ class DataConfig:
         form="tags such as <de>, >>de<< or __de__ separated by commas",
         asset=VOCABULARY_FILE,
     )
+    joined_share: float = field(
+        0.0,
+        "Share of the training pairs that are joined with the next pairs to texts of two to four pairs. A "
+        "model that reads such texts translates sentences that are longer than those of the training data.",
+        least=0,
+        most=1,
+        asset=VOCABULARY_FILE,
+    )
     vocabulary_size: int = field(
         37_000,
         "Number of word pieces. Both languages share this vocabulary.",
