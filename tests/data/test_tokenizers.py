@@ -6,7 +6,7 @@ import re
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.support.pairs import TEXTS
@@ -97,8 +97,7 @@ def test_lossless_tokenizers_return_any_text(name, tmp_path):
 
     @given(text=ANY_TEXT)
     def check(text):
-        if "\0" in text and name == "lossless":
-            return
+        assume("\0" not in text or name != "lossless")  # SentencePiece ends a text at NUL
         assert tokenizer.decode(tokenizer.encode([text])[0]) == text
 
     check()
