@@ -3,5 +3,5 @@ pyproject.toml."""
 
 from setuptools import find_packages, setup
 
-packages = [*find_packages(include=["tfm*"]), "tfm.configs", "tfm.visualize.page"]
+packages = [*find_packages(include=["tfm*"], exclude=["tfm.configs"]), "tfm.configs", "tfm.visualize.page"]
 setup(packages=packages, package_dir={"tfm.configs": "configs"})

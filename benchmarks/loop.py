@@ -11,14 +11,14 @@ import dataclasses
 import json
 import os
 import statistics
-import sys
 import time
 
 import jax
-from absl import flags
 
 from tfm import tasks
-from tfm.commands import cli, config_flag
+from tfm.commands import console
+from tfm.commands.command import command, option, options
+from tfm.commands.options import NewRun
 from tfm.training.loop import train
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup
@@ -26,28 +26,29 @@ from tfm.training.setup import Setup
 BATCHES = 8
 
 
-def define_flags(values, argv):
-    """The flags of the benchmark."""
-    cli.define_new_run(values, argv)
-    flags.DEFINE_integer("rounds", 3, "How often the two take turns.", 1, flag_values=values)
-    text = "Steps of each turn that are timed, and of a line of the log."
-    flags.DEFINE_integer("steps", 100, text, 2, flag_values=values)
+@options
+class Loop(NewRun):
+    """The options of the benchmark."""
+
+    rounds: int = option(3, "Number of turns of the two loops.", least=1)
+    steps: int = option(100, "Timed steps of each turn, and between two lines of the log.", least=2)
 
 
-def main(argv):
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    chosen, workdir, steps = cli.read_config(arguments), arguments.workdir, arguments.steps
+@command
+def main(options: Loop):
+    """Runs the benchmark."""
+    chosen, workdir, steps = options.config, options.workdir, options.steps
     os.makedirs(workdir)
     task = tasks.find(chosen.task).create(chosen, workdir)
     bare = bare_step(task, chosen.training, steps)
     rates = []
-    for turn in range(1, arguments.rounds + 1):
+    for turn in range(1, options.rounds + 1):
         rates.append((whole_loop(task, chosen.training, workdir, turn, steps), bare()))
     loop, step = (statistics.median(column) for column in zip(*rates, strict=True))
     print(
         json.dumps(
             {
-                "config": config_flag.value_of("config", argv),
+                "config": options.config_file,
                 "loop_tokens_per_second": round(loop),
                 "bare_tokens_per_second": round(step),
                 "ratio": round(statistics.median(a / b for a, b in rates), 3),
@@ -98,4 +99,4 @@ def bare_step(task, training, steps):
 
 
 if __name__ == "__main__":
-    cli.run(main, sys.argv[1:])
+    console.run(main)

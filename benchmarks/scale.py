@@ -15,11 +15,11 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import sizes
+from tfm.cost import hlo
+from tfm.cost.topology import compile_for, find_devices
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config, Translation
-from tfm.training import compiled_text
 from tfm.training.config import TrainingConfig
-from tfm.training.topology import compile_for, find_devices
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
@@ -111,7 +111,7 @@ def compile_row():
         "collectives": collectives,
         "collective_calls": {
             kind: sum(each.times for each in found.collectives if each.kind == kind)
-            for kind in compiled_text.COLLECTIVES
+            for kind in hlo.COLLECTIVES
         },
         "dtypes": sorted({dtype for each in found.collectives for dtype in each.dtypes}),
         "overlapping": sum(each.times for each in found.collectives if each.overlaps),

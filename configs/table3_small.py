@@ -1,6 +1,6 @@
 """Table 3 of the paper with models an eighth as wide and half as deep, on the built-in language.
 
-    tfm sweep configs/table3_small.py --workdir=runs/table3_small --at_once=2
+    tfm sweep configs/table3_small.py --workdir=runs/table3_small --jobs=2
     python train.py --config=configs/table3_small.py:C-d1024 --workdir=runs/C-d1024
 
 Hardware, hours and result: see docs/results.md and benchmarks/notes/table3_small.md.

@@ -18,7 +18,7 @@ from tests.support import (
     tiny_regression,
 )
 from tests.support.tiny import make_config, train_run, write_corpus
-from tfm.commands import cli
+from tfm.commands import compilation
 from tfm.memory import return_free_memory
 
 # Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
@@ -44,11 +44,11 @@ MAX_CACHE_BYTES = 1 << 30  # of compiled programs that sessions share; above it,
 def pytest_sessionstart(session):
     """Programs that an earlier session left are whole, and do not grow without end."""
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
-    if folder.name != cli.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
+    if folder.name != compilation.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
         return
     if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)
-    cli.remove_damaged_programs(str(folder.parent))
+    compilation.remove_damaged_programs(str(folder.parent))
 
 
 def pytest_xdist_auto_num_workers():

@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "tfm.memory": {"tfm.fields"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
-    "tfm.evaluation": set(),
+    "tfm.evaluation": {"tfm.io"},
     "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
     "tfm.sharding": {"tfm.dropout", "tfm.layers"},
@@ -58,10 +58,14 @@ MAY_IMPORT = {
         "tfm.matmul",
         "tfm.layers",
         "tfm.sharding",
-        "tfm.interpret",  # a replayed step reads activations
         "tfm.io",
         "tfm.checkpoints",
         "tfm.memory",
+    },
+    "tfm.cost": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.training"},
+    "tfm.diagnosis": {
+        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training"),
+        "tfm.interpret",  # a replayed step reads activations
     },
     "tfm.visualize": {
         *EQUATIONS,
@@ -91,13 +95,18 @@ MAY_IMPORT = {
             "tfm.data",
         ),
         "tfm.evaluation",
+        "tfm.interpret",
     },
-    "tfm.sweep": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.tasks", "tfm.training"},
+    "tfm.sweep": {
+        *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.checkpoints", "tfm.evaluation", "tfm.workdir"),
+        *("tfm.backend", "tfm.memory"),
+    },
     "tfm.export": {
         *(
             *CONFIG,
             *BASE,
             "tfm.backend",
+            "tfm.tasks",
             "tfm.workdir",
             "tfm.io",
             "tfm.checkpoints",
@@ -107,6 +116,7 @@ MAY_IMPORT = {
         "tfm.evaluation",
     },
     "tfm.commands": None,  # all
+    "tfm.configs": set(),
     "tfm.testing": None,
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")

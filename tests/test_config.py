@@ -8,7 +8,8 @@ import pytest
 
 from tests.support.paths import CONFIGS
 from tfm import config
-from tfm.commands import cli, config_flag, train
+from tfm.commands.config_files import read_config_file, read_variants
+from tfm.commands.overrides import override
 from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
@@ -108,9 +109,9 @@ SWEEPS = [path for path in CONFIGS if "def get_variants" in path.read_text()]
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
 def test_each_variant_builds(path):
-    for variant in config_flag.read_variants(str(path)):
-        argv = [f"--config={path}:{variant.name}", "--workdir=none"]
-        cli.read_config(cli.parse(train.__name__, argv, train.define_flags)[0])
+    base, _ = read_config_file(str(path))
+    for variant in read_variants(str(path)):
+        override(base, variant.flags)
 
 
 def test_the_defaults_are_the_papers_base_model():

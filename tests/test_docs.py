@@ -10,7 +10,8 @@ import pytest
 from tests.support.documents import FILE_LINK, documents, load_docs_module
 from tests.support.pages import BLOCK, run_block
 from tests.support.paths import ROOT
-from tfm.commands import cli, data, train
+from tfm.commands.command import parse
+from tfm.commands.options import OPTIONS
 from tfm.commands.plot import KINDS
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
@@ -89,9 +90,7 @@ def test_commands_of_a_page_are_understood(document, count):
     assert len(found) >= count
     for command, arguments in found:
         if "WORKDIR" not in arguments and "=runs/" not in arguments.split()[0]:
-            module = {"train": train, "data": data}[command]
-            values, _ = cli.parse(module.__name__, shlex.split(arguments), module.define_flags)
-            assert cli.read_config(values).data.train
+            assert parse(OPTIONS[command], shlex.split(arguments)).config.data.train
 
 
 def test_the_example_of_fine_tuning_writes_its_corpus(tmp_path):

@@ -7,12 +7,13 @@ import sys
 import numpy as np
 import optax
 import pytest
-from absl import flags
 
 from tests.support import entries
 from tests.support.tiny import make_config
 from tfm import config, models, tasks
-from tfm.commands import config_flag
+from tfm.commands.command import parse
+from tfm.commands.config_files import read_config_file
+from tfm.commands.options import Status
 from tfm.config import find_by_name
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
@@ -199,18 +200,16 @@ def test_opening_a_foreign_run_imports_nothing(foreign):
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
         runs.read_config(str(foreign))
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
-        config_flag.read_file(str(foreign / "config.json"))
+        read_config_file(str(foreign / "config.json"))
     assert not imported()
 
 
 def test_the_flag_import_lets_a_run_name_a_module(foreign):
-    values, arguments = flags.FlagValues(), ["--import=my_lab.optimizers"]
-    config_flag.define_import(values, arguments)
+    parse(Status, ["--import=my_lab.optimizers", str(foreign)])
     assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
-    assert config_flag.parse(arguments, values) == []
-    for value in ("my lab", "", "a/b.py"):
+    for value in ("my lab", "a/b.py"):
         with pytest.raises(UserError, match="Expected the name of a module, such as my_lab"):
-            config_flag.define_import(flags.FlagValues(), ["--import", value])
+            parse(Status, ["--import", value, str(foreign)])
 
 
 def test_a_python_config_may_name_a_module(foreign, tmp_path):
@@ -224,7 +223,7 @@ def test_a_python_config_may_name_a_module(foreign, tmp_path):
         "    return to_config_dict(Config(training=TrainingConfig(optimizer=SignDescent(factor=3.0))))\n"
     )
     sys.path.append(str(tmp_path))  # as for `python train.py` beside the package
-    found = runs.parse_config(config_flag.read_file(str(tmp_path / "mine.py")))
+    found = read_config_file(str(tmp_path / "mine.py"))[0]
     assert found.training.optimizer.factor == 3.0
     assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
 

@@ -11,10 +11,7 @@ TREES = {
 }
 PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of libraries, despite their names
 # Files that use names beginning with an underscore. Do not add a file to this list.
-WITH_PRIVATE_NAMES = {
-    "tests/decoding/test_generate.py",
-    "tests/training/test_topology.py",
-}
+WITH_PRIVATE_NAMES = {"tests/decoding/test_generate.py"}
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:

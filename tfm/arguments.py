@@ -1,5 +1,7 @@
 """Checks of arguments that users of the Python API give."""
 
+import dataclasses
+import difflib
 import reprlib
 from collections.abc import Iterable
 from typing import Any
@@ -22,6 +24,21 @@ def check_texts(name: str, given: Iterable[str]) -> list[str]:
         if not isinstance(text, str):
             raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
     return texts
+
+
+def replace_fields(section: Any, fields: dict[str, Any]) -> Any:
+    """Returns a dataclass with other values of some fields.
+
+    Raises:
+      UserError: if a field does not exist, or a value is invalid.
+    """
+    known = [field.name for field in dataclasses.fields(section)]
+    for name in fields:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+            raise UserError(f"There is no option {name!r}: {hint}")
+    return dataclasses.replace(section, **fields)
 
 
 def check_count(name: str, given: Any, what: str) -> None:

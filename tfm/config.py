@@ -10,7 +10,6 @@ import dataclasses
 import difflib
 import importlib
 import json
-import logging
 import os
 import pkgutil
 import re
@@ -22,7 +21,7 @@ from typing import Any
 from ml_collections import config_dict
 
 from tfm.errors import UserError
-from tfm.fields import LARGEST_INT, hints_of, info_of, kind_of, optional_of, problem_of, raise_all
+from tfm.fields import LARGEST_INT, hints_of, info_of, join, kind_of, optional_of, problem_of, raise_all
 from tfm.io.files import atomic_file, read_limited
 
 LARGEST_JSON = 1 << 24  # bytes; a typical config has two thousand
@@ -32,7 +31,6 @@ MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
 allowed_modules: set[str] = set()
-log = logging.getLogger(__name__)
 
 
 def to_config_dict(config: Any) -> config_dict.ConfigDict:
@@ -197,6 +195,12 @@ def allow_modules(names: Iterable[str]) -> None:
         allowed_modules.add(module)
 
 
+def allow_current_folder() -> None:
+    """Lets Python import modules from the current folder, as `python FILE` does for the folder of FILE."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
 def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
     """Returns all names of objects outside tfm that a config contains, in all its sections."""
     found = []
@@ -221,8 +225,7 @@ def _import(name: str, path: str) -> Any:
             f"{path} names {name!r}, which is not part of tfm and is not imported by default. If you trust "
             f"it, give --import={module}, or call tfm.config.allow_modules(['{module}'])."
         )
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    allow_current_folder()
     try:
         found = importlib.import_module(module)
     except Exception as error:
@@ -243,56 +246,33 @@ def _import_problem(module: str, path: str, error: Exception) -> str:
     return f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
 
 
-def may_be_none(cls: type, mapping: Mapping[str, Any], path: str) -> bool:
-    """Returns whether a field may be None.
+def section_names(config: Any, path: str = "") -> dict[str, str]:
+    """Returns {path of a field `name`: its value} of the sections whose class depends on their name."""
+    names = {}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if info_of(field).section_class:
+            names[join(path, f"{field.name}.name")] = value.name
+        if dataclasses.is_dataclass(value):
+            names |= section_names(value, join(path, field.name))
+    return names
+
+
+def defaults_of_name(config: Any, field: str, name: str, path: str) -> Any:
+    """Returns the defaults of a section for a name, for example the name of another optimizer.
 
     Args:
-      cls: the dataclass of the config.
-      mapping: values of the config. They decide the classes of its sections.
-      path: path of the field, such as "training.clip_norm".
-    """
-    first, _, rest = path.partition(".")
-    inner = _section_at(cls, mapping, first)
-    if rest and inner is not None:
-        return may_be_none(inner, mapping[first], rest)
-    return optional_of(hints_of(cls).get(path)) is not None
-
-
-def defaults_of_name(cls: type, mapping: Mapping[str, Any], path: str, name: str) -> Any:
-    """Returns the defaults of a section for another name, for example the name of another optimizer.
-
-    Args:
-      cls: the dataclass of the config.
-      mapping: values of the config.
-      path: path of the section, such as "training.optimizer".
-      name: the new name of the section.
-
-    Returns:
-      The dataclass of the section. None if the section already has this name, or its class does not depend
-      on a name.
+      config: the dataclass that has the section.
+      field: name of the field of the section, whose class depends on its name.
+      name: the name.
+      path: path of the section, for error messages.
 
     Raises:
       UserError: if the name is unknown.
     """
-    first, _, rest = path.partition(".")
-    inner = _section_at(cls, mapping, first)
-    if inner is None:
-        return None
-    if rest:
-        return defaults_of_name(inner, mapping[first], rest, name)
-    info = next(info_of(each) for each in dataclasses.fields(cls) if each.name == first)
-    if info.section_class is None or mapping[first]["name"] == name:
-        return None
+    info = next(info_of(each) for each in dataclasses.fields(config) if each.name == field)
     section = {"name": name}
-    return from_mapping(_section_class(info, Any, section, first), section, f"config.{path}")
-
-
-def _section_at(cls: type, mapping: Mapping[str, Any], name: str) -> Any:
-    """Returns the dataclass of the section `name` of a config, or None if the field is no section."""
-    field = next((each for each in dataclasses.fields(cls) if each.name == name), None)
-    if field is None or name not in mapping or not _is_section(mapping[name]):
-        return None
-    return _section_class(info_of(field), hints_of(cls)[name], mapping[name], name)
+    return from_mapping(_section_class(info, Any, section, field), section, path)
 
 
 def save(config: Any, path: str) -> None:

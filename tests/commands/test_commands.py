@@ -188,9 +188,9 @@ MISTAKES = {
         "--config.model.heads: expected an integer, got 'four'.",
     ),
     "impossible value": ((*TRAIN, "--config.model.norm_order=up"), "model.norm_order must be one of"),
-    "unknown flag": ((*TRAIN, "--stepz=3"), "Unknown command line flag 'stepz'"),
+    "unknown flag": ((*TRAIN, "--stepz=3"), "There is no flag --stepz"),
     "stray argument": ((*TRAIN, "runs/mine"), "Expected nothing in addition to the flags, got runs/mine."),
-    "no config": (("train.py", "--workdir={tmp}/new"), "Flag --config must have a value"),
+    "no config": (("train.py", "--workdir={tmp}/new"), "--config must be given"),
     "no such config": (
         ("train.py", "--config=none.py", "--workdir={tmp}/new"),
         "Expected a config file at none.py",
@@ -203,7 +203,7 @@ MISTAKES = {
         "--config=FILE is for tfm train",
     ),
     "no run there": (("eval.py", "--workdir={tmp}/none"), "Expected the folder of a run at {tmp}/none"),
-    "no workdir": (("eval.py",), "Flag --workdir must have a value"),
+    "no workdir": (("eval.py",), "--workdir must be given"),
     "override typo": (
         ("eval.py", "--workdir={run}", "--config.decoding.beam=3"),
         "did you mean 'beam_size'?",

@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.processes import LIMIT
 from tfm.commands import completion, config, main, plot
-from tfm.commands.config_flag import shipped_configs
+from tfm.commands.config_files import shipped_configs
 from tfm.errors import UserError
 
 

@@ -3,11 +3,12 @@
 import pytest
 
 from tests.support.workdirs import make_workdir
-from tfm.commands import cli, config_flag, train
 from tfm.commands import config as config_command
+from tfm.commands.config_files import read_config_file, shipped_configs
+from tfm.commands.overrides import override
 from tfm.errors import UserError
 
-CONFIGS = [name for name in config_flag.shipped_configs() if name != "vit_digits"]
+CONFIGS = [name for name in shipped_configs() if name != "vit_digits"]
 
 
 @pytest.fixture
@@ -32,8 +33,7 @@ def test_what_is_shown_makes_the_config_again(name, changed, tmp_path, capsys):
         f"def get_config():\n    return to_config_dict(tasks.find({chosen.task!r}).Config())\n"
     )
     lines = [line for line in lines if line.startswith("--") and not line.startswith("--config.task=")]
-    arguments = [f"--config={base}", *lines, "--workdir=none"]
-    assert cli.read_config(cli.parse(train.__name__, arguments, train.define_flags)[0]) == chosen
+    assert override(read_config_file(str(base))[0], lines).config == chosen
 
 
 def test_the_defaults_have_no_changed_field(tmp_path, capsys):

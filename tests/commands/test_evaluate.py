@@ -13,14 +13,20 @@ from tests.support.tiny import make_config
 from tfm import config
 from tfm.commands import evaluate as evaluating
 from tfm.commands.compare import read_systems
+from tfm.commands.options import Evaluate
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.errors import UserError
+from tfm.evaluation.record import read_record
 from tfm.evaluation.translation_metrics import Score
 from tfm.io.files import only_writer
 from tfm.training.task import Report
 from tfm.workdir import runs
 
 BLEU, MATCH = Score("BLEU", 12.5, "signature"), Score("exact match", 50.0, "per cent")
+
+
+def make_options(**fields):
+    return Evaluate(**{"workdir": "run", "config": None, "overrides": {}} | fields)
 
 
 @pytest.fixture
@@ -49,13 +55,9 @@ def command(corpus, tmp_path, monkeypatch):
             yield found._replace(scores=[BLEU, further()])
 
     def call(**flags):
-        defaults = {"workdir": str(workdir), "split": "test", "name": "", "output_dir": "", "average": 1}
         task = types.SimpleNamespace(config=chosen, report=report)
-        arguments = types.SimpleNamespace(**defaults | {"samples": 1} | flags)
-        monkeypatch.setattr(evaluating.cli, "parse", lambda *_: (arguments, []))
-        monkeypatch.setattr(evaluating.cli, "read_config", lambda _: chosen)
-        monkeypatch.setattr(evaluating.cli, "load_run", lambda _: runs.Run(task, {"params": None}, [2, 4]))
-        evaluating.main()
+        monkeypatch.setattr(Evaluate, "load", lambda _: runs.Run(task, {"params": None}, [2, 4]))
+        evaluating.main.run(make_options(workdir=str(workdir), config=chosen, samples=1, **flags))
 
     call.loaded, call.workdir, call.further = 0, workdir, ()
     return call
@@ -87,7 +89,7 @@ def test_results_are_written_before_printing(command, monkeypatch):
 @pytest.fixture(autouse=True)
 def _last(monkeypatch):
     """The last of averaged checkpoints alone has the scores of them all."""
-    monkeypatch.setattr(evaluating, "score_last_checkpoint", lambda run, arguments: [BLEU])
+    monkeypatch.setattr(evaluating, "score_last_checkpoint", lambda run, options: [BLEU])
 
 
 @pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])
@@ -100,6 +102,7 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
     with pytest.raises(type(error)) as raised:
         command()
     assert scores_of(command.workdir) == ["BLEU"]
+    assert not read_record(str(command.workdir / "test.de.scores.json")).complete
     assert str(BLEU) in capsys.readouterr().out
     if isinstance(error, KeyboardInterrupt):
         assert str(raised.value).startswith(f"the scores above are in {command.workdir}/test.de.scores.json")
@@ -111,9 +114,10 @@ def test_outputs_are_lines_scores_tell_ensembles(ensemble, corpus, tmp_path):
     run = types.SimpleNamespace(task=task, variables=({}, {}) if ensemble else {}, steps=[2, 4])
     report = Report(["red\ndog", "a\u2028b "], [BLEU], [], {}, 1.0, "hash")
     evaluating.write_outputs(report, run, str(tmp_path / "test"))
-    evaluating.write_scores(report, [], run, "test", str(tmp_path / "test"))
     assert (tmp_path / "test.hypotheses").read_text() == "red dog\na b\n"
-    assert json.loads((tmp_path / "test.scores.json").read_text())["ensemble"] is ensemble
+    record = evaluating.make_record(report, [], run, make_options(split="a/test", ensemble=1 + ensemble))
+    assert (record.split, record.ensemble, record.checkpoints) == ("test", ensemble, [2, 4])
+    assert record.checkpoint == ("last" if ensemble else "best")
 
 
 def test_ctrl_c_does_not_mention_older_scores(command, monkeypatch):
@@ -165,6 +169,7 @@ def test_a_read_only_run_needs_an_output_folder(command, tmp_path, corpus):
     assert scores_of(out) == ["BLEU"]
     assert sorted(command.workdir.iterdir()) == before
     command()
+    assert read_record(str(command.workdir / "test.de.scores.json")).complete
     first, second = read_systems(str(command.workdir), str(out), "test")
     assert first.hypotheses == second.hypotheses
 
@@ -193,7 +198,7 @@ def test_scores_are_replaced_whole_or_not_at_all(command, monkeypatch):
         file.write("{")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(evaluating.json, "dump", fail)
+    monkeypatch.setattr(json, "dump", fail)
     with pytest.raises((OSError, UserError)):
         command()
     assert path.read_bytes() == before

@@ -10,6 +10,7 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tfm.commands import help_text
+from tfm.commands.command import is_help_asked
 from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
 
@@ -53,7 +54,7 @@ def help_of_process(*arguments):
         ),
         (
             "visualize",
-            "usage: tfm visualize --workdir=WORKDIR [SENTENCE ...] [--FLAG",
+            "usage: tfm visualize --workdir=WORKDIR [EXAMPLE ...] [--FLAG",
             ["  --layer=LAYER ", "  --difference ", DECODING],
         ),
         ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --steps=20000 "]),
@@ -93,9 +94,9 @@ def test_help_of_train_shows_config_values(capsys):
 
 @pytest.mark.parametrize("option", ["--help", "-help", "-h", "-?", "--help=true", "--helpshort"])
 def test_help_is_asked_for_in_many_ways(option):
-    assert help_text.is_asked(["--workdir=x", option])
-    assert not help_text.is_asked(["--", option])
-    assert not help_text.is_asked(["--workdir=help"])
+    assert is_help_asked(["--workdir=x", option])
+    assert not is_help_asked(["--", option])
+    assert not is_help_asked(["--workdir=help"])
 
 
 def test_fields_are_shown_with_meaning_and_range(monkeypatch):
@@ -105,6 +106,6 @@ def test_fields_are_shown_with_meaning_and_range(monkeypatch):
     assert "* training.log_every=100          Steps between two lines of progress." in "\n".join(lines)
     assert "  training.optimizer.b1=0.9       Decay of the first moment. (from 0 to 0.999999)" in lines
     assert "- task=translation                A module of tfm.tasks." in lines
-    assert any(line.startswith("r training.optimizer.name=adam ") for line in lines)
+    assert any(line.startswith("- training.optimizer.name=adam ") for line in lines)
     assert {"model", "data", "training", "training.optimizer", "decoding"} <= set(lines)
     assert all(len(line) <= 100 for line in lines)

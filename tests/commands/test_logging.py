@@ -7,7 +7,7 @@ import types
 import absl.logging
 import pytest
 
-from tfm.commands import cli
+from tfm.commands import console
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def _as_before():
 
 
 def test_only_warnings_of_orbax_are_shown(capsys):
-    cli.start_logging()
+    console.start_logging()
     absl.logging.info("a file was written")
     absl.logging.warning("Skipping merge of %s", "checkpoints")
     absl.logging.error("what is raised as well")
@@ -34,7 +34,7 @@ def test_only_warnings_of_orbax_are_shown(capsys):
 def test_late_callbacks_of_tensorstore_are_hidden(monkeypatch):
     shown = []
     monkeypatch.setattr(sys, "unraisablehook", shown.append)
-    cli.run(lambda argv: None, [])
+    console.run(lambda: None)
     for text in ("Event loop is closed", "a bug"):
         sys.unraisablehook(types.SimpleNamespace(exc_type=RuntimeError, exc_value=RuntimeError(text)))
     assert [str(each.exc_value) for each in shown] == ["a bug"]
@@ -42,7 +42,7 @@ def test_late_callbacks_of_tensorstore_are_hidden(monkeypatch):
 
 @pytest.mark.long
 def test_a_full_memory_is_an_error_message(capsys):
-    with pytest.raises(SystemExit) as end, cli.exit_on_error():
+    with pytest.raises(SystemExit) as end, console.exit_on_error():
         raise MemoryError
     assert end.value.code == 2
     assert capsys.readouterr().err.startswith("error: The process ran out of memory")

@@ -5,7 +5,7 @@ import logging
 import os
 import pty
 
-from tfm.commands import cli, progress_bar
+from tfm.commands import console, progress_bar
 
 
 @contextlib.contextmanager
@@ -64,7 +64,7 @@ def test_it_shows_step_loss_speed_and_rate(monkeypatch):
 
 def test_the_log_stays_above_it(monkeypatch):
     with terminal(monkeypatch) as read:
-        cli.start_logging()
+        console.start_logging()
         bar = progress_bar.ProgressBar(9, "tokens")
         bar.on_step(1, {"loss": (1.0, 1.0)})
         logging.getLogger("tfm.test").info("a line of the log")

@@ -5,9 +5,9 @@ import pytest
 
 from tests.support.tiny import randomize_weights
 from tfm.commands import replay
+from tfm.diagnosis.replay import Change
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
-from tfm.training.replay import Change
 from tfm.workdir import runs
 
 

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from tests.support.records import write_record
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.commands import list as list_command
 from tfm.commands import status
 from tfm.errors import UserError
+from tfm.evaluation.score import Score
 from tfm.io.lock import lock_workdir
 from tfm.workdir.bundle import PARAMETERS_FILE
 
@@ -38,10 +40,8 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(100, 280.0))
     (workdir / "checkpoints" / "100").mkdir(parents=True)
     (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
-    scores = [{"name": "error", "value": 3.456, "signature": "", "digits": 4}]
-    (workdir / "test.values.scores.json").write_text(
-        json.dumps({"scores": scores, "checkpoints": [50, 1000]})
-    )
+    scores = [Score("error", 3.456, "", digits=4)]
+    write_record(workdir / "test.values.scores.json", scores=scores, checkpoints=[50, 1000])
     start = {"time": "2026-01-01", "host": "here", "code": {"commit": "0123456789"}}
     (workdir / "starts.jsonl").write_text(json.dumps(start) + "\n")
     monkeypatch.setattr(status.time, "time", lambda: 345.0)

@@ -1,11 +1,20 @@
 """tfm sweep: the plan, mistakes of the user, and a whole sweep of a small task."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 
-from tfm.commands import cli, config_flag, sweep, train
+from tests.support.paths import ROOT
+from tests.support.processes import finish, wait_until
+from tfm.checkpoints.store import list_steps
+from tfm.commands import config_files, sweep
+from tfm.commands.command import parse
+from tfm.commands.options import Train
 from tfm.errors import UserError
+from tfm.io.lock import find_holder
 
 CONFIG = '''
 """Fits a line, by two optimizers."""
@@ -37,7 +46,7 @@ def path(tmp_path_factory):
 
 
 def read(*argv):
-    return cli.read_config(cli.parse(train.__name__, [*argv, "--workdir=none"], train.define_flags)[0])
+    return parse(Train, [*argv, "--workdir=none"]).config
 
 
 def test_a_variant_is_a_config_of_its_own(path):
@@ -64,7 +73,7 @@ def test_an_unknown_variant_names_the_nearest(path):
 def test_file_with_a_colon_in_its_name_is_a_file(path):
     other = path.with_name("own:sgd")
     other.write_text("{}")
-    assert config_flag.replace_variant([f"--config={path.with_name('own')}:sgd"]) == [f"--config={other}"]
+    assert config_files.split_variant(str(other)) == (str(other), "")
 
 
 @pytest.mark.parametrize(
@@ -79,7 +88,7 @@ def test_file_with_a_colon_in_its_name_is_a_file(path):
 def test_file_without_variants_is_an_error(tmp_path, content, message):
     (tmp_path / "bad.py").write_text(content)
     with pytest.raises(UserError, match=message):
-        config_flag.read_variants(str(tmp_path / "bad.py"))
+        config_files.read_variants(str(tmp_path / "bad.py"))
 
 
 def test_the_plan_starts_nothing(path, tmp_path, capsys):
@@ -115,13 +124,14 @@ def test_a_variant_is_chosen_by_only(path, tmp_path, capsys):
 @pytest.mark.long
 def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     workdir = tmp_path / "out"
-    command = [str(path), f"--workdir={workdir}", "--seeds=1", "--config.training.seed=7", "--at_once=2"]
+    command = [str(path), f"--workdir={workdir}", "--seeds=1", "--config.training.seed=7", "--jobs=2"]
     sweep.main(command)
     table = capsys.readouterr().out
     assert table == (workdir / "table.md").read_text()
     assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
     assert table.startswith("Split validation, last checkpoint.\n\n| variant")
-    rows = [json.loads(line) for line in (workdir / "ledger.jsonl").read_text().splitlines()]
+    ledger = (workdir / "ledger.jsonl").read_text()
+    rows = [json.loads(line) for line in ledger.splitlines()]
     assert sorted((row["variant"], row["seed"], row["config"]["model"]["noise"]) for row in rows) == [
         ("adam", 7, 0.1),
         ("sgd", 7, 0.5),
@@ -129,8 +139,10 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     assert all(row["checkpoints"] == [8] and row["split"] == "validation" for row in rows)
     assert rows[0]["scores"][0]["value"] != rows[1]["scores"][0]["value"]
     log = (workdir / "sgd" / "seed_7" / "log.txt").read_text()
-    sweep.main(command)  # all is finished
+    (workdir / "ledger.jsonl").write_text("nothing reads this file")
+    sweep.main(command)  # all runs are finished
     assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
+    assert (workdir / "ledger.jsonl").read_text() == ledger
     assert capsys.readouterr().out == table
     with pytest.raises(UserError) as error:
         sweep.main([*command, "--config.model.noise=0.3"])
@@ -138,5 +150,83 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     assert changed in str(error.value)
     with pytest.raises(UserError, match=r"with other configs than the planned ones: sgd seed 7 \(model"):
         sweep.main([*command, "--only=adam", "--config.model.noise=0.1"])  # sgd stays in the table
-    with pytest.raises(UserError, match=r"evaluated with another split \(split validation\)"):
-        sweep.main([*command, "--split=test"])
+    with pytest.raises(UserError, match=r"evaluated with another checkpoint \(checkpoint last\)"):
+        sweep.main([*command, "--checkpoint=best"])
+    with pytest.raises(UserError, match=r"no score 'eror'.*'error'"):
+        sweep.main([*command, "--score=eror"])
+    assert (workdir / "table.md").read_text() == table
+    sweep.main([*command, "--split=test"])
+    assert capsys.readouterr().out.startswith("Split test, last checkpoint.")
+    assert (workdir / "sgd" / "seed_7" / "log.txt").read_text().startswith(log)
+
+
+@pytest.fixture
+def planned_runs(path, tmp_path, monkeypatch):
+    """Returns a function that calls the command and returns the (name, config, arguments) of its runs."""
+
+    def call(*arguments):
+        plans = []
+
+        def execute_runs(planned, *_):
+            plans.extend(planned)
+            return []
+
+        monkeypatch.setattr(sweep, "execute_runs", execute_runs)
+        sweep.main([*arguments, f"--workdir={tmp_path / 'out'}"])
+        return [(run.name, run.config, run.arguments) for run in plans]
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "given", [["--config.model.noise=0.25"], ["--config.model.noise", "0.25"], ["--flagfile={file}"]]
+)
+def test_a_field_reaches_all_runs_however_it_is_given(given, path, tmp_path, planned_runs):
+    (tmp_path / "flags").write_text("--config.model.noise=0.25\n")
+    arguments = [each.format(file=tmp_path / "flags") for each in given]
+    runs = planned_runs(str(path), "--only=adam", "--seeds=2", *arguments)
+    assert [name for name, _, _ in runs] == ["adam seed 0", "adam seed 1"]
+    for seed, (_, chosen, run_arguments) in enumerate(runs):
+        assert (chosen.model.noise, chosen.training.seed) == (0.25, seed)
+        assert read(*run_arguments) == chosen
+
+
+def test_the_file_may_be_given_as_a_flag_with_a_space(path, planned_runs):
+    assert len(planned_runs("--config", str(path), "--seeds=1")) == 2
+
+
+def test_numpy_values_of_a_variant_reach_its_runs(tmp_path, planned_runs):
+    variants = "import numpy\n\ndef get_variants():\n    "
+    variants += 'yield Variant("a", {"model.noise": numpy.float32(0.5)})\n'
+    (tmp_path / "numpy_sweep.py").write_text(f"{CONFIG}\n{variants}")
+    ((_, chosen, arguments),) = planned_runs(str(tmp_path / "numpy_sweep.py"), "--seeds=1")
+    assert chosen.model.noise == 0.5
+    assert read(*arguments) == chosen
+
+
+def test_a_problem_of_a_variant_is_reported_once_for_all_seeds(tmp_path):
+    variants = 'Variant("a", {"model.noise": 7}), Variant("b", {"model.noise": 8})'
+    (tmp_path / "bad.py").write_text(CONFIG + f"\n\ndef get_variants():\n    return [{variants}]\n")
+    with pytest.raises(UserError) as error:
+        sweep.main([str(tmp_path / "bad.py"), f"--workdir={tmp_path}", "--dry_run", "--seeds=2"])
+    assert str(error.value).count("config.model.noise") == 2
+    assert "4 fields" not in str(error.value)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_sweep_leaves_no_process_and_its_runs_resume(number, path, tmp_path):
+    command = [str(path), f"--workdir={tmp_path}", "--seeds=1", "--only=adam"]
+    slow = ["--config.training.steps=100000", "--config.training.log_every=1000"]
+    run = tmp_path / "adam" / "seed_0"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfm", "sweep", *command, *slow], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    wait_until((run / "metrics.jsonl").exists, "the first line of the log", process)
+    process.send_signal(number)
+    _, error = finish(process)
+    wait_until(lambda: not find_holder(str(run)), "the end of the training")
+    assert list_steps(str(run / "checkpoints"))[-1] < 100_000
+    assert process.returncode == (128 + number if number == signal.SIGTERM else -number)
+    if number == signal.SIGTERM:
+        assert "0 runs are finished; the same command runs the rest" in error

@@ -11,8 +11,11 @@ import pytest
 from tests.support import tiny_regression
 from tests.support.commands import run_command
 from tests.support.tiny import make_config, write_config_file, write_corpus
-from tfm.commands import cli, progress_bar, train
 from tfm.commands import list as list_runs
+from tfm.commands import progress_bar, train
+from tfm.commands.command import parse
+from tfm.commands.hosts import join_hosts
+from tfm.commands.options import HostOptions, Train
 from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
 from tfm.training import optimizers
@@ -40,10 +43,10 @@ def fail(**_):
     ],
 )
 def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
-    arguments = {"distributed": False, "coordinator": "", "processes": 2, "process_id": 0} | flags
+    options = HostOptions(**{"processes": 2} | flags)
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match=message):
-        cli.join_hosts(types.SimpleNamespace(**arguments))
+        join_hosts(options)
 
 
 def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
@@ -129,14 +132,9 @@ def test_fewer_steps_shorten_a_warm_up_that_is_too_long(peak, flags, warmup, sca
     """The largest learning rate stays the same, and the log names both fields."""
     made = tiny_regression.make_config(peak_learning_rate=peak)
     config = write_config_file(tmp_path, made)
-    values, _ = cli.parse(
-        train.__name__,
-        [f"--config={config}", f"--workdir={tmp_path}", *(f"--config.training.{flag}" for flag in flags)],
-        train.define_flags,
-    )
+    arguments = [f"--config.training.{flag}" for flag in flags]
     with caplog.at_level("INFO", "tfm"):
-        train.shorten_warmup(values)
-    training = values.config.training
+        training = parse(Train, [f"--config={config}", f"--workdir={tmp_path}", *arguments]).config.training
     assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
     assert ("warm-up of 3 steps is too long for 2 steps" in caplog.text) == (warmup == 1)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))

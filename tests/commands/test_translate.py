@@ -16,6 +16,7 @@ import tfm
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
 from tfm.commands import translate as translate_module
+from tfm.commands.options import Translate
 from tfm.commands.translate import (
     LINE_BYTES,
     as_json,
@@ -346,12 +347,10 @@ def test_another_input_does_not_resume_a_file(tmp_path):
 @pytest.mark.long
 def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run))
-    options = {"workdir": "", "checkpoint": None, "average": 1, "ensemble": 1, "input": "", "format": "text"}
-    flags = {name: types.SimpleNamespace(value=value) for name, value in options.items()}
-    flags |= {name: types.SimpleNamespace(value=None) for name in ("n_best", "alignments")}
-    origin = translate_module.describe_origin(run, flags)
-    assert translate_module.describe_origin(run, flags) == origin
-    assert translate_module.describe_origin(randomize_weights(run), flags) != origin
+    options = Translate(workdir="", config=run.task.config, overrides={})
+    origin = translate_module.describe_origin(run, options)
+    assert translate_module.describe_origin(run, options) == origin
+    assert translate_module.describe_origin(randomize_weights(run), options) != origin
 
 
 def test_an_empty_file_takes_other_options(tmp_path):

@@ -3,13 +3,13 @@
 import dataclasses
 import json
 import re
-import types
 
 import numpy as np
 import pytest
 
 from tests.support.tiny import make_config, randomize_weights
 from tfm.commands import visualize
+from tfm.commands.options import Visualize
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
@@ -69,26 +69,25 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
     """Refused before the run is loaded: there is none."""
-    flags = types.SimpleNamespace(
-        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
-    )
-    monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
+    options = Visualize(workdir=str(tmp_path), arguments=(), config=None, overrides={})
+    monkeypatch.setattr(Visualize, "load", None)
     with (
         only_writer(tmp_path / "figures" / "figures.json", "--output"),
         pytest.raises(UserError, match=r"Another process is writing .*figures\.json"),
     ):
-        visualize.main()
+        visualize.main.run(options)
 
 
 def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
-    flags = types.SimpleNamespace(
-        workdir=str(tmp_path), output="", layer=None, head=None, words=False, measure=""
-    )
-    monkeypatch.setattr(visualize.cli, "parse", lambda *_: (flags, []))
+    def load(_):
+        raise UserError("no run")
+
+    options = Visualize(workdir=str(tmp_path), arguments=(), config=None, overrides={})
+    monkeypatch.setattr(Visualize, "load", load)
     (tmp_path / "figures").mkdir()
     (tmp_path / "figures" / "curves.png.0123456789ab.tmp").write_text("half")
-    with pytest.raises(AttributeError):  # of the flags, that have no checkpoint
-        visualize.main()
+    with pytest.raises(UserError, match="no run"):
+        visualize.main.run(options)
     assert list((tmp_path / "figures").iterdir()) == []
 
 

@@ -11,10 +11,10 @@ from jax import export
 from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import backend
+from tfm.cost import hlo
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.testing.models import COMPILE_QUICKLY
-from tfm.training import compiled_text
 from tfm.training.task import LossOutput
 
 
@@ -30,10 +30,10 @@ def tracing_for_cuda():
 @pytest.mark.parametrize("name", SEARCHES)
 def test_a_search_never_waits_for_the_host(name):
     compiled = make_search(name).lower(parameters(), INPUTS).compile(COMPILE_QUICKLY)
-    program = compiled_text.parse(compiled.as_text())
-    loops = [run for run in compiled_text.executed(program) if run.instruction.opcode == "while"]
+    program = hlo.parse(compiled.as_text())
+    loops = [run for run in hlo.executed(program) if run.instruction.opcode == "while"]
     assert loops
-    assert compiled_text.find_host_transfers(program) == []
+    assert hlo.find_host_transfers(program) == []
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ from tests.support.bare_task import make_state, make_step
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
+from tfm.cost.topology import compile_for
 from tfm.dropout import make_device_key
 from tfm.layers.parameter_axes import record_axes
 from tfm.matmul import dot_general
@@ -24,7 +25,6 @@ from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import make_partitioner
 from tfm.training.step import Learner, TrainState
 from tfm.training.task import Context, LossOutput
-from tfm.training.topology import compile_for
 
 RNG = np.random.default_rng(0)
 OPTIMIZER = optax.sgd(0.5)

@@ -13,13 +13,13 @@ from tests.support.batch_norm_net import Config, Model
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
+from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.dropout import dropout, rows_of_shard
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.partitioning import make_partitioner
-from tfm.training.replay import describe_changes, replay_step
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import Learner, TrainState, make_context, make_train_step
 from tfm.training.task import LossOutput

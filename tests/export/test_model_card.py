@@ -1,13 +1,13 @@
 """The model card: what it says of the model, and the scores that eval.py left."""
 
-import json
 import shutil
 
 import jax
 import pytest
 
+from tests.support.records import write_record
 from tfm.data.config import DocumentsConfig, PairsConfig
-from tfm.errors import UserError
+from tfm.evaluation.score import Score
 from tfm.export import model_card
 from tfm.export.bundle import write_bundle
 from tfm.tasks import language_modeling, parsing, translation
@@ -21,19 +21,11 @@ def run(tiny_run):
     return runs.load(str(tiny_run))
 
 
-def report(steps):
-    """What eval.py writes."""
-    return {
-        "checkpoints": steps,
-        "decoding": {"beam_size": 4, "length_penalty": 0.6},
-        "sentences": 1014,
-        "sentences_per_second": 3.0,
-        "scores": [{"name": "BLEU", "value": 38.357, "signature": SIGNATURE}],
-    }
-
-
-def write_report(folder, content, name="test"):
-    (folder / f"{name}.de.scores.json").write_text(json.dumps(content), encoding="utf-8")
+def write_evaluation(folder, checkpoints, name="test", **fields):
+    """Writes what tfm evaluate writes."""
+    scores = [Score("BLEU", 38.357, SIGNATURE)]
+    fields = {"split": name, "scores": scores, "checkpoints": checkpoints} | fields
+    write_record(folder / f"{name}.de.scores.json", **fields)
 
 
 def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
@@ -88,9 +80,9 @@ def test_the_card_names_another_task():
 
 def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
-    write_report(workdir, report(run.steps), "test")
-    write_report(workdir, report([2, 4]), "validation")
-    write_report(workdir, report(run.steps) | {"ensemble": True}, "together")
+    write_evaluation(workdir, run.steps)
+    write_evaluation(workdir, [2, 4], "validation")
+    write_evaluation(workdir, run.steps, "together", ensemble=True)
     (workdir / "test.fr.scores.json").write_text("of another language")
     write_bundle(run, str(tmp_path / "out"), workdir=str(workdir))
     scores = (tmp_path / "out" / "README.md").read_text().partition("## Scores")[2].partition("## Load")[0]
@@ -108,14 +100,6 @@ def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
 
 
 def test_the_card_names_split_and_evaluation(tmp_path):
-    write_report(tmp_path, report([6]) | {"split": "test"}, "averaged")
-    reports = model_card.read_reports(str(tmp_path), "de")
-    assert list(reports) == ["averaged"]
-    assert reports["averaged"]["split"] == "test"
-
-
-@pytest.mark.parametrize("content", [{"scores": []}, report([1]) | {"scores": [{"name": "BLEU"}]}, [1]])
-def test_what_is_no_report_is_refused(content, tmp_path):
-    write_report(tmp_path, content)
-    with pytest.raises(UserError, match=r"test\.de\.scores\.json"):
-        model_card.read_reports(str(tmp_path), "de")
+    write_evaluation(tmp_path, [6], "averaged", split="test")
+    records = model_card.read_records(str(tmp_path), "de")
+    assert {name: record.split for name, record in records.items()} == {"averaged": "test"}

@@ -18,9 +18,10 @@ from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.export import stablehlo
-from tfm.export.bundle import flat_parameters, write_bundle
+from tfm.export.bundle import write_bundle
 from tfm.matmul import MAX_SKINNY_ROWS
 from tfm.workdir import runs
+from tfm.workdir.bundle import flatten
 
 TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
 SHAPE = (4, 24)
@@ -73,13 +74,13 @@ def program(run):
 
 @pytest.mark.long
 def test_the_program_equals_the_translator(run, program):
-    found = program.call(flat_parameters(run.params), padded(run, TEXTS))
+    found = program.call(flatten({"params": run.params}), padded(run, TEXTS))
     check_search(run, TEXTS, *map(np.asarray, found))
 
 
 @pytest.mark.long
 def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
-    inputs, parameters = padded(run, TEXTS), flat_parameters(run.params)
+    inputs, parameters = padded(run, TEXTS), flatten({"params": run.params})
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
     found = stablehlo.search_program(run, *SHAPE).call(parameters, inputs)

@@ -31,7 +31,7 @@ from tests.support.tiny import make_config, train_run, write_config_file
 from tfm import config
 from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
-from tfm.commands import cli
+from tfm.commands import console
 from tfm.data.config import PairsConfig
 from tfm.data.sources.standard_input import store_pipe
 from tfm.data.token_cache import TokenCache
@@ -198,14 +198,14 @@ def test_io_errors_are_messages_bugs_are_not(capsys):
         (stored, "/run/x: No space left on device; free some space"),
         (recorded, "/run/a-0: No space left on device; free some space"),
     ):
-        with pytest.raises(SystemExit) as end, cli.exit_on_error():
+        with pytest.raises(SystemExit) as end, console.exit_on_error():
             raise error
         assert end.value.code == 2
         assert sentence in capsys.readouterr().err
     for bug in (ValueError("shapes differ"), ConnectionResetError(errno.ECONNRESET, "?"), OSError("?")):
-        with pytest.raises(type(bug)), cli.exit_on_error():
+        with pytest.raises(type(bug)), console.exit_on_error():
             raise bug
-    with pytest.raises(SystemExit) as end, cli.exit_on_error():
+    with pytest.raises(SystemExit) as end, console.exit_on_error():
         raise BrokenPipeError
     assert end.value.code == 141
     assert capsys.readouterr().err == ""

@@ -203,11 +203,11 @@ def test_train_refuses_a_directory_in_use(tmp_path):
 PROGRAMS = """
 import os, pathlib, sys, warnings
 import jax, jax.numpy as jnp
-from tfm.commands import cli
+from tfm.commands import compilation
 folder = pathlib.Path(sys.argv[1])
 jax.config.update("jax_compilation_cache_dir", None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-cli.enable_compilation_cache(str(folder))
+compilation.enable_compilation_cache(str(folder))
 def entries():
     return {path for path in (folder / "compiled").glob("*-cache")}
 def damaged():
@@ -223,7 +223,7 @@ for path, share in zip(sorted(made), (0.5, 0, 0.9)):
 print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
 other = folder / "compiled" / "other-cache"
 other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
-cli.remove_damaged_programs(str(folder))
+compilation.remove_damaged_programs(str(folder))
 print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
 print("made again", damaged(), made < entries(), damaged())
 """

@@ -9,7 +9,8 @@ import textwrap
 
 from tests.support.paths import ROOT
 from tests.support.processes import finish
-from tfm.commands import cli, train
+from tfm.commands.command import parse
+from tfm.commands.options import Train
 
 CLUSTERS = ROOT / "clusters"
 SAVED_AT_SIGTERM = 128 + signal.SIGTERM
@@ -51,7 +52,5 @@ def calls_in(folder):
 
 
 def parse_train(arguments):
-    """The flags of a `tfm train`, once its config is found to be good."""
-    values, _ = cli.parse(train.__name__, arguments, train.define_flags)
-    cli.read_config(values)
-    return values
+    """The options of a `tfm train`, once its config is found to be good."""
+    return parse(Train, arguments)

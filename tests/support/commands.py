@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from tfm.commands import cli
+from tfm.commands import console
 
 
 class CommandResult(NamedTuple):
@@ -30,7 +30,7 @@ def run_command(name: str, *arguments: Any, stdin: str | bytes = "") -> CommandR
     code = 0
     with _redirect_streams(*streams), _log_to(streams[2]):
         try:
-            with cli.exit_on_error():
+            with console.exit_on_error():
                 main([str(argument) for argument in arguments])
         except SystemExit as stop:
             code = int(stop.code or 0)

@@ -13,14 +13,12 @@ import math
 import os
 import shutil
 
-from absl import flags
-
 from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
-from tfm import config
 from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
-from tfm.commands import compare, config_flag
+from tfm.commands import compare
+from tfm.commands.overrides import override
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
@@ -43,10 +41,7 @@ from tfm.workdir import resume, runs
 
 def overrides(arguments, chosen=None):
     """The config that a command makes of one (the default one when None) and the arguments."""
-    values = flags.FlagValues()
-    config_flag.define(config.to_config_dict(chosen or Config()), values, arguments)
-    config_flag.parse(arguments, values)
-    return runs.parse_config(values.config)
+    return override(chosen or Config(), arguments).config
 
 
 def saved_config(folder, content):
@@ -176,7 +171,7 @@ def metrics(folder, content):
 def report(folder, content):
     """The model card with a report of eval.py of this content."""
     write(folder, "test.de.scores.json", content)
-    return model_card.write(Config(), [6], 1, 1, model_card.read_reports(folder, "de"), [])
+    return model_card.write(Config(), [6], 1, 1, model_card.read_records(folder, "de"), [])
 
 
 def export(folder, sound, name, content):

@@ -93,7 +93,7 @@ def entry_points(folder):
         "starts": (lambda x: entries.started(place, x), b'{"config": ' + saved["config.json"] + b"}"),
         "header": (
             lambda x: entries.checkpoint_header(place, checkpoints, x),
-            pathlib.Path(checkpoints, "1", manifest.WRITTEN_LATER[0]).read_bytes(),
+            pathlib.Path(checkpoints, "1", manifest.FILE).read_bytes(),
         ),
         "data": (lambda x: entries.data_problems(place, *split(x)), b"one\r\ntwo\n\0eins\nzwei"),
         "treebank": (lambda x: entries.treebank(place, x), b"( (S (NP-SBJ (NNP Ann)) (VP (VBZ sleeps))) )\n"),

@@ -39,23 +39,21 @@ def test_arithmetic_follows_steps_and_batch():
 def test_a_task_that_cannot_tell_has_no_figures():
     run = planned(config=tiny_regression.Config())
     assert (run.count_parameters(), run.count_flops()) == (None, None)
-    assert estimate_hours(run, [{"flops_per_second": 1e9}]) is None
+    assert estimate_hours(run, 1e9) is None
 
 
-def test_hours_are_at_the_speed_of_the_last_run():
-    rows = [{"flops_per_second": 1.0}, {"flops_per_second": 1e12}, {"flops_per_second": None}]
-    assert estimate_hours(planned(), rows) == pytest.approx(FLOPS / 1e12 / 3600)
-    assert estimate_hours(planned(), []) is None
+def test_hours_are_arithmetic_divided_by_speed():
+    assert estimate_hours(planned(), 1e12) == pytest.approx(FLOPS / 1e12 / 3600)
+    assert estimate_hours(planned(), None) is None
 
 
 def test_the_plan_counts_what_is_left():
     small = dataclasses.replace(BASE, model=TransformerConfig(d_ff=1024))
     runs = [planned(), planned(seed=1), planned("small", config=small), planned("small", 1, small)]
-    rows = [{"variant": "base", "seed": 1, "flops_per_second": 1e15}]
-    header, base, other, total = describe_plan(runs, rows)
+    header, base, other, total = describe_plan(runs, {"base seed 1"}, 1e15)
     assert header.split() == ["variant", "finished", "parameters", "FLOP", "hours", "differs", "in"]
     assert base.split() == ["base", "1/2", "63,045,632", "9.46e+17", "0.26", "model.d_ff=7"]
     assert other.split()[:4] == ["small", "0/2", "50,450,432", "7.57e+17"]
     hours = (FLOPS + 2 * 6 * 50_450_432 * 25_000 * 100_000) / 1e15 / 3600
     assert total.startswith(f"{hours:,.2f} hours of training left")
-    assert describe_plan(runs, [])[-1] == "hours: no run of this sweep has been measured here yet"
+    assert describe_plan(runs, set(), None)[-1] == "hours: no run of this sweep has been measured here yet"

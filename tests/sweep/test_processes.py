@@ -1,10 +1,13 @@
 """The processes of a sweep: order, failures, several at a time, and none that is left."""
 
 import os
+import signal
+import subprocess
 import sys
 
 import pytest
 
+from tests.support.processes import LIMIT
 from tests.support.sweeps import planned
 from tfm.sweep import processes
 
@@ -35,11 +38,11 @@ def execute(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "COMMAND", (sys.executable, "program.py"))
     monkeypatch.setattr(processes, "POLL_SECONDS", 0.02)
 
-    def execute(*names, at_once=1):
+    def execute(*names, jobs=1):
         runs = [planned(name)._replace(arguments=[f"--config={name}"]) for name in names]
         finished = []
         failures = processes.execute_runs(
-            runs, ["--split=validation"], "sweep", at_once, lambda run: finished.append(run.variant.name)
+            runs, ["--split=validation"], "sweep", jobs, lambda run: finished.append(run.variant.name)
         )
         return failures, finished, (tmp_path / "calls").read_text().splitlines()
 
@@ -62,7 +65,7 @@ def test_each_run_is_trained_then_evaluated(execute):
 
 
 def test_a_failure_is_told_and_the_others_finish(execute):
-    failures, finished, calls = execute("bad", "b", at_once=2)
+    failures, finished, calls = execute("bad", "b", jobs=2)
     assert finished == ["b"]
     assert len(calls) == 3  # what failed to train is not evaluated
     (failure,) = failures
@@ -116,3 +119,20 @@ def test_time_left_counts_steps(tmp_path):
     ended, running = make_process("a", 40_000, 100_000), make_process("b", 0, 20_000)
     assert processes.estimate_left([planned("c")], [running], [ended], 80.0) == 80 / 80_000 * 180_000
     assert processes.estimate_left([planned("c")], [make_process("d")], [], 80.0) is None
+
+
+CHILD = """
+import sys
+from tfm.commands import child_process
+child_process.main = lambda arguments: exec(arguments[0])
+child_process.run_with_parent(["import time; print('runs', flush=True); time.sleep(60)"])
+"""
+
+
+def test_a_process_of_a_sweep_ends_when_the_sweep_is_killed():
+    child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with child:
+        assert child.stdout.readline() == b"runs\n"
+        assert child.poll() is None
+        child.stdin.close()  # as the system does when the parent has ended
+        assert child.wait(LIMIT) == -signal.SIGTERM

@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from tfm.commands import cli, train
+from tfm.commands.command import parse
+from tfm.commands.options import Train
 from tfm.memory import count_elements
 from tfm.sweep import table3
 from tfm.tasks import translation
@@ -56,7 +57,7 @@ big 4.33 26.4 213
 
 def read(variant, *more):
     argv = ["--config=table3", *variant.flags, *more, "--workdir=none"]
-    return cli.read_config(cli.parse("tfm.commands.train", argv, train.define_flags)[0])
+    return parse(Train, argv).config
 
 
 def count(config):
@@ -139,6 +140,6 @@ def test_divisors_divide_every_width_and_depth():
 
 def test_the_small_table_differs_in_size_alone():
     argv = ["--config=table3_small", "--workdir=none"]
-    base = cli.read_config(cli.parse("tfm.commands.train", argv, train.define_flags)[0])
+    base = parse(Train, argv).config
     sizes = {"d_model": 512, "d_ff": 2048, "encoder_layers": 6, "decoder_layers": 6}
     assert dataclasses.replace(base.model, **sizes, scan=False) == read(ROWS["base"]).model

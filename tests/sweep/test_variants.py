@@ -1,5 +1,8 @@
 """Variants of a config: their flags, and what get_variants() may yield."""
 
+import json
+
+import numpy as np
 import pytest
 
 from tfm.errors import UserError
@@ -13,6 +16,14 @@ def test_overrides_become_flags():
         "--config.model.scan=True",
         "--config.training.clip_norm=None",
     ]
+
+
+def test_numpy_values_become_plain_values():
+    overrides = {"model.dropout": np.float32(0.5), "model.heads": np.int64(4), "a": np.array([1, 2])}
+    (variant,) = check_variants([Variant("a", overrides, {"BLEU": np.float64(25.5)})], "f.py")
+    assert variant == Variant("a", {"model.dropout": 0.5, "model.heads": 4, "a": (1, 2)}, {"BLEU": 25.5})
+    assert {type(value) for value in variant.overrides.values()} == {float, int, tuple}
+    json.dumps([variant.overrides, variant.published])
 
 
 def test_variants_keep_their_order():
@@ -29,6 +40,14 @@ def test_variants_keep_their_order():
         ([Variant("../a")], "digits, '.', '-' and '_', got '../a'"),
         ([Variant("")], "got ''"),
         ([Variant(3)], "got 3"),
+        ([Variant("ledger.jsonl")], "uses the name 'ledger.jsonl'"),
+        ([Variant("table.md")], "uses the name 'table.md'"),
+        ([Variant("a", [("model.heads", 1)])], r"'a' in f.py.*got \[\('model.heads', 1\)\]"),
+        ([Variant("a", {"training.seed": 3})], "'a' in f.py sets training.seed"),
+        ([Variant("a", {"model.heads": {1}})], r"model.heads must be a number.*got \{1\}"),
+        ([Variant("a", {}, {"BLEU": "25.8"})], "published BLEU, got '25.8'"),
+        ([Variant("a", {}, {"BLEU": True})], "published BLEU, got True"),
+        ([Variant("a", {}, 25.8)], "got 25.8"),
     ],
 )
 def test_what_is_no_sweep_is_named(variants, message):

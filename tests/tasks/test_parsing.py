@@ -11,8 +11,8 @@ import pytest
 
 from tests.support import tiny_trees
 from tests.support.tiny import train_run
-from tfm.commands import compare, config_flag, evaluate, export, translate
-from tfm.config import from_mapping
+from tfm.commands import compare, evaluate, export, translate
+from tfm.commands.config_files import read_config_file
 from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
@@ -210,7 +210,7 @@ def test_defaults_are_the_papers():
     decoding = config.decoding
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_extra_tokens) == (21, 0.3, 300)
     assert config.data.vocabulary_size == 16_000
-    wsj = from_mapping(parsing.Config, config_flag.read_file("configs/parsing_wsj.py"))
+    wsj = read_config_file("configs/parsing_wsj.py")[0]
     assert wsj.decoding == decoding
     assert (wsj.model.encoder_layers, wsj.model.decoder_layers, wsj.model.d_model) == (4, 4, 1024)
     assert wsj.data.kind == "treebank"

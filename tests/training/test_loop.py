@@ -31,22 +31,6 @@ from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
 
-def final_params(workdir):
-    return runs.load(str(workdir), checkpoint="last").params
-
-
-@pytest.mark.long
-def test_a_stopped_run_resumes_exactly(regression_run, tmp_path):
-    rows = read_metrics(str(regression_run))
-    train_run(make_config(steps=4), tmp_path)
-    resumed = train_run(make_config(), tmp_path)
-    for name in ("train/loss", "train/learning_rate", "train/gradient_norm"):
-        whole = {row["step"]: row[name] for row in rows if name in row}
-        pieces = {row["step"]: row[name] for row in resumed if name in row}
-        assert whole == pieces
-    jax.tree.map(np.testing.assert_array_equal, final_params(regression_run), final_params(tmp_path))
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
 def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
@@ -100,10 +84,6 @@ def test_metrics_show_training_and_validation(regression_run):
     assert [row["step"] for row in training] == [4, 6]  # the last steps, too
     assert [row["step"] for row in rows if "validation/score" in row] == [3, 6]
     assert all(row["train/points_per_second"] > 0 for row in training)
-
-
-def test_tensorboard_has_event_files(regression_run):
-    assert list((regression_run / "tensorboard").glob("events.*"))
 
 
 @pytest.mark.long
@@ -299,12 +279,7 @@ def test_a_moving_average_is_validated_and_loaded(tmp_path):
 
 
 @pytest.mark.long
-def test_a_moving_average_is_resumed(tmp_path):
-    train_run(make_config(ema_decay=0.5), tmp_path / "whole")
-    train_run(make_config(ema_decay=0.5, steps=4), tmp_path / "pieces")
-    train_run(make_config(ema_decay=0.5), tmp_path / "pieces")
-    whole, pieces = (final_params(tmp_path / name) for name in ("whole", "pieces"))
-    jax.tree.map(np.testing.assert_array_equal, whole, pieces)
-    train_run(make_config(steps=2), tmp_path / "none")
+def test_an_average_cannot_begin_in_a_resumed_run(tmp_path):
+    train_run(make_config(steps=2), tmp_path)
     with pytest.raises(UserError, match="has no average"):
-        train_run(make_config(ema_decay=0.5), tmp_path / "none")
+        train_run(make_config(ema_decay=0.5), tmp_path)

@@ -4,14 +4,12 @@
 """
 
 import dataclasses
-import importlib
 import pathlib
 import pkgutil
 
-from absl import flags
-
 from tfm import models, tasks
-from tfm.commands import main
+from tfm.commands.command import REQUIRED, flag_fields
+from tfm.commands.options import OPTIONS
 from tfm.fields import info_of, leaves
 from tfm.training.optimizers import OPTIMIZERS
 
@@ -43,12 +41,10 @@ def field_lines():
 
 def flag_lines():
     """Yields a line for each flag of each command."""
-    for command in main.COMMANDS:
-        values = flags.FlagValues()
-        importlib.import_module(f"tfm.commands.{command}").define_flags(values, [])
-        for name in sorted(values):
-            if "." not in name:
-                yield f"tfm {command} --{name}={values[name].default}"
+    for command, options in OPTIONS.items():
+        for name, field in sorted(flag_fields(options).items()):
+            default = "required" if field.default is REQUIRED else repr(field.default)
+            yield f"tfm {command} --{name} = {default}  {info_of(field).expectation}".rstrip()
 
 
 def text():

@@ -13,16 +13,18 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from absl import flags
 
 from tests.support import tiny_lm, tiny_regression
 from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
 from tfm.commands import main, sweep, train, translate
+from tfm.commands.command import flag_fields
+from tfm.commands.options import OPTIONS
 from tfm.config import save
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
+from tfm.sweep import results
 from tfm.testing.tasks import rows_without_times
 from tfm.training.run_log import read_metrics
 
@@ -139,6 +141,9 @@ CHANGES = {
         "format": Change("translate", ("--format=jsonl",)),
         "n_best": Change("translate to json", ("--n_best=2",)),
         "alignments": Change("translate to json", ("--alignments",)),
+        "beam_size": Change("translate", ("--beam_size=1",)),
+        "samples": Change("translate", ("--samples=2",)),
+        "temperature": Change("translate", ("--temperature=9",), ("--samples=2",)),
     },
     "generate": {
         "workdir": Change("generate", ("--workdir={other_lm}",)),
@@ -146,6 +151,9 @@ CHANGES = {
         "average": Change("generate", ("--average=2",), STEPS),
         "ensemble": Change("generate", ("--ensemble=2",), STEPS),
         "prefix": Change("generate", ("--prefix=blue",)),
+        "beam_size": Change("generate", ("--beam_size=3",), ("--samples=0",)),
+        "samples": Change("generate", ("--samples=3",)),
+        "temperature": Change("generate", ("--temperature=9",)),
         "format": Change("generate", ("--format=jsonl",)),
     },
     "visualize": {
@@ -222,7 +230,7 @@ HOSTS = {"distributed", "coordinator", "processes", "process_id"}
 SPECIAL = {
     "train": {"warm_start_map", "from_step", "allow_change", "topology", *HOSTS},
     **dict.fromkeys(("evaluate", "translate", "generate"), HOSTS),
-    "sweep": {"dry_run", "workdir", "split", "checkpoint", "at_once", "score"},
+    "sweep": {"dry_run", "workdir", "split", "checkpoint", "jobs", "score"},
     "quickstart": {"workdir"},
 }
 # Arguments with which a command reads the config of a run whose model comes from a module of the user.
@@ -322,9 +330,7 @@ def observe(paths, tmp_path_factory):
 
 def flags_of(command: str) -> set[str]:
     """Returns the flags of a command, except the fields of configs."""
-    values = flags.FlagValues()
-    importlib.import_module(f"tfm.commands.{command}").define_flags(values, [])
-    return {name for name in values if "." not in name}
+    return set(flag_fields(OPTIONS[command]))
 
 
 @pytest.mark.parametrize("command", main.COMMANDS)
@@ -496,7 +502,7 @@ class Executed(NamedTuple):
     runs: list[str]
     evaluation: list[str]
     workdir: str
-    at_once: int
+    jobs: int
     scores: list[str]
 
 
@@ -507,13 +513,13 @@ def sweep_once(paths, tmp_path, monkeypatch):
     def call(*arguments):
         found: list[Any] = []
 
-        def execute_runs(planned, evaluation, workdir, at_once, on_finished):
+        def execute_runs(planned, evaluation, workdir, jobs, on_finished):
             arguments = [argument for run in planned for argument in run.arguments]
-            found.append((arguments, evaluation, workdir, at_once))
+            found.append((arguments, evaluation, workdir, jobs))
             return []
 
         monkeypatch.setattr(sweep, "execute_runs", execute_runs)
-        monkeypatch.setattr(sweep, "make_table", lambda variants, rows, scores: found.append(scores) or "")
+        monkeypatch.setattr(results, "make_table", lambda variants, rows, scores: found.append(scores) or "")
         assert run_command("sweep", paths["sweep"], f"--workdir={tmp_path}", *arguments).code == 0
         return Executed(*found[0], found[1]) if found else None
 
@@ -525,13 +531,13 @@ def sweep_once(paths, tmp_path, monkeypatch):
     [
         ("--split=test", "evaluation", ["--split=test", *EVALUATION[1:]]),
         ("--checkpoint=best", "evaluation", [EVALUATION[0], "--checkpoint=best", EVALUATION[2]]),
-        ("--at_once=3", "at_once", 3),
+        ("--jobs=3", "jobs", 3),
         ("--score=BLEU", "scores", ["BLEU"]),
     ],
 )
 def test_a_flag_of_a_sweep_reaches_its_processes_or_its_table(argument, field, value, sweep_once):
     plain, changed = sweep_once(), sweep_once(argument)
-    assert (plain.evaluation[:3], plain.at_once, plain.scores) == (EVALUATION, 1, ["error"])
+    assert (plain.evaluation[:3], plain.jobs, plain.scores) == (EVALUATION, 1, ["error"])
     assert getattr(changed, field)[:3] == value if field == "evaluation" else getattr(changed, field) == value
 
 

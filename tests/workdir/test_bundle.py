@@ -9,7 +9,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import types
 
 import jax
 import numpy as np
@@ -24,6 +23,7 @@ from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
 from tfm.checkpoints import manifest
 from tfm.commands import export
+from tfm.commands.options import Export
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.io.files import only_writer
@@ -230,6 +230,10 @@ DAMAGE = {
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
         r"format version 2\b.*\b1\b",
     ),
+    "assets forged": (
+        lambda f: rewrite(f, nothing, '{"format_version": 1, "steps": [6], "assets": ["a"]}'),
+        "model.safetensors .*assets",
+    ),
     "no steps": (lambda f: rewrite(f, nothing, '{"format_version": 1}'), "model.safetensors .*steps"),
     "wrong shape": (
         lambda folder: rewrite(folder, transpose),
@@ -289,15 +293,17 @@ def test_a_damaged_folder_is_an_error_message(name, copy):
         tfm.Translator.load(str(copy))
 
 
-def test_an_export_without_manifest_warns(copy, run, caplog):
-    (copy / manifest.FILE).unlink()
-    about = {"format_version": 1, "steps": run.steps, "vocabulary": run.task.tokenizer.fingerprint}
-    rewrite(copy, nothing, json.dumps(about))
-    loaded = runs.load(str(copy))
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
-    assert [record.message for record in caplog.records] == [
-        f"{copy} cannot be verified, because an earlier version of tfm wrote no checksums"
-    ]
+def test_a_tree_is_rebuilt_from_names_with_slashes():
+    """Flax's SpectralNorm has such names."""
+    tree = {"params": {"a/b": {"c": 1}, "a": {"d": 2}}, "batch_stats": {"norm": {"kernel/u": 3, "kernel": 4}}}
+    arrays = bundle.flatten(tree)
+    assert set(arrays) == {"a/b/c", "a/d", "batch_stats:norm/kernel/u", "batch_stats:norm/kernel"}
+    assert bundle.unflatten(arrays, tree) == tree
+
+
+def test_two_variables_of_one_name_are_an_error():
+    with pytest.raises(UserError, match="a/b/c"):
+        bundle.flatten({"params": {"a/b": {"c": 1}, "a": {"b/c": 2}}})
 
 
 def test_the_card_may_be_edited(copy, caplog):
@@ -347,18 +353,15 @@ def test_a_pickle_is_never_executed(copy, tmp_path):
 
 def test_the_output_is_checked_before_loading(tmp_path, monkeypatch):
     out = tmp_path / "out"
-    options = {"output": str(out), "workdir": "", "stablehlo": False, "stablehlo_shape": None}
-    arguments = types.SimpleNamespace(**options)
-    monkeypatch.setattr(export.cli, "parse", lambda *_: (arguments, []))
+    options = Export(output=str(out), workdir="", config=None, overrides={})
+    monkeypatch.setattr(Export, "load", None)
     with only_writer(out, "--output"), pytest.raises(UserError, match=f"{out}.*--output"):
-        export.main()
-    arguments.stablehlo_shape = ["16by64"]
+        export.main.run(options)
     with pytest.raises(UserError, match="ROWSxLENGTH"):
-        export.main()
+        export.main.run(dataclasses.replace(options, stablehlo_shapes=("16by64",)))
     out.write_text("mine")
-    arguments.stablehlo_shape = None
     with pytest.raises(UserError, match=re.escape(str(out))):
-        export.main()
+        export.main.run(options)
 
 
 @pytest.mark.long

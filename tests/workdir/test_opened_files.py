@@ -7,7 +7,6 @@ import resource
 import shutil
 import sys
 import tempfile
-from typing import NamedTuple
 
 import jax
 import pytest
@@ -18,7 +17,9 @@ import tfm
 from tests.support import entries
 from tests.support.hostile_values import JSON, answer, in_folder
 from tfm import config
-from tfm.commands import cli
+from tfm.commands import compilation
+from tfm.commands.command import parse
+from tfm.commands.options import Evaluate
 from tfm.errors import UserError
 from tfm.export.bundle import write_bundle
 from tfm.workdir import bundle, runs
@@ -141,28 +142,18 @@ def test_an_export_that_names_folders_is_refused(exported, tmp_path, field):
         tfm.Translator.load(str(folder))
 
 
-class Arguments(NamedTuple):
-    """What the flags of `cli.define_finished_run` hold."""
-
-    workdir: str
-    checkpoint: str | None = None
-    average: int = 1
-    ensemble: int = 1
-
-
 def test_compiled_programs_are_in_the_users_cache(tiny_run, tmp_path, monkeypatch):
     """They are executed, and a run that is opened may come from somebody else."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     try:
-        monkeypatch.setattr(cli, "read_config", lambda _: None)
-        cli.load_run(Arguments(str(tiny_run)))
+        parse(Evaluate, [f"--workdir={tiny_run}"]).load()
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        cli.enable_compilation_cache(str(tmp_path / "elsewhere"))  # what is set stays
+        compilation.enable_compilation_cache(str(tmp_path / "elsewhere"))  # what is set stays
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
         jax.config.update("jax_compilation_cache_dir", None)
-        cli.enable_compilation_cache("/dev/null")
+        compilation.enable_compilation_cache("/dev/null")
         assert jax.config.jax_compilation_cache_dir is None
     finally:
         jax.config.update("jax_compilation_cache_dir", before)

@@ -6,9 +6,9 @@ import re
 
 import pytest
 
+from tests.support.records import write_record
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.errors import UserError
-from tfm.evaluation.score import Score
 from tfm.io.lock import lock_workdir
 from tfm.workdir import status
 
@@ -63,16 +63,9 @@ def test_checkpoints_count_as_steps(workdir):
 
 
 def test_evaluations_are_those_that_can_be_read(workdir):
-    score = {"name": "BLEU", "value": 3.5, "signature": "s"}
-    (workdir / "test.de.scores.json").write_text(json.dumps({"scores": [score], "checkpoints": [3]}))
-    (workdir / "old.de.scores.json").write_text(json.dumps({"scores": [score]}))
+    record = write_record(workdir / "test.de.scores.json", checkpoints=[3])
     (workdir / "torn.de.scores.json").write_text('{"scores": [')
-    (workdir / "other.de.scores.json").write_text("[]")
-    (workdir / "long.de.scores.json").write_text(json.dumps({"scores": [score | {"digits": 10**9}]}))
-    assert status.read_status(str(workdir)).evaluations == {
-        "test.de": ([Score("BLEU", 3.5, "s")], [3]),
-        "old.de": ([Score("BLEU", 3.5, "s")], []),
-    }
+    assert status.read_status(str(workdir)).evaluations == {"test.de": record}
 
 
 def test_time_between_two_starts_is_no_speed(workdir):
@@ -92,3 +85,16 @@ def test_runs_are_found_below_a_folder(workdir, tmp_path):
     assert status.find_runs(str(workdir)) == [str(workdir)]
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "none"))):
         status.find_runs(str(tmp_path / "none"))
+
+
+def test_a_run_of_another_package_is_described_without_an_import(workdir):
+    saved = json.loads((workdir / "config.json").read_text())
+    saved["model"] = {"name": "my_lab.models:gru"}
+    (workdir / "config.json").write_text(json.dumps(saved))
+    found = status.read_status(str(workdir))
+    assert (found.config.model.name, found.config.training.steps) == ("my_lab.models:gru", 100)
+    assert (found.best, found.unit) == (None, "")
+    for broken in ({"model": 3}, {"training": {"steps": "x"}}):
+        (workdir / "config.json").write_text(json.dumps(saved | broken))
+        with pytest.raises(UserError):
+            status.read_status(str(workdir))

@@ -11,14 +11,13 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from absl import flags
-
-from tfm import config
-from tfm.commands import cli, config_flag
+from tfm.commands.command import command
+from tfm.commands.options import Compare
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
+from tfm.evaluation.record import SUFFIX, read_record
 from tfm.workdir import runs
 
 
@@ -137,27 +136,26 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}. Evaluate again."
         )
-    check_texts(f"{stem}.scores.json", sources, references)
+    check_texts(stem + SUFFIX, sources, references)
     return System(path, data.target_language, sources, references, hypotheses)
 
 
 def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) -> None:
     """Checks that an evaluation was made on these texts, by the fingerprint in its file of scores.
 
-    Without the file, or without a fingerprint in it, nothing is checked.
+    Without the file, nothing is checked.
 
     Args:
       path: the file of scores.
       sources, references: the texts of the test set.
 
     Raises:
-      UserError: if the texts differ, for example because they are another split, or because a flag of
-        the evaluation chose other data.
+      UserError: if the file cannot be read, or the texts differ, for example because they are another
+        split, or because a flag of the evaluation chose other data.
     """
     if not os.path.exists(path):
         return
-    translated = config.load(path).get("texts")
-    if translated not in (None, fingerprint_texts(sources, references)):
+    if read_record(path).texts != fingerprint_texts(sources, references):
         raise UserError(
             f"{path} and its hypotheses belong to other texts than the test set here. Give the --split that "
             "was evaluated, or evaluate again."
@@ -173,21 +171,10 @@ def _check_same_test(first: System, second: System) -> None:
         )
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    config_flag.define_import(values, argv)
-    text = "Split that was evaluated in both work directories."
-    flags.DEFINE_string("split", "test", text, values)
-    text = "The --name of the evaluations: once if both have the same name, otherwise for A and then for B."
-    flags.DEFINE_multi_string("name", [], text, values)
-    text = "Number of sentences to print, beginning with the largest difference in chrF2."
-    flags.DEFINE_integer("sentences", 5, text, 0, flag_values=values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Compares. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, (first, second) = cli.parse(__name__, argv, define_flags, ("DIR_A", "DIR_B"))
-    a, b = read_systems(first, second, arguments.split, arguments.name)
-    show_scores(a, b)
-    show_significance(a, b)
-    show_differences(a, b, arguments.sentences)
+@command
+def main(options: Compare) -> None:
+    """Compares."""
+    first, second = read_systems(options.first, options.second, options.split, options.names)
+    show_scores(first, second)
+    show_significance(first, second)
+    show_differences(first, second, options.sentences)

@@ -8,18 +8,18 @@ The script contains all words, so a completion does not start Python. Write it a
 completes the fields of the configs that tfm ships.
 """
 
-import importlib
+import dataclasses
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from absl import flags
-
-from tfm.commands import cli, config_flag, help_text
-from tfm.commands import main as console
+from tfm.commands import config, help_text, plot
+from tfm.commands.command import command, flag_fields
+from tfm.commands.config_files import read_config_file, shipped_configs
+from tfm.commands.main import COMMANDS
+from tfm.commands.options import OPTIONS, Completion, ConfigOptions, FinishedRun
 from tfm.errors import UserError
-from tfm.fields import Leaf, leaves
-from tfm.workdir import runs
+from tfm.fields import Leaf, hints_of, info_of, kind_of, leaves
 
 ANY_NUMBER = "*"  # marks a repeatable option for _arguments of zsh
 BOOLEANS = ("true", "false")
@@ -54,62 +54,56 @@ class Command(NamedTuple):
     words: tuple[str, ...]
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines nothing, because the command has no flags."""
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the script. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    _, (shell,) = cli.parse(__name__, argv, define_flags, ["|".join(SHELLS)])
-    if shell not in SHELLS:
-        raise UserError(f"Expected one of {', '.join(SHELLS)}, got {shell!r}.")
-    print("\n".join(SHELLS[shell](describe_commands())))
+@command
+def main(options: Completion) -> None:
+    """Prints the script."""
+    if options.shell not in SHELLS:
+        raise UserError(f"Expected one of {', '.join(SHELLS)}, got {options.shell!r}.")
+    print("\n".join(SHELLS[options.shell](describe_commands())))
 
 
 def describe_commands() -> list[Command]:
-    """Returns all commands of the console with the flags that their modules define."""
+    """Returns all commands of the console with their flags."""
     fields = list(_shipped_fields())
-    return [_describe_command(name, meaning, fields) for name, meaning in console.COMMANDS.items()]
+    return [_describe_command(name, meaning, fields) for name, meaning in COMMANDS.items()]
 
 
 def _describe_command(name: str, meaning: str, fields: Sequence[Leaf]) -> Command:
     """Returns a command with its flags and with those of `fields` that it accepts."""
-    module, values = importlib.import_module(f"tfm.commands.{name}"), flags.FlagValues()
-    module.define_flags(values, [])
-    begins, opens = help_text.begins_run(values), help_text.opens_run(values)
-    chosen = [leaf for leaf in fields if begins or (opens and leaf.path.startswith("decoding."))]
-    options = [_from_flag(flag) for flag in help_text.own_flags(values)] + list(map(_from_field, chosen))
-    return Command(name, meaning, options, tuple(getattr(module, "FIRST_WORDS", ())))
+    cls = OPTIONS[name]
+    section = "decoding." if issubclass(cls, FinishedRun) else ""
+    chosen = fields if issubclass(cls, ConfigOptions) else []
+    options = [_from_flag(cls, flag, field) for flag, field in flag_fields(cls).items()]
+    options += [_from_field(leaf) for leaf in chosen if leaf.path.startswith(section)]
+    return Command(name, meaning, options, FIRST_WORDS.get(name, ()))
 
 
 def _shipped_fields() -> Iterator[Leaf]:
     """Returns the fields of the configs that tfm ships, each path once."""
     found: dict[str, Leaf] = {}
-    for path in config_flag.shipped_configs().values():
-        for leaf in leaves(runs.parse_config(config_flag.read_file(path))):
+    for path in shipped_configs().values():
+        for leaf in leaves(read_config_file(path)[0]):
             found.setdefault(leaf.path, leaf)
     return iter(found.values())
 
 
-def _from_flag(flag: flags.Flag) -> Option:
-    """Returns the `Option` of an absl flag."""
-    words = tuple(getattr(flag.parser, "enum_values", None) or ())
-    if flag.name == config_flag.NAME:
-        words = tuple(config_flag.shipped_configs())
+def _from_flag(cls: type, name: str, field: dataclasses.Field) -> Option:
+    """Returns the `Option` of a flag."""
+    kind, choices = kind_of(hints_of(cls)[field.name]), info_of(field).choices
     return Option(
-        flag.name,
-        help_text.meaning(flag),
-        words,
-        closed=isinstance(flag.parser, flags.EnumParser),
-        is_switch=isinstance(flag.parser, flags.BooleanParser),
-        repeats=isinstance(flag, flags.MultiFlag),
+        name,
+        help_text.describe_flag(cls, name, field)[1],
+        tuple(shipped_configs()) if name == "config" else choices,
+        closed=bool(choices),
+        is_switch=kind is bool,
+        repeats=kind is tuple,
     )
 
 
 def _from_field(leaf: Leaf) -> Option:
     """Returns the `Option` of a config field."""
     choices = BOOLEANS if isinstance(leaf.value, bool) else tuple(map(str, leaf.info.choices))
-    return Option(f"{config_flag.NAME}.{leaf.path}", leaf.info.help, choices, closed=bool(choices))
+    return Option(f"config.{leaf.path}", leaf.info.help, choices, closed=bool(choices))
 
 
 def bash_script(commands: Sequence[Command]) -> Iterator[str]:
@@ -192,9 +186,9 @@ def zsh_script(commands: Sequence[Command]) -> Iterator[str]:
     yield "  local command=$words[2]"
     yield "  shift words; (( CURRENT-- ))"
     yield "  case $command in"
-    for command in commands:
-        specs = [*map(_zsh_option, command.options), *_zsh_words(command.words)]
-        yield f"  {command.name}) _arguments {' '.join(map(shlex.quote, specs))} ;;"
+    for each in commands:
+        specs = [*map(_zsh_option, each.options), *_zsh_words(each.words)]
+        yield f"  {each.name}) _arguments {' '.join(map(shlex.quote, specs))} ;;"
     yield "  esac"
     yield "}"
     yield 'if [[ $funcstack[1] == _tfm ]]; then _tfm "$@"; else compdef _tfm tfm; fi'
@@ -226,15 +220,13 @@ def _zsh_words(words: Sequence[str]) -> list[str]:
 def fish_script(commands: Sequence[Command]) -> Iterator[str]:
     """Yields the lines of the script for fish, with one `complete` for each option."""
     yield "# Completion of tfm for fish, written by: tfm completion fish"
-    for command in commands:
-        yield (
-            f"complete -c tfm -f -n __fish_use_subcommand -a {command.name} -d {_fish_quote(command.meaning)}"
-        )
-    for command in commands:
-        condition = f"-n '__fish_seen_subcommand_from {command.name}'"
-        if command.words:
-            yield f"complete -c tfm {condition} -a {_fish_quote(' '.join(command.words))}"
-        for option in command.options:
+    for each in commands:
+        yield (f"complete -c tfm -f -n __fish_use_subcommand -a {each.name} -d {_fish_quote(each.meaning)}")
+    for each in commands:
+        condition = f"-n '__fish_seen_subcommand_from {each.name}'"
+        if each.words:
+            yield f"complete -c tfm {condition} -a {_fish_quote(' '.join(each.words))}"
+        for option in each.options:
             value = "" if option.is_switch else " -x" if option.closed else " -r"
             words = f" -a {_fish_quote(' '.join(option.words))}" if option.words else ""
             meaning = _fish_quote(option.meaning)
@@ -248,4 +240,5 @@ def _fish_quote(text: str) -> str:
 
 
 SHELLS = {"bash": bash_script, "zsh": zsh_script, "fish": fish_script}
-FIRST_WORDS = tuple(SHELLS)
+# Words that may be the first argument of a command.
+FIRST_WORDS = {"plot": tuple(plot.KINDS), "config": tuple(config.ACTIONS), "completion": tuple(SHELLS)}

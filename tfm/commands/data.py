@@ -14,10 +14,10 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from absl import flags
-
-from tfm import config, tasks
-from tfm.commands import cli, config_flag
+from tfm import tasks
+from tfm.commands import options as command_options
+from tfm.commands.command import command
+from tfm.commands.pipe import read_pipe
 from tfm.data.batches import documents, pairs
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
@@ -32,36 +32,17 @@ BAR = 40  # width of the longest bar, in characters
 log = logging.getLogger(__name__)
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    config_flag.define_import(values, argv)
-    path, workdir = (config_flag.value_of(name, argv) for name in ("config", "workdir"))
-    if path is not None:
-        config_flag.define(config_flag.read_file(path), values, argv)
-    elif workdir is not None:
-        config_flag.define(config.to_config_dict(runs.read_config(workdir)), values, argv)
-    else:
-        text = "Config whose data to read. With --workdir, the default is the config of the run."
-        flags.DEFINE_string("config", None, text, values, required=True)
-    text = "Run or export whose tokenizer splits the text. Without it, lengths are in words."
-    flags.DEFINE_string("workdir", None, text, values)
-    text = "Split to read. The default is all splits."
-    flags.DEFINE_multi_string("split", [], text, values)
-    text = "Output format: text, or a JSON list with an object for each split."
-    flags.DEFINE_enum("format", "text", ("text", "json"), text, values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Shows the data. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    chosen = cli.read_pipe(cli.read_config(arguments))
+@command
+def main(options: command_options.Data) -> None:
+    """Shows the data."""
+    chosen = read_pipe(options.config)
     if not isinstance(getattr(chosen, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(
             f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."
         )
-    tokenizer = arguments.workdir and load_tokenizer(arguments.workdir, chosen)
-    found = inspect_splits(chosen, list(dict.fromkeys(arguments.split)), tokenizer)
-    if arguments.format == "json":
+    tokenizer = options.workdir and load_tokenizer(options.workdir, chosen)
+    found = inspect_splits(chosen, list(dict.fromkeys(options.splits)), tokenizer)
+    if options.format == "json":
         print(json.dumps([as_json(split) for split in found], ensure_ascii=False, indent=2))
         return
     print("\n\n".join("\n".join(show_split(split, chosen.data)) for split in found))

@@ -8,17 +8,17 @@ directory cannot be written, --output_dir names another folder. The config is co
 `tfm compare` can read the folder like the run.
 """
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import flags
-
 from tfm import config
-from tfm.commands import cli
+from tfm.commands.command import command
+from tfm.commands.hosts import join_hosts
+from tfm.commands.options import Evaluate
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
+from tfm.evaluation.record import SUFFIX, EvaluationRecord
 from tfm.fields import changes
 from tfm.io.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
@@ -27,35 +27,21 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_finished_run(values, argv)
-    cli.define_hosts(values)
-    text = "Split to score: train, validation, test, or any other split or file stem of the data."
-    flags.DEFINE_string("split", "test", text, values)
-    text = "Name of the files to write. The default is the name of the split, without its folder."
-    flags.DEFINE_string("name", "", text, values)
-    text = "Folder to write into. The default is the work directory."
-    flags.DEFINE_string("output_dir", "", text, values)
-    flags.DEFINE_integer("samples", 4, "Number of examples to print.", 0, flag_values=values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Evaluates. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    chosen = cli.read_config(arguments)
-    folder = arguments.output_dir or arguments.workdir
-    stem = runs.evaluation_stem(folder, arguments.split, chosen.output_suffix, arguments.name)
-    if arguments.output_dir:
-        check_output_dir(folder, arguments.workdir, chosen)
-    if cli.join_hosts(arguments) > 0:
-        run = cli.load_run(arguments)
-        *_, (report, before) = run_measurements(run, arguments)
-        show(report, before, run, arguments)
+@command
+def main(options: Evaluate) -> None:
+    """Evaluates."""
+    folder = options.output_dir or options.workdir
+    stem = runs.evaluation_stem(folder, options.split, options.config.output_suffix, options.name)
+    if options.output_dir:
+        check_output_dir(folder, options.workdir, options.config)
+    if join_hosts(options) > 0:
+        run = options.load()
+        *_, (report, before) = run_measurements(run, options)
+        show(report, before, run, options)
         return
     with only_writer(f"{stem}.hypotheses", "--output_dir"):
-        run = cli.load_run(arguments)
-        write_results(run, arguments, stem)
+        run = options.load()
+        write_results(run, options, stem)
 
 
 def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
@@ -84,68 +70,70 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
         )
 
 
-def write_results(run: runs.Run, arguments: flags.FlagValues, stem: str) -> None:
+def write_results(run: runs.Run, options: Evaluate, stem: str) -> None:
     """Evaluates a run. Writes the scores after each measurement, and prints them at the end.
 
     If a measurement fails, the scores of the earlier measurements are written and printed.
 
     Args:
       run: the run to evaluate.
-      arguments: the flags.
+      options: the options of the command.
       stem: path of the files to write, without `.hypotheses` and `.scores.json`.
 
     Raises:
       UserError: if an I/O error occurs.
       KeyboardInterrupt: if the user interrupts. Its text says what is written.
     """
-    report, done = None, ""
+    report, done, path = None, "", stem + SUFFIX
     before: list[Any] = []
     try:
-        for report, before in run_measurements(run, arguments):
+        for report, before in run_measurements(run, options):
             if not done:
                 write_outputs(report, run, stem)
-            write_scores(report, before, run, arguments.split, stem)
-            done = f"the scores above are in {stem}.scores.json; the same command also measures the rest"
+            record = make_record(report, before, run, options)
+            record.write(path)
+            done = f"the scores above are in {path}; the same command also measures the rest"
+        record._replace(complete=True).write(path)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(done) from None
     finally:
         if report is not None:
-            show(report, before, run, arguments)
-    print(f"wrote {stem}.hypotheses and {stem}.scores.json")
+            show(report, before, run, options)
+    print(f"wrote {stem}.hypotheses and {path}")
 
 
-def run_measurements(run: runs.Run, arguments: flags.FlagValues) -> Iterator[tuple[Report, list[Any]]]:
+def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report, list[Any]]]:
     """Yields (report so far, scores of the last checkpoint without averaging) after each measurement.
 
     The second part is empty until the final item of an `--average` run.
     """
-    for report in run.task.report(run.variables, arguments.split):
+    for report in run.task.report(run.variables, options.split):
         yield report, []
-    if arguments.average > 1:
-        yield report, score_last_checkpoint(run, arguments)
+    if options.average > 1:
+        yield report, score_last_checkpoint(run, options)
 
 
-def score_last_checkpoint(run: runs.Run, arguments: flags.FlagValues) -> list[Any]:
+def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
     """Returns the scores of the last averaged checkpoint without averaging, to show the gain of averaging."""
-    last = runs.load(arguments.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
-    return next(last.task.report(last.variables, arguments.split)).scores
+    last = runs.load(options.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
+    return next(last.task.report(last.variables, options.split)).scores
 
 
-def show(report: Report, before: Sequence[Any], run: runs.Run, arguments: flags.FlagValues) -> None:
+def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> None:
     """Prints some examples and the scores.
 
     Args:
       report: outputs and scores of the evaluation.
       before: scores of the last checkpoint without averaging. Empty if nothing is averaged.
       run: the run that was evaluated.
-      arguments: the flags.
+      options: the options of the command.
     """
-    for example in report.examples[: arguments.samples]:
+    for example in report.examples[: options.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"
     which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
     print(
-        f"{arguments.split}: {len(report.outputs):,} examples, {which}, "
+        f"{options.split}: {len(report.outputs):,} examples, {which}, "
         f"{report.rate:.1f} examples/s including compilation"
     )
     if report.settings:
@@ -165,26 +153,20 @@ def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
         config.save(run.task.config, path)
 
 
-def write_scores(report: Report, before: Sequence[Any], run: runs.Run, split: str, stem: str) -> None:
-    """Writes all scores with the split, checkpoints and settings of the evaluation as JSON.
-
-    Args:
-      report: outputs and scores of the evaluation.
-      before: scores of the last checkpoint without averaging. Empty if nothing is averaged.
-      run: the run that was evaluated.
-      split: the split that was evaluated.
-      stem: path of the file, without `.scores.json`.
-    """
-    content = {
-        "split": os.path.basename(split),
-        "texts": report.identity,
-        "checkpoints": run.steps,
-        "ensemble": isinstance(run.variables, tuple),
-        "decoding": report.settings,
-        "sentences": len(report.outputs),
-        "sentences_per_second": report.rate,
-        "scores": [score._asdict() for score in report.scores],
-        "scores_of_the_last_checkpoint_alone": [score._asdict() for score in before],
-    }
-    with atomic_file(f"{stem}.scores.json", "w") as file:
-        json.dump(content, file, indent=2)
+def make_record(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> EvaluationRecord:
+    """Returns the record of an evaluation that continues. The arguments are as for `show`."""
+    is_single = options.average == options.ensemble == 1
+    checkpoint = "" if is_bundle(options.workdir) else options.checkpoint
+    return EvaluationRecord(
+        split=os.path.basename(options.split),
+        texts=report.identity,
+        checkpoint=("best" if is_single else "last") if checkpoint is None else checkpoint,
+        checkpoints=run.steps,
+        ensemble=isinstance(run.variables, tuple),
+        decoding=report.settings,
+        sentences=len(report.outputs),
+        sentences_per_second=report.rate,
+        scores=report.scores,
+        scores_of_the_last_checkpoint_alone=list(before),
+        complete=False,
+    )

@@ -7,9 +7,8 @@ writes the search as programs that run without tfm, one program for each --stabl
 import re
 from collections.abc import Sequence
 
-from absl import flags
-
-from tfm.commands import cli
+from tfm.commands.command import command
+from tfm.commands.options import Export
 from tfm.decoding.config import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
@@ -51,26 +50,16 @@ def programs(run: runs.Run, shapes: Sequence[str]) -> dict[str, bytes]:
     }
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_finished_run(values, argv)
-    text = "Folder to write. It must be empty or not exist."
-    flags.DEFINE_string("output", None, text, values, required=True)
-    flags.DEFINE_bool("stablehlo", False, "Also write the search as a StableHLO program.", values)
-    text = f"Shape of the batches of a StableHLO program, ROWSxLENGTH. The default is {DEFAULT_SHAPE}."
-    flags.DEFINE_multi_string("stablehlo_shape", None, text, values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Exports. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    shapes = arguments.stablehlo_shape or ([DEFAULT_SHAPE] if arguments.stablehlo else [])
+@command
+def main(options: Export) -> None:
+    """Exports."""
+    shapes = options.stablehlo_shapes or ((DEFAULT_SHAPE,) if options.stablehlo else ())
     for shape in shapes:
         parse_shape(shape)
     if shapes:
-        runs.require_translation(cli.read_config(arguments), "--stablehlo")
-    check_absent(arguments.output)
-    with only_writer(arguments.output, "--output"):
-        run = cli.load_run(arguments)
-        write_bundle(run, arguments.output, workdir=arguments.workdir, programs=programs(run, shapes))
-    print(f"wrote {arguments.output}")
+        runs.require_translation(options.config, "--stablehlo")
+    check_absent(options.output)
+    with only_writer(options.output, "--output"):
+        run = options.load()
+        write_bundle(run, options.output, workdir=options.workdir, programs=programs(run, shapes))
+    print(f"wrote {options.output}")

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from absl import flags
-
-from tfm.commands import cli, terminal
+from tfm.commands import terminal
+from tfm.commands.command import command
+from tfm.commands.hosts import join_hosts
+from tfm.commands.options import Generate
 from tfm.commands.translate import chunks, read_lines
 from tfm.errors import UserError
 from tfm.workdir.generator import Generator
@@ -26,35 +27,25 @@ CHUNK_LINES = 256  # sorted by length into batches
 RULE = "-" * 20
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_finished_run(values, argv)
-    cli.define_hosts(values)
-    text = "Text to continue. The default is to continue each line of standard input."
-    flags.DEFINE_multi_string("prefix", None, text, values)
-    text = "Output format: text, or a JSON object on each line for each prefix."
-    flags.DEFINE_enum("format", "text", ("text", "jsonl"), text, values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Continues texts. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
+@command
+def main(options: Generate) -> None:
+    """Continues texts."""
     terminal.check_open("stdout", "a file to write to")
-    if arguments.prefix is None:
+    if options.prefixes is None:
         terminal.check_open("stdin", "--prefix=TEXT")
-        if arguments.distributed or arguments.coordinator:
+        if options.distributed or options.coordinator:
             raise UserError("Several hosts cannot read standard input. Give --prefix=TEXT.")
-    index = cli.join_hosts(arguments)
-    generator = Generator(cli.load_run(arguments))
-    show = as_text if arguments.format == "text" else as_json
-    for number, prefixes in numbered_chunks(arguments.prefix):
+    index = join_hosts(options)
+    generator = Generator(options.load())
+    show = as_text if options.format == "text" else as_json
+    for number, prefixes in numbered_chunks(options.prefixes):
         found = generator.continuations(prefixes, start_index=number)
         for prefix, continuations in zip(prefixes, found, strict=True):
             if index == 0:
                 print(show(prefix, continuations), flush=True)
 
 
-def numbered_chunks(prefixes: list[str] | None) -> Iterator[tuple[int, list[str]]]:
+def numbered_chunks(prefixes: Sequence[str] | None) -> Iterator[tuple[int, Sequence[str]]]:
     """Yields (index of the chunk's first prefix, prefixes of the chunk).
 
     Args:

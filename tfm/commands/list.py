@@ -6,30 +6,24 @@ score of each evaluation that `tfm evaluate` wrote.
 
 from collections.abc import Sequence
 
-from absl import flags
-
-from tfm.commands import cli, config_flag
+from tfm.commands.command import command
+from tfm.commands.options import List
 from tfm.errors import UserError
+from tfm.evaluation.record import EvaluationRecord
 from tfm.memory import format_bytes
-from tfm.workdir.status import Evaluation, Status, find_runs, read_status
+from tfm.workdir.status import Status, find_runs, read_status
 
 FOLDER = "runs"
 COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    config_flag.define_import(values, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the list. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    _, folders = cli.parse(__name__, argv, define_flags, ["[FOLDER ...]"])
-    rows = [describe(workdir) for folder in folders or [FOLDER] for workdir in find_runs(folder)]
+@command
+def main(options: List) -> None:
+    """Prints the list."""
+    folders = options.folders or (FOLDER,)
+    rows = [describe(workdir) for folder in folders for workdir in find_runs(folder)]
     if not rows:
-        raise UserError(
-            f"There is no run in {', '.join(folders or [FOLDER])}. Train a model, or give another folder."
-        )
+        raise UserError(f"There is no run in {', '.join(folders)}. Train a model, or give another folder.")
     print("\n".join(format_table([COLUMNS, *rows])))
 
 
@@ -70,7 +64,7 @@ def _state(status: Status) -> str:
     return "finished" if status.is_finished else "stopped"
 
 
-def _first_score(evaluation: Evaluation) -> str:
+def _first_score(evaluation: EvaluationRecord) -> str:
     """Returns the first score of an evaluation with its name."""
     if not evaluation.scores:
         return "no score"

@@ -1,14 +1,18 @@
 """The console command: tfm COMMAND [arguments].
 
-This module imports nothing slow. The module of a command is imported when the command runs.
+This module imports nothing slow. The flags of a command are checked before its module is imported, which
+imports JAX.
 """
 
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
 
-from tfm.commands import terminal
-from tfm.errors import EXIT_CODE
+import tfm
+from tfm.commands import command, console, terminal
+from tfm.commands.options import OPTIONS
+from tfm.errors import UserError
 
 GROUPS = {
     "Train": {
@@ -53,15 +57,29 @@ def main(argv: Sequence[str] | None = None) -> None:
     """
     terminal.exit_on_interrupt()  # the imports take seconds
     name, *arguments = [*(sys.argv[1:] if argv is None else argv)] or HELP[:1]
+    console.run(functools.partial(run_command, name, arguments))
+
+
+def run_command(name: str, arguments: Sequence[str]) -> None:
+    """Runs the command `name`, or prints the list of all commands or the version.
+
+    Raises:
+      UserError: if the command or one of its flags does not exist, or if the command raises it.
+    """
     if name in HELP:
         print(usage())
         return
+    if name == "--version":
+        print(f"tfm {tfm.__version__}")
+        return
     if name not in COMMANDS:
-        print(f"error: Expected a command ({', '.join(COMMANDS)}), got {name!r}.", file=sys.stderr)
-        sys.exit(EXIT_CODE)
-    from tfm.commands import cli  # imported here because it imports JAX, and that takes seconds
-
-    cli.run(importlib.import_module(f"tfm.commands.{name}").main, arguments)
+        raise UserError(f"There is no command {name!r}: {command.suggest(name, COMMANDS)}")
+    arguments = command.read_flag_files(arguments)
+    if not command.is_help_asked(arguments):
+        command.parse_flags(OPTIONS[name], arguments)
+    module = importlib.import_module(f"tfm.commands.{name}")
+    terminal.raise_on_interrupt()
+    module.main(arguments)
 
 
 def usage() -> str:
@@ -69,4 +87,5 @@ def usage() -> str:
     lines = ["usage: tfm COMMAND [arguments]"]
     for title, commands in GROUPS.items():
         lines += ["", f"{title}:", *(f"  {name:<12}{text}" for name, text in commands.items())]
-    return "\n".join([*lines, "", "tfm COMMAND --help shows the flags of a command."])
+    lines += ["", "tfm COMMAND --help shows the flags of a command. tfm --version prints the version."]
+    return "\n".join(lines)

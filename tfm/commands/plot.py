@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from absl import flags
 from matplotlib.figure import Figure
 
 from tfm import masks, positions, schedules
 from tfm.attention import attention_weights
-from tfm.commands import cli, compare, config_flag
+from tfm.commands import compare
+from tfm.commands.command import command, flag_fields
+from tfm.commands.options import Plot
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.score import predict_pairs
@@ -56,7 +57,7 @@ class Kind(NamedTuple):
       ending: ending of the file's name if --output is not given.
     """
 
-    draw: Callable[[flags.FlagValues, Sequence[str]], Figure | str]
+    draw: Callable[[Plot, Sequence[str]], Figure | str]
     flags: tuple[str, ...] = ()
     least: int = 0
     most: int | None = 0
@@ -64,12 +65,12 @@ class Kind(NamedTuple):
     ending: str = "png"
 
 
-def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
+def draw_curves(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws the metrics of --metric for several runs. The default is training loss and all of validation."""
     rows = [read_metrics(folder) for folder in folders]
     logged = sorted({name for each in rows for row in each for name in row if "/" in name})
     validation = [name for name in logged if name.startswith("validation/")]
-    metrics = values.metric or ["train/nll" if "train/nll" in logged else "train/loss", *validation]
+    metrics = list(options.metrics) or ["train/nll" if "train/nll" in logged else "train/loss", *validation]
     missing = [name for name in metrics if name not in logged]
     if missing:
         known = ", ".join(logged) or "none"
@@ -77,16 +78,16 @@ def draw_curves(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
     return plots.plot_curves(dict(zip(_name_runs(folders), rows, strict=True)), metrics)
 
 
-def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
+def draw_positions(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws both layouts of the sinusoids and, given a run, its learned position tables."""
-    if values.d_model % 2:
+    if options.d_model % 2:
         raise UserError(
             f"Expected an even --d_model, because each frequency has a sine and a cosine, got "
-            f"{values.d_model}."
+            f"{options.d_model}."
         )
-    index = np.arange(values.length)
+    index = np.arange(options.length)
     encodings = {
-        layout: np.asarray(positions.sinusoidal_encoding(index, values.d_model, layout=layout))
+        layout: np.asarray(positions.sinusoidal_encoding(index, options.d_model, layout=layout))
         for layout in positions.LAYOUTS
     }
     for folder in folders:
@@ -98,9 +99,9 @@ def draw_positions(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
     return plots.plot_positions(encodings)
 
 
-def draw_masks(values: flags.FlagValues, _: Sequence[str]) -> Figure:
+def draw_masks(options: Plot, _: Sequence[str]) -> Figure:
     """Draws the masks of tfm.masks and the softmax of the same random logits under each mask."""
-    del values
+    del options
     index = np.arange(MASKED_LENGTH)
     tokens = np.where(index < MASKED_LENGTH - 2, 1, 0)
     segments = np.where(index < 3, 1, np.where(index < 6, 2, 0))
@@ -122,14 +123,14 @@ def draw_masks(values: flags.FlagValues, _: Sequence[str]) -> Figure:
     return plots.plot_masks(grids, logits, weights)
 
 
-def draw_schedules(values: flags.FlagValues, _: Sequence[str]) -> Figure:
+def draw_schedules(options: Plot, _: Sequence[str]) -> Figure:
     """Draws all schedules with the peak of the paper's schedule for --d_model and --warmup_steps."""
-    warmup, steps = values.warmup_steps, values.steps
+    warmup, steps = options.warmup_steps, options.steps
     if warmup >= steps:
         raise UserError(f"Expected --warmup_steps below --steps, got {warmup:,} and {steps:,}.")
-    peak = (values.d_model * warmup) ** -0.5
+    peak = (options.d_model * warmup) ** -0.5
     chosen = {
-        "inverse_sqrt (the paper's)": schedules.inverse_sqrt(values.d_model, warmup),
+        "inverse_sqrt (the paper's)": schedules.inverse_sqrt(options.d_model, warmup),
         "linear_decay": schedules.linear_decay(peak, warmup, steps),
         "cosine_decay": schedules.cosine_decay(peak, warmup, steps),
         "constant": schedules.constant(peak, warmup),
@@ -138,30 +139,30 @@ def draw_schedules(values: flags.FlagValues, _: Sequence[str]) -> Figure:
     return plots.plot_schedules({name: np.asarray(rate(count)) for name, rate in chosen.items()})
 
 
-def draw_calibration(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
+def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws the calibration of each run on at most --sentences pairs of --split, or of validation."""
-    found = [_calibrate(values, folder) for folder in folders]
+    found = [_calibrate(options, folder) for folder in folders]
     return plots.plot_calibration(dict(zip(_name_runs(folders), found, strict=True)))
 
 
-def draw_lengths(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
+def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws BLEU by the number of words in the source, from the hypotheses that tfm evaluate wrote."""
     groups = []
     for folder in folders:
-        system = compare.read_system(folder, values.name or "", values.split or "test", "tfm plot lengths")
+        system = compare.read_system(folder, options.name or "", options.split or "test", "tfm plot lengths")
         texts = (system.sources, system.hypotheses, system.references)
         groups.append(measures.score_by_length(*texts, lambda *each: translation_metrics.bleu(*each).value))
     return plots.plot_lengths(dict(zip(_name_runs(folders), groups, strict=True)))
 
 
-def draw_neighbours(values: flags.FlagValues, arguments: Sequence[str]) -> Figure:
+def draw_neighbours(options: Plot, arguments: Sequence[str]) -> Figure:
     """Draws the nearest neighbours of word pieces by their embeddings.
 
     The arguments are the folder of a run and texts. Each text must be one word piece. Without texts, those of
     `PIECES` that are one piece of the vocabulary are drawn.
     """
     folder, *given = arguments
-    run = runs.load(folder, checkpoint=values.checkpoint)
+    run = runs.load(folder, checkpoint=options.checkpoint)
     runs.require_translation(run.task.config, "tfm plot neighbours")
     tokenizer, table = run.task.tokenizer, _embedding(runs.single_model_variables(run)["params"], folder)
     neighbours = {}
@@ -182,18 +183,18 @@ def draw_neighbours(values: flags.FlagValues, arguments: Sequence[str]) -> Figur
     return plots.plot_neighbours(neighbours)
 
 
-def draw_norms(values: flags.FlagValues, folders: Sequence[str]) -> Figure:
+def draw_norms(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws the norms of gradients and activations of the first training batch, by layer."""
-    run = runs.load(folders[0], checkpoint=values.checkpoint)
+    run = runs.load(folders[0], checkpoint=options.checkpoint)
     batch = next(iter(run.task.open_data().train_batches(0)))
     return plots.plot_norms(*measures.measure_norms(run.task, runs.single_model_variables(run), batch))
 
 
-def write_samples(values: flags.FlagValues, folders: Sequence[str]) -> str:
+def write_samples(options: Plot, folders: Sequence[str]) -> str:
     """Returns a page in Markdown with the samples of a run at each evaluation and links to its pictures."""
-    if values.output and not values.output.endswith(".md"):
-        raise UserError(f"Expected --output to end in .md for the kind samples, got {values.output!r}.")
-    page = os.path.abspath(values.output or "samples.md")
+    if options.output and not options.output.endswith(".md"):
+        raise UserError(f"Expected --output to end in .md for the kind samples, got {options.output!r}.")
+    page = os.path.abspath(options.output or "samples.md")
     return format_samples(read_samples(folders[0]), os.path.dirname(page))
 
 
@@ -210,12 +211,12 @@ def _name_runs(folders: Sequence[str]) -> list[str]:
     return names
 
 
-def _calibrate(values: flags.FlagValues, folder: str) -> Any:
+def _calibrate(options: Plot, folder: str) -> Any:
     """Returns the calibration of a run, see `tfm.visualize.measures.calibrate`."""
-    run = runs.load(folder, checkpoint=values.checkpoint)
+    run = runs.load(folder, checkpoint=options.checkpoint)
     runs.require_translation(run.task.config, "tfm plot calibration")
     data, tokenizer = run.task.config.data, run.task.tokenizer
-    texts = list(sample_evenly(open_pairs(data, values.split or "validation"), values.sentences))
+    texts = list(sample_evenly(open_pairs(data, options.split or "validation"), options.sentences))
     sources, targets = (
         [[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in (texts[::2], texts[1::2])
     )
@@ -247,47 +248,18 @@ KINDS = {
     "norms": Kind(draw_norms, ("checkpoint",), 1, 1, "the folder of one run"),
     "samples": Kind(write_samples, (), 1, 1, "the folder of one run", "md"),
 }
-FIRST_WORDS = tuple(KINDS)  # a shell completes them as the first argument of the command
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    config_flag.define_import(values, argv)
-    text = (
-        "File to write. Its ending is the format: png, svg, pdf, or md for samples. The default is KIND.png."
-    )
-    flags.DEFINE_string("output", "", text, values)
-    text = (
-        "For curves: metric to draw, such as train/nll. The default is training loss and all of validation."
-    )
-    flags.DEFINE_multi_string("metric", [], text, values)
-    text = "For calibration, neighbours and norms: checkpoint to load, best (the default), last, or a step."
-    flags.DEFINE_string("checkpoint", None, text, values)
-    text = "For calibration and lengths: split of the data. The default is validation for calibration, "
-    text += "test for lengths."
-    flags.DEFINE_string("split", None, text, values)
-    text = "For lengths: the --name that tfm evaluate was given."
-    flags.DEFINE_string("name", None, text, values)
-    text = "For calibration: maximum number of sentence pairs, taken evenly from the split."
-    flags.DEFINE_integer("sentences", 500, text, 1, flag_values=values)
-    text = "For positions and schedules: model width, d_model."
-    flags.DEFINE_integer("d_model", 512, text, 2, 65_536, flag_values=values)
-    text = "For positions: number of positions."
-    flags.DEFINE_integer("length", 100, text, 2, 4096, flag_values=values)
-    text = "For schedules: number of warm-up steps."
-    flags.DEFINE_integer("warmup_steps", 4000, text, 1, 10**6, flag_values=values)
-    text = "For schedules: number of training steps."
-    flags.DEFINE_integer("steps", 20_000, text, 2, 10**6, flag_values=values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Plots. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    values, arguments = cli.parse(__name__, argv, define_flags, ("KIND|DIR", "[DIR ...]"))
-    name, rest = (arguments[0], arguments[1:]) if arguments[0] in KINDS else ("curves", arguments)
-    _check(name, values, rest)
+@command
+def main(options: Plot) -> None:
+    """Plots."""
+    is_kind = options.kind in KINDS
+    name = options.kind if is_kind else "curves"
+    arguments = options.arguments if is_kind else (options.kind, *options.arguments)
+    _check(name, options, arguments)
     kind = KINDS[name]
-    path = values.output or f"{name}.{kind.ending}"
-    drawn = kind.draw(values, rest)
+    path = options.output or f"{name}.{kind.ending}"
+    drawn = kind.draw(options, arguments)
     if isinstance(drawn, str):
         with atomic_file(path, "w") as file:
             file.write(drawn)
@@ -296,13 +268,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     print(path)
 
 
-def _check(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> None:
+def _check(name: str, options: Plot, arguments: Sequence[str]) -> None:
     """Raises a UserError if the kind does not accept these arguments or flags."""
     kind = KINDS[name]
     if len(arguments) < kind.least or (kind.most is not None and len(arguments) > kind.most):
         got = " ".join(arguments) or "nothing"
         raise UserError(f"Expected {kind.takes} after tfm plot {name}, got {got}.")
     known = {"output", "import", *kind.flags}
-    others = [flag for flag in values if values[flag].present and flag not in known]
-    if others:
-        raise UserError(f"tfm plot {name} has no flag --{others[0]}. Leave it out.")
+    for flag, field in flag_fields(Plot).items():
+        if flag not in known and getattr(options, field.name) != field.default:
+            raise UserError(f"tfm plot {name} has no flag --{flag}. Leave it out.")

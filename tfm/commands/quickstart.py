@@ -10,31 +10,19 @@ these commands:
 """
 
 import logging
-from collections.abc import Sequence
 
-from absl import flags
+from tfm.commands import evaluate, train, visualize
+from tfm.commands.command import command
+from tfm.commands.options import Quickstart
 
-from tfm.commands import cli, evaluate, train, visualize
-
-WORKDIR = "runs/quickstart"
 log = logging.getLogger("tfm.quickstart")
 
 
-def define_flags(values: flags.FlagValues, _: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    flags.DEFINE_string(
-        "workdir",
-        WORKDIR,
-        "Folder of the run, created if missing and resumed otherwise.",
-        values,
-    )
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Trains, evaluates and draws. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    workdir = f"--workdir={arguments.workdir}"
+@command
+def main(options: Quickstart) -> None:
+    """Trains, evaluates and draws."""
+    workdir = f"--workdir={options.workdir}"
     train.main(["--config=quickstart", workdir])
     evaluate.main([workdir])
     visualize.main([workdir])
-    log.info("Next: tfm translate %s, or open %s/figures/attention.html", workdir, arguments.workdir)
+    log.info("Next: tfm translate %s, or open %s/figures/attention.html", workdir, options.workdir)

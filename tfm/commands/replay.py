@@ -7,18 +7,19 @@ attention head. --output=FILE.npz writes the batch, parameters, gradients and ac
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 import numpy as np
-from absl import flags
 
 from tfm import tasks
-from tfm.commands import cli, config_flag
+from tfm.commands import options as command_options
+from tfm.commands.command import command
+from tfm.commands.compilation import prepare_device
+from tfm.diagnosis.replay import Change, Replay, describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.training.replay import Change, Replay, describe_changes, replay_step
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -71,38 +72,25 @@ def write_arrays(path: str, replay: Replay) -> None:
         np.savez(file, **arrays)
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    flags.DEFINE_string("workdir", None, "Folder of a run.", values, required=True)
-    text = "Training step to recompute, counted from 1."
-    flags.DEFINE_integer("step", None, text, 1, flag_values=values, required=True)
-    text = "Name or glob of activations to show, such as decoder.*.weights."
-    flags.DEFINE_multi_string("read", [], text, values)
-    flags.DEFINE_bool("heads", False, "Also print the norms of each attention head.", values)
-    text = "File for the arrays of the step, with the ending .npz. The default is to write no file."
-    flags.DEFINE_string("output", "", text, values)
-    config_flag.define_import(values, argv)
-    config_flag.check_absent(argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Replays a step. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    output, workdir = arguments.output, arguments.workdir
-    if output and not output.endswith(".npz"):
-        raise UserError(f"--output must end in .npz, got {output!r}.")
-    chosen: Any = runs.read_config(workdir)
-    if is_bundle(workdir):
-        raise UserError(f"{workdir} is an export and has no steps to replay. Give the folder of its run.")
-    cli.prepare_device()
-    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
-    replay = replay_step(task, chosen.training, workdir, arguments.step, arguments.read)
+@command
+def main(options: command_options.Replay) -> None:
+    """Replays a step."""
+    if options.output and not options.output.endswith(".npz"):
+        raise UserError(f"--output must end in .npz, got {options.output!r}.")
+    chosen: Any = runs.read_config(options.workdir)
+    if is_bundle(options.workdir):
+        raise UserError(
+            f"{options.workdir} is an export and has no steps to replay. Give the folder of its run."
+        )
+    prepare_device()
+    task = tasks.find(chosen.task).create(chosen, options.workdir, new=False)
+    replay = replay_step(task, chosen.training, options.workdir, options.step, options.read)
     print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
     print(f"batch: {json.dumps(replay.facts)}")
     print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")
-    print("\n".join(format_changes(describe_changes(replay, arguments.heads))))
+    print("\n".join(format_changes(describe_changes(replay, options.heads))))
     if replay.reads:
         print("", *format_reads(replay.reads), sep="\n")
-    if output:
-        write_arrays(output, replay)
-        print(f"wrote {output}")
+    if options.output:
+        write_arrays(options.output, replay)
+        print(f"wrote {options.output}")

@@ -5,11 +5,10 @@ command only reads the work directory, so it does not disturb a run that trains,
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
-from absl import flags
-
-from tfm.commands import cli, config_flag
+from tfm.commands import options as command_options
+from tfm.commands.command import command
 from tfm.memory import format_bytes
 from tfm.training.run_log import format_duration
 from tfm.workdir.status import Status, read_status
@@ -17,15 +16,11 @@ from tfm.workdir.status import Status, read_status
 COLUMN = 16  # width of the column of names, in characters
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    config_flag.define_import(values, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Prints the status. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    _, (workdir,) = cli.parse(__name__, argv, define_flags, ["DIR"])
-    print("\n".join(f"{name:<{COLUMN}}{text}" for name, text in describe(read_status(workdir))))
+@command
+def main(options: command_options.Status) -> None:
+    """Prints the status."""
+    status = read_status(options.workdir)
+    print("\n".join(f"{name:<{COLUMN}}{text}" for name, text in describe(status)))
 
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:
@@ -46,7 +41,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         steps = ", ".join(f"{step:,}" for step in status.checkpoints)
         yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
     for name, evaluated in status.evaluations.items():
-        steps = ", ".join(f"{step:,}" for step in evaluated.steps)
+        steps = ", ".join(f"{step:,}" for step in evaluated.checkpoints)
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
         yield name, f"step {steps}: {shown}" if steps else shown
     if status.start:

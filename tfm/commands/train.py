@@ -13,99 +13,80 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 import jax
-from absl import flags
 from jax.experimental import multihost_utils
+from ml_collections import ConfigDict
 
 from tfm import tasks
-from tfm.commands import cli, progress_bar
+from tfm.commands import progress_bar
+from tfm.commands.command import command
+from tfm.commands.compilation import check_device, enable_compilation_cache, remove_damaged_programs
+from tfm.commands.hosts import join_hosts
+from tfm.commands.options import Train
+from tfm.commands.pipe import read_pipe
+from tfm.cost.dry_run import describe_run
+from tfm.cost.topology import describe_topology, find_devices
+from tfm.diagnosis.profiling import Profiler, parse_range
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
 from tfm.memory import limit_malloc_arenas
-from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.partitioning import make_partitioner
-from tfm.training.profiling import Profiler, parse_range
-from tfm.training.topology import describe_topology, find_devices
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
 
 log = logging.getLogger("tfm.train")
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_new_run(values, argv)
-    text = "Print the memory, arithmetic and batches of the run, and exit before its first step."
-    flags.DEFINE_bool("dry_run", False, text, values)
-    text = "For --dry_run: TPUs to compile the step for, such as v5e:4x4. They need not be present."
-    flags.DEFINE_string("topology", "", text, values)
-    text = "Steps to profile, FIRST:LAST. Writes a trace and a summary into the folder profile of the run."
-    flags.DEFINE_string("profile", "", text, values)
-    text = "Run or export whose parameters a new run begins with."
-    flags.DEFINE_string("warm_start", "", text, values)
-    text = (
-        "For --warm_start: parameters to take, TARGET=SOURCE, such as encoder/*=encoder/*. Without it, all."
-    )
-    flags.DEFINE_multi_string("warm_start_map", [], text, values)
-    text = "Resume from the checkpoint of this step, and set all later checkpoints aside."
-    flags.DEFINE_integer("from_step", None, text, 0, flag_values=values)
-    text = "Field that a resumed run may change although its results depend on it, such as training.seed."
-    flags.DEFINE_multi_string("allow_change", [], text, values)
-    cli.define_hosts(values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Trains. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
+@command
+def main(options: Train) -> None:
+    """Trains."""
     limit_malloc_arenas()
-    shorten_warmup(arguments)
-    chosen = cli.read_config(arguments)
-    check_workdir(arguments.workdir)
-    cli.join_hosts(arguments)
-    chosen = cli.read_pipe(chosen)
-    cli.check_device()
-    if not arguments.topology:  # checked here, because the preparation takes minutes
+    check_workdir(options.workdir)
+    join_hosts(options)
+    chosen = read_pipe(options.config)
+    check_device()
+    if not options.topology:  # checked here, because the preparation takes minutes
         make_partitioner(chosen.training)
-    if arguments.profile:
-        check_profile(arguments.profile, chosen.training.steps)
+    if options.profile:
+        check_profile(options.profile, chosen.training.steps)
     for name in chosen.training.trackers:
         find_tracker(name)  # raises an error if its package is not installed
-    if arguments.topology and not arguments.dry_run:
+    if options.topology and not options.dry_run:
         raise UserError("--topology is only for --dry_run, because a run uses the devices of this machine.")
-    if arguments.warm_start_map and not arguments.warm_start:
+    if options.warm_start_map and not options.warm_start:
         raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
-    if arguments.warm_start:  # checked before the folder of the run is created
-        warm_start.check_warm_start(arguments.warm_start, chosen, arguments.workdir, arguments.warm_start_map)
-    if arguments.dry_run:
-        dry_run(chosen, arguments)
+    if options.warm_start:  # checked before the folder of the run is created
+        warm_start.check_warm_start(options.warm_start, chosen, options.workdir, options.warm_start_map)
+    if options.dry_run:
+        dry_run(chosen, options)
         return
     with handle_signals() as signals:
-        begin(chosen, arguments, signals)
+        begin(chosen, options, signals)
 
 
-def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> None:
+def begin(chosen: Any, options: Train, signals: SignalHandler) -> None:
     """Trains in the work directory. The first process locks it, so that no second run can use it."""
-    workdir, source, entries = arguments.workdir, arguments.warm_start, arguments.warm_start_map
-    cli.enable_compilation_cache(workdir)
+    workdir, source, entries = options.workdir, options.warm_start, options.warm_start_map
+    enable_compilation_cache(workdir)
     make = tasks.find(chosen.task).create
     guard = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first host prepares the work directory for the other hosts
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
-            cli.remove_damaged_programs(workdir)
-            resume.save_config(chosen, workdir, allow_change=arguments.allow_change)
+            remove_damaged_programs(workdir)
+            resume.save_config(chosen, workdir, allow_change=options.allow_change)
             if source:
                 warm_start.prepare_warm_start(source, chosen, workdir, entries)
             task = make(chosen, workdir)
-            if arguments.from_step is not None:
-                resume.resume_from(arguments.from_step, task, workdir, guard)
+            if options.from_step is not None:
+                resume.resume_from(options.from_step, task, workdir, guard)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)
@@ -116,11 +97,11 @@ def begin(chosen: Any, arguments: flags.FlagValues, signals: SignalHandler) -> N
             initial_variables=warm_start.find_initial_variables(task, source, entries),
             signals=signals,
             guard=guard,
-            hooks=make_hooks(task, chosen.training.steps, arguments),
+            hooks=make_hooks(task, chosen.training.steps, options),
         )
 
 
-def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]:
+def make_hooks(task: Any, steps: int, options: Train) -> list[Hook]:
     """Returns the hooks of the first host: a profiler for --profile, and a progress bar on a terminal.
 
     The other hosts have no hooks.
@@ -128,26 +109,25 @@ def make_hooks(task: Any, steps: int, arguments: flags.FlagValues) -> list[Hook]
     hooks: list[Hook] = []
     if jax.process_index() > 0:
         return hooks
-    if arguments.profile:
-        hooks.append(Profiler(*parse_range(arguments.profile), arguments.workdir))
+    if options.profile:
+        hooks.append(Profiler(*parse_range(options.profile), options.workdir))
     if progress_bar.is_wanted():
         hooks.append(progress_bar.ProgressBar(steps, task.unit))
     return hooks
 
 
-def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
+def dry_run(chosen: Any, options: Train) -> None:
     """Prints memory, arithmetic and batches of the run, for the TPUs of --topology if given.
 
     The work directory does not change.
     """
-    workdir, topology = arguments.workdir, arguments.topology
+    workdir, topology = options.workdir, options.topology
     if topology:
         find_devices(topology)  # raises an error for an unknown topology before the data are read
-    resume.check_config(chosen, workdir, allow_change=arguments.allow_change)
+    resume.check_config(chosen, workdir, allow_change=options.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
-        if arguments.warm_start:
-            entries = arguments.warm_start_map
-            warm_start.prepare_warm_start(arguments.warm_start, chosen, elsewhere, entries)
+        if options.warm_start:
+            warm_start.prepare_warm_start(options.warm_start, chosen, elsewhere, options.warm_start_map)
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         if topology:
             lines = describe_topology(task, chosen.training, topology)
@@ -156,25 +136,28 @@ def dry_run(chosen: Any, arguments: flags.FlagValues) -> None:
         print("\n".join(lines))
 
 
-def shorten_warmup(arguments: flags.FlagValues) -> None:
+def shorten_warmup(config: ConfigDict, fields: Collection[str]) -> None:
     """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
 
     The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up from
     the command line stays as it is.
+
+    Args:
+      config: the config with the fields of the command line. Its warm-up changes.
+      fields: paths of the fields that the command line sets.
     """
-    steps, warmup = "config.training.steps", "config.training.warmup_steps"
-    training = arguments.config.training
+    training = config.training
     old, scale = training.warmup_steps, training.learning_rate_scale
-    given = steps in arguments and arguments[steps].present
-    if not given or (warmup in arguments and arguments[warmup].present) or old < training.steps:
+    if "training.steps" not in fields or "training.warmup_steps" in fields or old < training.steps:
         return
     training.warmup_steps = max(1, training.steps // 10)
     if training.peak_learning_rate is None:  # the peak of the paper's rule depends on the warm-up
         training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
     log.info(
         "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
-        "training.learning_rate_scale %.4g, so the largest learning rate is the same. --%s sets another.",
-        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale, warmup),
+        "training.learning_rate_scale %.4g, so the largest learning rate is the same. "
+        "--config.training.warmup_steps sets another.",
+        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale),
     )
 
 

@@ -22,10 +22,12 @@ from typing import Any, BinaryIO, Protocol
 
 import jax
 import numpy as np
-from absl import flags
 from jax.experimental import multihost_utils
 
-from tfm.commands import cli, terminal
+from tfm.commands import terminal
+from tfm.commands.command import command
+from tfm.commands.hosts import join_hosts
+from tfm.commands.options import Translate
 from tfm.data.sources.text_files import one_line
 from tfm.decoding.translate import check_n_best
 from tfm.errors import UserError
@@ -326,55 +328,38 @@ def _whole_lines(part: str, about: str, origin: dict[str, Any]) -> tuple[int, in
     return lines, *noted
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_finished_run(values, argv)
-    cli.define_hosts(values)
-    text = "Text file with a sentence on each line. The default is standard input."
-    flags.DEFINE_string("input", "", text, values)
-    text = "File to write. It must not exist. The default is standard output."
-    flags.DEFINE_string("output", "", text, values)
-    text = "Output format: text, or a JSON object on each line."
-    flags.DEFINE_enum("format", "text", ("text", "jsonl"), text, values)
-    text = "For --format=jsonl: number of translations of each line."
-    flags.DEFINE_integer("n_best", 1, text, 1, flag_values=values)
-    text = "For --format=jsonl: also write word alignments in Pharaoh format."
-    flags.DEFINE_bool("alignments", False, text, values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Translates. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, _ = cli.parse(__name__, argv, define_flags)
-    if arguments.format == "text" and (arguments.n_best > 1 or arguments.alignments):
+@command
+def main(options: Translate) -> None:
+    """Translates."""
+    if options.format == "text" and (options.n_best > 1 or options.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
-    chosen = cli.read_config(arguments)
-    runs.require_translation(chosen, "tfm translate")
-    check_n_best(arguments.n_best, chosen.decoding)
-    if (arguments.distributed or arguments.coordinator) and not arguments.input:
+    runs.require_translation(options.config, "tfm translate")
+    check_n_best(options.n_best, options.config.decoding)
+    if (options.distributed or options.coordinator) and not options.input:
         raise UserError(
             "Several hosts cannot read standard input. Give --input=FILE, which all hosts can read."
         )
-    index = cli.join_hosts(arguments)
-    with open_source(arguments) as source:
+    index = join_hosts(options)
+    with open_source(options) as source:
         if index > 0:
-            compute_share(source, arguments)
+            compute_share(source, options)
             return
-        if not arguments.output:
+        if not options.output:
             terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
-            translate_lines(_load(arguments)[1], source, sys.stdout.buffer, most_lines=at_once)
+            translate_lines(_load(options)[1], source, sys.stdout.buffer, most_lines=at_once)
             return
-        with open_output(arguments.output) as target:
-            run, translate = _load(arguments)
-            translate_file(translate, source, target, describe_origin(run, arguments))
+        with open_output(options.output) as target:
+            run, translate = _load(options)
+            translate_file(translate, source, target, describe_origin(run, options))
 
 
-def compute_share(source: BinaryIO, arguments: Any) -> None:
+def compute_share(source: BinaryIO, options: Translate) -> None:
     """Does the work of a host other than the first. The first host writes the translations."""
-    run, translate = _load(arguments)
+    run, translate = _load(options)
     done = 0
-    if arguments.output:  # the same exchanges as in `translate_file` of the first host
-        describe_origin(run, arguments)
+    if options.output:  # the same exchanges as in `translate_file` of the first host
+        describe_origin(run, options)
         done = _share_done(done)
     with open(os.devnull, "wb") as nothing:
         translate_lines(translate, source, nothing, done=done)
@@ -385,29 +370,29 @@ def _share_done(done: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(done)))
 
 
-def open_source(arguments: Any) -> BinaryIO:
+def open_source(options: Translate) -> BinaryIO:
     """Opens the input as a binary file.
 
     Raises:
       UserError: if there is no such file, or standard input is closed.
     """
-    if not arguments.input:
+    if not options.input:
         terminal.check_open("stdin", "--input=FILE")
         return sys.stdin.buffer
-    if os.path.isdir(arguments.input):
-        raise UserError(f"Expected a text file at {arguments.input}, but it is a folder: check --input.")
-    if not os.path.exists(arguments.input):  # exists, not isfile, because a pipe can be read like a file
-        raise UserError(f"Expected a text file at {arguments.input}, but there is none: check --input.")
-    return open(arguments.input, "rb")
+    if os.path.isdir(options.input):
+        raise UserError(f"Expected a text file at {options.input}, but it is a folder: check --input.")
+    if not os.path.exists(options.input):  # exists, not isfile, because a pipe can be read like a file
+        raise UserError(f"Expected a text file at {options.input}, but there is none: check --input.")
+    return open(options.input, "rb")
 
 
-def _load(arguments: Any) -> tuple[runs.Run, Callable[[list[str]], list[str]]]:
+def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str]], list[str]]]:
     """Loads the run. Returns it with a function that converts a list of lines into a list of outputs."""
-    translator = Translator(cli.load_run(arguments))
-    if arguments.format == "text":
+    translator = Translator(options.load())
+    if options.format == "text":
         return translator.run, functools.partial(as_text, translator)
-    options = {"n_best": arguments.n_best, "alignments": arguments.alignments}
-    return translator.run, functools.partial(as_json, translator, **options)
+    write = functools.partial(as_json, translator, n_best=options.n_best, alignments=options.alignments)
+    return translator.run, write
 
 
 def _checksum(params: Any) -> str:
@@ -418,11 +403,11 @@ def _checksum(params: Any) -> str:
     return digest.hexdigest()
 
 
-def describe_origin(run: runs.Run, arguments: Any) -> dict[str, Any]:
+def describe_origin(run: runs.Run, options: Translate) -> dict[str, Any]:
     """Returns the options, checkpoints, parameters and decoding fields that a resumed output must have."""
     names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
     return {
-        "options": {name: arguments[name].value for name in names},
+        "options": {name: getattr(options, name) for name in names},
         "checkpoints": run.steps,
         "weights": _checksum(run.params),
         "decoding": vars(run.task.config.decoding),

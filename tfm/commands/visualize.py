@@ -18,10 +18,10 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from absl import flags
 from matplotlib.figure import Figure
 
-from tfm.commands import cli
+from tfm.commands.command import command
+from tfm.commands.options import Visualize
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
@@ -29,7 +29,7 @@ from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches,
 from tfm.visualize.lines import draw_lines, find_word
 from tfm.visualize.observation import MAX_TOKENS, Observation, Observes
 from tfm.visualize.page import make_page
-from tfm.visualize.panels import ALL, MEASURES, Selection, parse_head, select, select_difference
+from tfm.visualize.panels import ALL, Selection, parse_head, select, select_difference
 from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
@@ -236,43 +236,16 @@ def _write_list(folder: str, names: Sequence[str]) -> None:
         json.dump(names, file)
 
 
-def define_flags(values: flags.FlagValues, argv: Sequence[str]) -> None:
-    """Defines the flags of the command in `values`."""
-    cli.define_finished_run(values, argv)
-    text = "Example to draw, like the examples without a flag."
-    flags.DEFINE_multi_string("sentence", None, text, values)
-    text = "Folder of the figures. The default is the folder figures in the work directory."
-    flags.DEFINE_string("output", "", text, values)
-    text = "Maximum number of tokens of a text."
-    flags.DEFINE_integer("max_tokens", MAX_TOKENS, text, 1, flag_values=values)
-    flags.DEFINE_enum("format", "png", FORMATS, "File format of the figures.", values)
-    text = "Layer to draw, counted from 0. The default is all layers."
-    flags.DEFINE_integer("layer", None, text, flag_values=values)
-    text = (
-        "Head to draw: an index counted from 0, mean for the mean of all heads, or rollout, the attention "
-        "that is combined over the layers. The default is all heads."
-    )
-    flags.DEFINE_string("head", None, text, values)
-    text = "Draw the attention of words instead of word pieces."
-    flags.DEFINE_boolean("words", False, text, values)
-    text = "Measure to draw: the attention weights, or the norms of the weighted values."
-    flags.DEFINE_enum("measure", "weights", MEASURES, text, values)
-    text = "Also draw the first example minus each other example, for tokens that correspond."
-    flags.DEFINE_boolean("difference", False, text, values)
-    text = "Word whose attention in every example is also drawn as lines. Needs --layer and --head."
-    flags.DEFINE_string("lines", None, text, values)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    """Draws. See `tfm.commands.cli.parse` for `argv` and for the errors."""
-    arguments, others = cli.parse(__name__, argv, define_flags, ("[EXAMPLE ...]",))
-    head = parse_head(arguments.head)
-    selection = Selection(arguments.layer, head, arguments.words, arguments.measure)
-    folder = arguments.output or os.path.join(arguments.workdir, FIGURES_FOLDER)
+@command
+def main(options: Visualize) -> None:
+    """Draws."""
+    head = parse_head(options.head)
+    selection = Selection(options.layer, head, options.words, options.measure)
+    folder = options.output or os.path.join(options.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
         remove_temporary(folder)
-        run = cli.load_run(arguments)
-        examples = choose_examples([*(arguments.sentence or []), *others], run.task)
-        options = (arguments.max_tokens, selection, arguments.format, arguments.difference, arguments.lines)
-        paths = draw_run(run, arguments.workdir, examples, folder, *options)
+        run = options.load()
+        examples = choose_examples([*options.sentences, *options.arguments], run.task)
+        choices = (options.max_tokens, selection, options.format, options.difference, options.lines)
+        paths = draw_run(run, options.workdir, examples, folder, *choices)
     print("\n".join(paths))

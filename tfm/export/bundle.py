@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import numpy as np
 import safetensors.numpy
-from flax.traverse_util import flatten_dict
 
 from tfm import config
 from tfm.checkpoints import manifest
@@ -20,10 +19,10 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import (
     CARD_FILE,
     FORMAT_VERSION,
-    MANIFEST_KEY,
     METADATA_KEY,
     PARAMETERS_FILE,
-    flat_name,
+    STATE_SEPARATOR,
+    flatten,
 )
 
 
@@ -54,40 +53,29 @@ def check_absent(folder: str) -> None:
         raise UserError(f"Expected an empty or a new folder, but {folder} is neither. Choose another folder.")
 
 
-def flat_parameters(params: Any) -> dict[str, np.ndarray]:
-    """Converts a parameter tree to {flat name: float32 array}, the content of the file."""
-    # C order is needed, because safetensors writes the memory of an array as it is.
-    return {
-        name: np.asarray(x, np.float32, order="C")
-        for name, x in sorted(flatten_dict(params, sep="/").items())
-    }
-
-
-def flat_state(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns {"collection:flat name": array} of the variables that are no parameters."""
-    state = {name: tree for name, tree in variables.items() if name != "params"}
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {flat_name(path): np.asarray(x, order="C") for path, x in leaves}
+def _file_arrays(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Returns {flat name: array} of all variables, the content of the file. Parameters are float32."""
+    arrays = {}
+    for name, x in sorted(flatten(variables).items()):
+        # C order is needed, because safetensors writes the memory of an array as it is.
+        arrays[name] = np.asarray(x, x.dtype if STATE_SEPARATOR in name else np.float32, order="C")
+    return arrays
 
 
 def _write(run, folder, workdir, programs):
     settings, assets = run.task.config.without_paths(), run.task.assets()
     variables = runs.single_model_variables(run)
-    parameters = flat_parameters(variables["params"])
+    count = sum(x.size for x in jax.tree.leaves(variables["params"]))
     about = {
         "format_version": FORMAT_VERSION,
         "steps": [int(step) for step in run.steps],
         "assets": assets,
-        MANIFEST_KEY: manifest.FILE,
     }
-    reports = model_card.read_reports(workdir, settings.output_suffix)
-    count = sum(x.size for x in parameters.values())
+    records = model_card.read_records(workdir, settings.output_suffix)
     pieces = len(run.task.tokenizer) if hasattr(run.task, "translate") else None
-    card = model_card.write(settings, run.steps, count, pieces, reports, sorted(programs))
+    card = model_card.write(settings, run.steps, count, pieces, records, sorted(programs))
     files = {
-        PARAMETERS_FILE: safetensors.numpy.save(
-            parameters | flat_state(variables), {METADATA_KEY: json.dumps(about)}
-        ),
+        PARAMETERS_FILE: safetensors.numpy.save(_file_arrays(variables), {METADATA_KEY: json.dumps(about)}),
         CARD_FILE: card.encode("utf-8"),
         **programs,
     }

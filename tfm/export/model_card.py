@@ -6,9 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfm import __version__, config
-from tfm.errors import UserError
-from tfm.evaluation.score import Score
+from tfm import __version__
+from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 
 TEMPLATE = """\
 # {title}
@@ -100,7 +99,7 @@ def write(
     steps: Sequence[int],
     parameters: int,
     pieces: int | None,
-    reports: Mapping[str, dict[str, Any]],
+    records: Mapping[str, EvaluationRecord],
     programs: Sequence[str],
 ) -> str:
     """Returns the model card as Markdown.
@@ -110,7 +109,7 @@ def write(
       steps: steps of the checkpoints. The parameters are the mean of these checkpoints.
       parameters: number of parameters.
       pieces: vocabulary size of a run that translates. None for other tasks.
-      reports: {name: report} from `read_reports`.
+      records: {name: record} from `read_records`.
       programs: names of the StableHLO files.
     """
     facts = {
@@ -118,7 +117,7 @@ def write(
         "architecture": _architecture(settings.model),
         "parameters": parameters,
         "training": f"{_which(steps)} of {settings.training.steps:,}",
-        "scores": "\n\n".join(_scores(reports[name], steps) for name in sorted(reports)) or "Not evaluated.",
+        "scores": "\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
     }
     if pieces is None:
         return GENERAL_TEMPLATE.format(
@@ -141,39 +140,22 @@ def write(
     return card + PROGRAMS.format(files=files, first=programs[0])
 
 
-def read_reports(workdir: str, language: str) -> dict[str, dict[str, Any]]:
-    """Reads the reports that tfm evaluate wrote into the folder of a run.
+def read_records(workdir: str, language: str) -> dict[str, EvaluationRecord]:
+    """Reads the records that tfm evaluate wrote into the folder of a run.
 
     Args:
       workdir: folder of the run.
       language: suffix of the files, the language of the outputs.
 
     Returns:
-      {name of an evaluation: report}.
+      {name of an evaluation: record}.
 
     Raises:
-      UserError: if a file is not a report of tfm evaluate.
+      UserError: if a file is not a record of tfm evaluate.
     """
-    ending = f".{language}.scores.json"
+    ending = f".{language}{SUFFIX}"
     paths = glob.glob(os.path.join(glob.escape(workdir), f"*{glob.escape(ending)}"))
-    names = (os.path.basename(path).removesuffix(ending) for path in paths)
-    return {name: _read_report(path, name) for name, path in zip(names, paths, strict=True)}
-
-
-def _read_report(path: str, name: str) -> dict[str, Any]:
-    """Reads and checks the report at a path. `name` is the name of its evaluation."""
-    report = config.load(path)
-    try:
-        return {
-            "split": str(report.get("split", name)),  # reports from before evaluations had names
-            "checkpoints": [int(step) for step in report["checkpoints"]],
-            "ensemble": bool(report.get("ensemble")),
-            "decoding": dict(report["decoding"]),
-            "sentences": int(report["sentences"]),
-            "scores": list(map(Score.read, report["scores"])),
-        }
-    except (AttributeError, KeyError, TypeError, ValueError, OverflowError):
-        raise UserError(f"{path} is not a report of tfm evaluate. Evaluate again, or move it away.") from None
+    return {os.path.basename(path).removesuffix(ending): read_record(path) for path in paths}
 
 
 def _title(settings: Any) -> str:
@@ -207,16 +189,16 @@ def _data(data: Any) -> str:
     return f"`{data.kind}`, {splits}"
 
 
-def _scores(report: Mapping[str, Any], steps: Sequence[int]) -> str:
+def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:
     """Returns the scores of an evaluation, with a note if they belong to other parameters than the export."""
-    is_exported = report["checkpoints"] == list(steps) and not report["ensemble"]
+    is_exported = record.checkpoints == list(steps) and not record.ensemble
     other = "" if is_exported else " (not the parameters exported here)"
     lines = [
-        f"Split `{report['split']}`, {report['sentences']:,} examples, "
-        f"{_which(report['checkpoints'], report['ensemble'])}{other}{'; ' if report['decoding'] else ''}"
-        f"{_fields(report['decoding'])}:\n"
+        f"Split `{record.split}`, {record.sentences:,} examples, "
+        f"{_which(record.checkpoints, record.ensemble)}{other}{'; ' if record.decoding else ''}"
+        f"{_fields(record.decoding)}:\n"
     ]
-    lines += [f"- {score.name}: **{score.format_value()}** `{score.signature}`" for score in report["scores"]]
+    lines += [f"- {score.name}: **{score.format_value()}** `{score.signature}`" for score in record.scores]
     return "\n".join(lines)
 
 

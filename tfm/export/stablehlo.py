@@ -5,13 +5,13 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
-from flax.traverse_util import flatten_dict, unflatten_dict
 from jax import export
 
 from tfm import backend
 from tfm.decoding.parameters import INT8, search_parameters
 from tfm.decoding.translate import check_lengths, search_batch
 from tfm.errors import UserError, install_extra
+from tfm.workdir.bundle import flatten, unflatten
 from tfm.workdir.runs import Run, single_model_variables
 
 PLATFORMS = ("cpu", "cuda")
@@ -47,15 +47,14 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
     model, decoding = run.task.model, run.task.config.decoding
     check_lengths(model, [length + decoding.max_extra_tokens])
 
+    parameters = {"params": single_model_variables(run)["params"]}
+
     def translate(params, inputs):
-        members = (search_parameters(unflatten_dict(params, sep="/"), decoding.dtype),)
+        members = (search_parameters(unflatten(params, parameters)["params"], decoding.dtype),)
         found = search_batch(model, members, inputs, decoding)
         return tuple(x[:, 0] for x in found)
 
-    like = {
-        name: jax.ShapeDtypeStruct(x.shape, x.dtype)
-        for name, x in flatten_dict(single_model_variables(run)["params"], sep="/").items()
-    }
+    like = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in flatten(parameters).items()}
     with _no_source_locations(), backend.no_foreign_calls():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)
         return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))

@@ -1,4 +1,4 @@
-"""Sweeps: runs of one config that differ in named fields, with a ledger and a table of their scores."""
+"""Sweeps: runs of one config that differ in named fields, with a table of their scores."""
 
 from tfm.sweep.table3 import table3
 from tfm.sweep.variants import Variant

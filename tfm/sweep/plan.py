@@ -1,7 +1,8 @@
 """The plan of a sweep: the config, number of parameters and arithmetic of each run before it starts."""
 
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from tfm import tasks
@@ -37,15 +38,8 @@ class PlannedRun(NamedTuple):
         return f"{self.variant.name} seed {self.seed}"
 
     def count_parameters(self) -> int | None:
-        """Returns the number of parameters for the vocabulary size of the config.
-
-        Returns None if the task has no `plan`.
-        """
-        plan = getattr(tasks.find(self.config.task), "plan", None)
-        if plan is None:
-            return None
-        with compile_for("cpu"):  # The plan leaves the accelerator to the runs.
-            return count_elements(variable_shapes(plan(self.config))["params"])
+        """Returns the number of parameters, see `count_parameters`."""
+        return count_parameters(self.config)
 
     def count_flops(self) -> int | None:
         """Returns the floating-point operations of the whole training, accurate to a few per cent.
@@ -61,36 +55,50 @@ class PlannedRun(NamedTuple):
         return FLOPS_OF_A_PARAMETER * parameters * tokens * self.config.training.steps
 
 
+@functools.cache  # tracing a model takes a second
+def count_parameters(config: Any) -> int | None:
+    """Returns the number of parameters of the model of a config, for the vocabulary size of the config.
+
+    Returns None if the task has no `plan`.
+    """
+    plan = getattr(tasks.find(config.task), "plan", None)
+    if plan is None:
+        return None
+    with compile_for("cpu"):  # The plan leaves the accelerator to the runs.
+        return count_elements(variable_shapes(plan(config))["params"])
+
+
 def plan_folder(workdir: str, variant: Variant, seed: int) -> str:
     """Returns the work directory of a run, below the work directory of the sweep."""
     return os.path.join(workdir, variant.name, f"seed_{seed}")
 
 
-def estimate_hours(run: PlannedRun, rows: Sequence[Mapping[str, Any]]) -> float | None:
-    """Estimates the hours of training from the FLOP/s of the last finished run. Returns None without one."""
+def estimate_hours(run: PlannedRun, flops_per_second: float | None) -> float | None:
+    """Estimates the hours of training at a speed. Returns None if the arithmetic or the speed is unknown."""
     flops = run.count_flops()
-    rates = [row["flops_per_second"] for row in rows if row.get("flops_per_second")]
-    if flops is None or not rates:
+    if flops is None or not flops_per_second:
         return None
-    return flops / rates[-1] / SECONDS_OF_AN_HOUR
+    return flops / flops_per_second / SECONDS_OF_AN_HOUR
 
 
-def describe_plan(runs: Sequence[PlannedRun], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def describe_plan(
+    runs: Sequence[PlannedRun], finished: Collection[str], flops_per_second: float | None
+) -> list[str]:
     """Returns the lines of a table with seeds, parameters, arithmetic, hours and overrides of each variant.
 
     The last line has the total hours of the runs that are not finished.
 
     Args:
       runs: the runs of the sweep.
-      rows: the rows of its ledger. They contain the measured speed.
+      finished: names of the finished runs.
+      flops_per_second: the speed of a finished run, or None if no run has finished.
     """
-    finished = {(row["variant"], row["seed"]) for row in rows}
     lines = [f"{'variant':<18}{'finished':>9}{'parameters':>14}{'FLOP':>12}{'hours':>9}  differs in"]
     hours_left = []
     for variant in dict.fromkeys(run.variant.name for run in runs):
         several = [run for run in runs if run.variant.name == variant]
-        first, left = several[0], [run for run in several if (variant, run.seed) not in finished]
-        hours = estimate_hours(first, rows)
+        first, left = several[0], [run for run in several if run.name not in finished]
+        hours = estimate_hours(first, flops_per_second)
         hours_left += [] if hours is None else [hours * len(left)]
         parameters, flops = first.count_parameters(), first.count_flops()
         columns = (

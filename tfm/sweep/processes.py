@@ -14,7 +14,7 @@ from tfm.training.run_log import format_duration, read_metrics
 from tfm.training.setup import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
-COMMAND = (sys.executable, "-m", "tfm")
+COMMAND = (sys.executable, "-m", "tfm.commands.child_process")
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 30.0
 log = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ class RunProcess:
         """Waits for the end of the command."""
         if self._process is not None:
             self._process.wait()
+            self._close_pipe()
 
     def last_line(self) -> str:
         """Returns the last line of the log that is not empty."""
@@ -109,20 +110,32 @@ class RunProcess:
         return int(row["step"]), row["train/loss"]
 
     def _start(self, arguments: Sequence[str]) -> None:
-        """Starts a tfm command that appends its output to the log."""
+        """Starts a tfm command that appends its output to the log.
+
+        The pipe to its standard input ends the command if this process is killed, see
+        `tfm.commands.child_process`.
+        """
+        if self._process is not None:
+            self._close_pipe()
         command = [*COMMAND, *arguments]
         with open(self.log_path, "ab") as file:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=file, stderr=file, env=self._environment
+                command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=self._environment
             )
+
+    def _close_pipe(self) -> None:
+        """Closes the pipe to a command that has ended."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
 
 def execute_runs(
     runs: Sequence[PlannedRun],
     evaluate: Sequence[str],
     workdir: str,
-    at_once: int,
-    on_finished: Callable[[PlannedRun], None],
+    jobs: int,
+    on_finished: Callable[[PlannedRun], object],
 ) -> list[Failure]:
     """Trains and evaluates runs in separate processes. A failed run does not stop the other runs.
 
@@ -132,7 +145,7 @@ def execute_runs(
       runs: the runs in the order in which they start.
       evaluate: arguments of `tfm evaluate`, without --workdir.
       workdir: work directory of the sweep. It also contains the compiled programs that all seeds share.
-      at_once: maximum number of runs at the same time.
+      jobs: maximum number of runs at the same time.
       on_finished: function that is called with each run after its training and evaluation.
 
     Returns:
@@ -145,7 +158,7 @@ def execute_runs(
     began = reported = time.monotonic()
     try:
         while waiting or running:
-            while waiting and len(running) < at_once:
+            while waiting and len(running) < jobs:
                 running.append(RunProcess(waiting.pop(0), evaluate, programs))
             failures += _move_ended(running, ended, on_finished)
             if time.monotonic() - reported > REPORT_SECONDS:
@@ -161,7 +174,7 @@ def execute_runs(
 
 
 def _move_ended(
-    running: list[RunProcess], ended: list[RunProcess], on_finished: Callable[[PlannedRun], None]
+    running: list[RunProcess], ended: list[RunProcess], on_finished: Callable[[PlannedRun], object]
 ) -> list[Failure]:
     """Moves the runs that have ended from `running` to `ended`. Returns the runs that failed."""
     failures = []
@@ -171,6 +184,7 @@ def _move_ended(
             continue
         running.remove(each)
         ended.append(each)
+        each.wait()
         if code == 0:
             on_finished(each.run)
             continue

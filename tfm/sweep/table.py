@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
-from tfm.sweep.variants import Variant
+from tfm.sweep.variants import PARAMETERS, Variant
 
 CONFIDENCE = 0.95
-PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters; the number is no score
 DIGITS = 2  # decimals of scores in the table
 
 
@@ -79,13 +78,13 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
 
     Args:
       variants: the variants of the sweep. The first variant is the base.
-      rows: the rows of the ledger.
+      rows: the finished runs, as `tfm.sweep.results.Result.describe` returns them.
       names: names of the scores to show.
     """
     scores = {variant.name: _scores_of(rows, variant.name) for variant in variants}
     header = ["variant", "seeds", "parameters (millions)", "FLOP"]
     for name in names:
-        header += [name, f"{name}, published", f"{name} - base", "published - base", "found again"]
+        header += [name, f"{name}, published", f"{name} - base", "published - base", "reproduced"]
     lines = [_line(header), _line(["---"] * len(header))]
     for variant in variants:
         if found := [row for row in rows if row["variant"] == variant.name]:
@@ -105,7 +104,7 @@ def _cells(
     Args:
       variant: the variant.
       base: the variant to compare with.
-      rows: the rows of the variant in the ledger.
+      rows: the finished runs of the variant.
       scores: {name of a variant: {name of a score: {seed: value}}}.
       names: names of the scores to show.
     """

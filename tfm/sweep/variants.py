@@ -10,9 +10,18 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tfm.errors import UserError
+from tfm.io.lock import LOCK_FILE
+from tfm.training.setup import COMPILED_FOLDER
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # must also be the name of a folder
+LEDGER_FILE = "ledger.jsonl"
+TABLE_FILE = "table.md"
+RESERVED_NAMES = (LEDGER_FILE, TABLE_FILE, COMPILED_FOLDER, LOCK_FILE)  # entries of the sweep's own folder
+SEED = "training.seed"
+PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters; the number is no score
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +31,8 @@ class Variant:
     Attributes:
       name: name of letters, digits, dots, dashes and underscores. Begins with a letter or a digit.
       overrides: {path of a field: value} of the fields that differ, such as {"model.d_model": 1024}.
-      published: {name of a score: published value}. The table shows them next to our scores.
+      published: {name of a score: published value}. The table shows them next to our scores. The key
+        "parameters" is the published number of parameters.
     """
 
     name: str
@@ -36,27 +46,75 @@ class Variant:
 
 
 def check_variants(variants: Iterable[Any], path: str) -> list[Variant]:
-    """Returns the variants that get_variants() yields, in their order.
+    """Returns the variants that get_variants() yields, in their order, with plain Python values.
 
     Args:
       variants: the values that get_variants() yields.
       path: path of the config file, for error messages.
 
     Raises:
-      UserError: if a value is not a `Variant`, a name is invalid or occurs twice, or there are no variants.
+      UserError: if a value is not a `Variant`, a name is invalid, reserved or occurs twice, overrides or
+        published scores are not of the types that `Variant` describes, a variant sets the seed, or there are
+        no variants.
     """
-    found = {}
-    for each in variants:
-        if not isinstance(each, Variant):
-            raise UserError(f"Expected get_variants() in {path} to yield tfm.sweep.Variant, got {each!r}.")
-        if not isinstance(each.name, str) or not NAME.fullmatch(each.name):
-            raise UserError(
-                f"The name of a variant in {path} is also the name of a folder and must consist of letters, "
-                f"digits, '.', '-' and '_', got {each.name!r}."
-            )
-        if each.name in found:
-            raise UserError(f"{path} has two variants with the name {each.name!r}. Rename one of them.")
-        found[each.name] = each
-    if not found:
+    checked: dict[str, Variant] = {}
+    for variant in variants:
+        if not isinstance(variant, Variant):
+            raise UserError(f"Expected get_variants() in {path} to yield tfm.sweep.Variant, got {variant!r}.")
+        _check_name(variant.name, checked, path)
+        where = f"The variant {variant.name!r} in {path}"
+        checked[variant.name] = Variant(
+            variant.name, _plain_overrides(variant.overrides, where), _plain_scores(variant.published, where)
+        )
+    if not checked:
         raise UserError(f"Expected get_variants() in {path} to yield variants, but it yields none.")
-    return list(found.values())
+    return list(checked.values())
+
+
+def _check_name(name: Any, earlier: Mapping[str, Variant], path: str) -> None:
+    """Raises a UserError if a name cannot be the folder of a variant, or an earlier variant has it."""
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise UserError(
+            f"The name of a variant in {path} is also the name of a folder and must consist of letters, "
+            f"digits, '.', '-' and '_', got {name!r}."
+        )
+    if name in RESERVED_NAMES:
+        raise UserError(f"A sweep uses the name {name!r} in its folder. Rename this variant in {path}.")
+    if name in earlier:
+        raise UserError(f"{path} has two variants with the name {name!r}. Rename one of them.")
+
+
+def _plain_overrides(overrides: Any, where: str) -> dict[str, Any]:
+    """Returns overrides with plain values, or raises a UserError that begins with `where`."""
+    if not isinstance(overrides, Mapping) or not all(isinstance(path, str) for path in overrides):
+        raise UserError(f"{where} must have overrides {{path of a field: value}}, got {overrides!r}.")
+    if SEED in overrides:
+        raise UserError(
+            f"{where} sets {SEED}, but a sweep trains each variant with --seeds seeds. Leave it out, and set "
+            f"the first seed with --config.{SEED}."
+        )
+    return {path: _plain(value, f"{where}: {path}") for path, value in overrides.items()}
+
+
+def _plain_scores(published: Any, where: str) -> dict[str, float]:
+    """Returns published scores as plain numbers, or raises a UserError that begins with `where`."""
+    if not isinstance(published, Mapping) or not all(isinstance(name, str) for name in published):
+        raise UserError(f"{where} must have published {{name of a score: number}}, got {published!r}.")
+    plain = {name: _plain(value, f"{where}: {name}") for name, value in published.items()}
+    for name, value in plain.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{where} must have a number as the published {name}, got {value!r}.")
+    return plain
+
+
+def _plain(value: Any, where: str) -> Any:
+    """Returns a value with NumPy scalars and arrays as Python values, or raises a UserError."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_plain(element, where) for element in value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise UserError(
+        f"{where} must be a number, a text, True, False, None or a tuple of these, got {value!r}."
+    )

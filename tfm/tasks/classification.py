@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -63,6 +63,7 @@ class Config:
     label_smoothing: float = field(
         0.0, "Share of the target probability that is spread over all other classes.", least=0, below=1
     )
+    SCORES: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy of *", "cross-entropy")
 
     def __post_init__(self):
         check_fields(self)

@@ -62,6 +62,10 @@ class Config(translation.Config):
     )
 
     SCORED_BY_BLEU: ClassVar[bool] = False
+    SCORES: ClassVar[tuple[str, ...]] = (
+        *("bracketing F1", "bracketing precision", "bracketing recall", "complete match"),
+        *("error sentences", "bracketing F1, all", "well-formed outputs"),
+    )
 
 
 class ParseHypothesis(NamedTuple):

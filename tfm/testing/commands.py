@@ -1,6 +1,5 @@
 """The contract of commands, as a pytest class."""
 
-import importlib
 import pathlib
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -8,7 +7,8 @@ from typing import Any, ClassVar
 import jax
 import pytest
 
-from tfm.commands import cli
+from tfm.commands import console
+from tfm.commands.main import run_command
 
 
 class CommandContract:
@@ -32,8 +32,8 @@ class CommandContract:
 
     def exit_code(self, command: str, arguments: list[str]) -> int:
         """Calls a command in this process."""
-        with pytest.raises(SystemExit) as stop, cli.exit_on_error():
-            importlib.import_module(f"tfm.commands.{command}").main(arguments)
+        with pytest.raises(SystemExit) as stop, console.exit_on_error():
+            run_command(command, arguments)
         return int(stop.value.code or 0)
 
     def test_help_needs_no_device(self, command, monkeypatch, capsys):

@@ -7,7 +7,6 @@ checksums of all files except the model card, so that users may edit the card.
 
 import dataclasses
 import json
-import logging
 import math
 import os
 from collections.abc import Mapping
@@ -27,9 +26,7 @@ CARD_FILE = "README.md"
 FORMAT_VERSION = 1
 STATE_SEPARATOR = ":"  # in "collection:name" of the state; names of parameters have no collection
 METADATA_KEY = "tfm"  # a single entry, because safetensors writes several entries in a random order
-MANIFEST_KEY = "manifest"  # missing in the metadata of exports from before they had a manifest
 DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL", "bfloat16": "BF16"}
-log = logging.getLogger(__name__)
 
 
 def is_bundle(folder: str) -> bool:
@@ -56,14 +53,37 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
             about = _about(file.metadata(), path)
             _check_assets(about, task.assets(), folder)
             like = _check_parameters(task, file, path)
-            _check_manifest(about, folder)
+            _check_manifest(folder)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none. Export the run again.") from None
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
-    return jax.tree_util.tree_map_with_path(lambda path, _: tensors[flat_name(path)], like), about["steps"]
+    return unflatten(tensors, like), about["steps"]
+
+
+def flatten(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns {name in the file: variable} of the tree of all variables.
+
+    Raises:
+      UserError: if two variables have the same name, such as "a/b" and b of "a".
+    """
+    arrays: dict[str, Any] = {}
+    for path, x in jax.tree_util.tree_leaves_with_path(variables):
+        name = flat_name(path)
+        if name in arrays:
+            raise UserError(f"Two variables of the model have the name {name} in an export. Rename a module.")
+        arrays[name] = x
+    return arrays
+
+
+def unflatten(arrays: Mapping[str, Any], like: Any) -> Any:
+    """Returns a tree with the structure of `like` from the arrays that `flatten` returned.
+
+    The structure cannot be read from the names, because a name of a module or variable may contain slashes.
+    """
+    return jax.tree_util.tree_map_with_path(lambda path, _: arrays[flat_name(path)], like)
 
 
 def flat_name(path: tuple[Any, ...]) -> str:
@@ -94,9 +114,11 @@ def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
             f"{path} has format version {version!r}, but this version of tfm reads {FORMAT_VERSION}. "
             "Use the version of tfm that wrote it."
         )
-    steps = about.get("steps")
+    steps, assets = about.get("steps"), about.get("assets")
     if not isinstance(steps, list) or not steps or not all(type(step) is int for step in steps):
         raise UserError(f"{path} does not contain the steps of its checkpoints. Export the run again.")
+    if not isinstance(assets, dict):
+        raise UserError(f"{path} does not contain the hashes of its assets. Export the run again.")
     return about
 
 
@@ -105,25 +127,18 @@ def _check_assets(about: Mapping[str, Any], assets: Mapping[str, str], folder: s
 
     A vocabulary with another order would pass all checks of shapes, and the outputs would be nonsense.
     """
-    expected = about.get("assets")
-    # Bundles from before tasks had assets are translations, and their only asset is the vocabulary.
-    if expected is None:
-        expected = dict.fromkeys(assets, about.get("vocabulary"))
     for name, fingerprint in assets.items():
-        if expected.get(name) != fingerprint:
+        if about["assets"].get(name) != fingerprint:
             raise UserError(
                 f"{name} in {folder} is not the file that its parameters were trained with. Copy it again."
             )
 
 
-def _check_manifest(about: Mapping[str, Any], folder: str) -> None:
+def _check_manifest(folder: str) -> None:
     """Raises a UserError if a file differs from its checksum.
 
     Damage that changes no size or shape passes the other checks, and the outputs would be nonsense.
     """
-    if MANIFEST_KEY not in about and not os.path.exists(os.path.join(folder, manifest.FILE)):
-        log.warning("%s cannot be verified, because an earlier version of tfm wrote no checksums", folder)
-        return
     try:
         manifest.check(folder, exact=False)
     except manifest.Damaged as damage:
@@ -141,11 +156,7 @@ def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     _check_sizes(task.config.model, found, path)
     like = variable_shapes(task)
     check_parameters_fit(like["params"])
-    leaves = jax.tree_util.tree_leaves_with_path(like)
-    wanted = {
-        flat_name(path): (DTYPES.get(str(leaf.dtype), str(leaf.dtype)), tuple(leaf.shape))
-        for path, leaf in leaves
-    }
+    wanted = {name: (_file_dtype(x), tuple(x.shape)) for name, x in flatten(like).items()}
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(

@@ -1,9 +1,9 @@
 """`Generator`: continues texts with a trained language model."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tfm.arguments import replace_fields
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -55,5 +55,5 @@ class Generator:
         Returns:
           A list of `tfm.decoding.generate.Continuation` for each prefix.
         """
-        fields = dataclasses.replace(self.run.task.config.decoding, **decoding)
+        fields = replace_fields(self.run.task.config.decoding, decoding)
         return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)

@@ -7,12 +7,14 @@ import math
 import os
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from tfm import tasks
 from tfm.checkpoints.store import list_steps
+from tfm.config import dotted_names, load
 from tfm.errors import UserError
-from tfm.evaluation.score import Score
+from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
 from tfm.training.run_log import read_metrics
@@ -20,21 +22,8 @@ from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
-SCORES_SUFFIX = ".scores.json"
 LINES = 10  # number of log lines that decide the estimate of the time left
 DEPTH = 4  # levels of folders to search for runs
-
-
-class Evaluation(NamedTuple):
-    """An evaluation of a run.
-
-    Attributes:
-      scores: the scores that `tfm evaluate` printed.
-      steps: steps of the checkpoints that were evaluated. [] if the file does not contain them.
-    """
-
-    scores: list[Score]
-    steps: list[int]
 
 
 class Status(NamedTuple):
@@ -55,7 +44,7 @@ class Status(NamedTuple):
       checkpoints: {step: bytes}, in ascending order.
       disk: bytes of the whole folder.
       start: last line of starts.jsonl. {} if there is none.
-      evaluations: {file name of an evaluation without its ending: its scores}.
+      evaluations: {file name of an evaluation without its ending: its record}.
     """
 
     workdir: str
@@ -72,7 +61,7 @@ class Status(NamedTuple):
     checkpoints: dict[int, int]
     disk: int
     start: dict[str, Any]
-    evaluations: dict[str, Evaluation]
+    evaluations: dict[str, EvaluationRecord]
 
     @property
     def has_started(self) -> bool:
@@ -91,7 +80,7 @@ def read_status(workdir: str) -> Status:
     Raises:
       UserError: if there is no run, or this version cannot read its config.
     """
-    config, rows = runs.read_config(workdir), []
+    config, rows = _read_config(workdir), []
     with contextlib.suppress(UserError):  # before its first line, the log does not exist
         rows = read_metrics(workdir)
     training = [row for row in rows if "train/loss" in row]
@@ -116,6 +105,26 @@ def read_status(workdir: str) -> Status:
         start=last_start(workdir),
         evaluations=dict(_read_evaluations(workdir)),
     )
+
+
+def _read_config(workdir: str) -> Any:
+    """Reads the config of a run, or its fields alone if it names modules that may not be imported.
+
+    Raises:
+      UserError: if there is no run, or its config cannot be read and names no modules.
+    """
+    try:
+        return runs.read_config(workdir)
+    except UserError:
+        mapping = load(runs.config_path(workdir))
+        if not dotted_names(mapping):
+            raise
+        fields = json.loads(json.dumps(mapping), object_hook=lambda section: SimpleNamespace(**section))
+        known = (getattr(fields, "task", None), getattr(getattr(fields, "model", None), "name", None))
+        steps = getattr(getattr(fields, "training", None), "steps", None)
+        if not all(isinstance(name, str) for name in known) or not isinstance(steps, int):
+            raise
+        return fields
 
 
 def find_runs(folder: str) -> list[str]:
@@ -149,6 +158,8 @@ def folder_bytes(folder: str) -> int:
 
 def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
     """Returns (`Best`, unit) of the task, or (None, "") if it cannot be opened, as without its tokenizer."""
+    if isinstance(config, SimpleNamespace):
+        return None, ""
     try:
         task = tasks.find(config.task).create(config, workdir, new=False)
     except UserError:
@@ -183,14 +194,9 @@ def _find_checkpoints(workdir: str) -> dict[int, int]:
     return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
 
 
-def _read_evaluations(workdir: str) -> Iterator[tuple[str, Evaluation]]:
-    """Yields (name, `Evaluation`) of each file of scores. Skips files that cannot be read."""
+def _read_evaluations(workdir: str) -> Iterator[tuple[str, EvaluationRecord]]:
+    """Yields (name, record) of each evaluation in a folder. Skips files that cannot be read."""
     for name in sorted(os.listdir(workdir)):
-        if not name.endswith(SCORES_SUFFIX):
-            continue
-        with contextlib.suppress(OSError, AttributeError, ValueError, KeyError, TypeError):
-            with open(os.path.join(workdir, name), encoding="utf-8") as file:
-                found = json.load(file)
-            scores = list(map(Score.read, found["scores"]))
-            steps = list(map(int, found.get("checkpoints", [])))
-            yield name.removesuffix(SCORES_SUFFIX), Evaluation(scores, steps)
+        if name.endswith(SUFFIX):
+            with contextlib.suppress(UserError):
+                yield name.removesuffix(SUFFIX), read_record(os.path.join(workdir, name))

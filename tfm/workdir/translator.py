@@ -1,12 +1,15 @@
 """`Translator`: translates texts with a trained run."""
 
-import dataclasses
-from collections.abc import Iterable
+import copy
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from tfm.arguments import replace_fields
 from tfm.evaluation.alignment import to_pharaoh
+from tfm.interpret.edited_model import EditedModel
+from tfm.interpret.recorder import Edit
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 
@@ -16,6 +19,8 @@ class Translator:
 
     >>> Translator.load("runs/quickstart").translate(["The dog sleeps."])  # doctest: +SKIP
     ['Der Hund schläft.']
+
+    A translator can be pickled, for example for worker processes.
     """
 
     def __init__(self, run: runs.Run):
@@ -67,6 +72,16 @@ class Translator:
         """
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
 
+    def with_edits(self, edits: Mapping[str, Edit]) -> "Translator":
+        """Returns a translator whose model has edited activations.
+
+        Args:
+          edits: {name or glob of activations: function that edits them}, see `tfm.interpret.run`.
+        """
+        task = copy.copy(self.run.task)
+        task.model = EditedModel(task.model, edits)
+        return Translator(self.run._replace(task=task))
+
     def _decoding(self, fields: dict[str, Any]) -> Any:
         """Returns the decoding config of the run with some fields replaced."""
-        return dataclasses.replace(self.run.task.config.decoding, **fields)
+        return replace_fields(self.run.task.config.decoding, fields)

@@ -10,8 +10,9 @@ from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tests.support.tracked_regression import NAME, Memory, train_tracked
 from tfm import config
-from tfm.commands import config_flag
+from tfm.commands.overrides import override
 from tfm.errors import UserError
+from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.trackers import PACKAGES, find_tracker
 
@@ -58,7 +59,7 @@ def test_own_trackers_are_imported_if_named(monkeypatch):
     monkeypatch.setattr(config, "allowed_modules", set())
     with pytest.raises(UserError, match="give --import=tests"):
         find_tracker(NAME)
-    config_flag.allow_names([f"--config.training.trackers='tensorboard',\"{NAME}\""])
+    override(Config(), [f"--config.training.trackers='tensorboard',\"{NAME}\""])
     assert find_tracker(NAME) is Memory
 
 

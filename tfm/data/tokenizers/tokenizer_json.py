@@ -37,6 +37,7 @@ class TokenizerJson:
     """
 
     def __init__(self, serialized: bytes):
+        self._serialized = serialized
         content = json.loads(serialized)
         self._tokenizer = _load(content)
         self.fingerprint = hashlib.sha256(serialized).hexdigest()
@@ -50,6 +51,9 @@ class TokenizerJson:
         self._unknown_ids = {model.get("unk_id"), vocabulary.get(unknown)} | {
             i for piece, i in vocabulary.items() if BYTE_PIECE.fullmatch(piece)
         }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._serialized,)  # the objects of the library cannot be pickled
 
     def __len__(self):
         return len(self._exchange.file_ids)

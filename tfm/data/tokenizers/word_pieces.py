@@ -4,6 +4,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import sentencepiece
 
@@ -39,6 +40,7 @@ class WordPieces:
     """
 
     def __init__(self, serialized: bytes):
+        self._serialized = serialized
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=serialized)
         self.fingerprint = hashlib.sha256(serialized).hexdigest()
         special = {name: getattr(self._processor, f"{name}_id")() for name in ("pad", "bos", "eos")}
@@ -51,6 +53,9 @@ class WordPieces:
         self._exchange = IdExchange(len(self), ids) if ids != [PAD_ID, BOS_ID, EOS_ID] else None
         file_ids = self._exchange.file_ids if self._exchange else range(len(self))
         self._pieces = [self._processor.id_to_piece(i) for i in file_ids]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._serialized,)  # the objects of SentencePiece cannot be pickled
 
     def __len__(self):
         return self._processor.get_piece_size()

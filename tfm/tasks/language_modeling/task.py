@@ -10,7 +10,7 @@ import logging
 import math
 import os
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -99,6 +99,8 @@ class Config:
         unit="documents",
         resume=CHANGEABLE,
     )
+
+    SCORES: ClassVar[tuple[str, ...]] = ("bits per byte", "bits per character", "perplexity")
 
     def __post_init__(self):
         check_fields(self)

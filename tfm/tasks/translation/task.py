@@ -102,6 +102,11 @@ class Config:
     )
 
     SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` can compare two runs
+    # Shell patterns of the names of the scores, so that a sweep reports a misspelt name before it trains.
+    SCORES: ClassVar[tuple[str, ...]] = (
+        *("BLEU", "BLEU, *", "chrF2", "TER", "perplexity"),
+        *("exact match", "pronoun accuracy", "alignment error rate"),  # of the built-in language
+    )
 
     def __post_init__(self):
         check_fields(self)
@@ -159,6 +164,9 @@ class Translation(Task):
         self._evaluation_loss = jax.jit(
             lambda variables, batch: self.loss(variables, batch, Context()).metrics
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.config, self.tokenizer)  # compiled functions cannot be pickled
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.training import compiled_text
+from tfm.cost import hlo
 
 # As libtpu writes it for a v5e: no known trip count, products as convolutions, S(1) a memory on the chip.
 TPU = """HloModule jit_step, is_scheduled=true
@@ -57,24 +57,24 @@ ENTRY %main (p: f32[16,4], q: bf16[6,8,4]) -> f32[16,4] {
 
 @pytest.fixture(scope="module")
 def program():
-    return compiled_text.parse(TPU)
+    return hlo.parse(TPU)
 
 
 def test_arrays_of_the_text(program):
     entry = program.computations[program.entry]
     assert program.entry == "main"
     assert entry["loop"].outputs == (
-        compiled_text.Array("s32", (), True),
-        compiled_text.Array("f32", (16, 4), True),
+        hlo.Array("s32", (), True),
+        hlo.Array("f32", (16, 4), True),
     )
     assert not entry["first"].outputs[0].in_memory
     assert entry["q"].outputs[0].bytes == 6 * 8 * 4 * 2
-    assert compiled_text.Array("pred", (5,), True).bytes == 5
-    assert compiled_text.Array("token", (), True).bytes == 0
+    assert hlo.Array("pred", (5,), True).bytes == 5
+    assert hlo.Array("token", (), True).bytes == 0
 
 
 def test_collectives_of_the_text(program):
-    reduce, gather, scatter = compiled_text.find_collectives(program)
+    reduce, gather, scatter = hlo.find_collectives(program)
     assert reduce == ("all-reduce", ("f32",), 16 * 8 * 4, 4, 6, False)
     assert reduce.sent_bytes == 6 * 16 * 8 * 4 * 2 * 3 / 4
     assert gather == ("all-gather", ("bf16",), 24 * 8 * 4 * 2, 4, 1, True)
@@ -83,11 +83,11 @@ def test_collectives_of_the_text(program):
 
 
 def test_products_and_traffic_count_loops(program):
-    assert compiled_text.count_flops(program) == 6 * 2 * 16 * 8 * 4
+    assert hlo.count_flops(program) == 6 * 2 * 16 * 8 * 4
     product, reduced = 16 * 4 * 4, 16 * 8 * 4  # what lies in the other memory does not count
     fusion = 8 * 4 * 2 + 4  # of six layers the slice of one, and its index
     collectives = (6 + 24 + 6) * 8 * 4 * 2 + (2 * 16 + 4) * 4 * 4
-    assert compiled_text.count_memory_bytes(program) == 6 * (product + reduced) + fusion + collectives
+    assert hlo.count_memory_bytes(program) == 6 * (product + reduced) + fusion + collectives
 
 
 FUSED = """%all-reduce-scatter.1 (input: f32[8,4]) -> f32[2,4] {
@@ -117,7 +117,7 @@ ENTRY %main (x: f32[8,4]) -> f32[8,4] {
 
 
 def test_fusions_of_tpus_hold_collectives():
-    scatter, gather = compiled_text.find_collectives(compiled_text.parse(FUSED))
+    scatter, gather = hlo.find_collectives(hlo.parse(FUSED))
     assert scatter == ("reduce-scatter", ("f32",), 8 * 4 * 4, 4, 1, False)
     assert gather == ("all-gather", ("f32",), 8 * 4 * 4, 4, 1, True)
 
@@ -132,12 +132,12 @@ def test_fusions_of_tpus_hold_collectives():
 )
 def test_lengths_of_loops(text, count, program):
     loop = program.computations["main"]["loop"]._replace(attributes=text)
-    assert compiled_text.trip_count(program, loop) == count
+    assert hlo.trip_count(program, loop) == count
 
 
 def test_a_text_without_entry_is_an_error():
     with pytest.raises(ValueError, match="no ENTRY"):
-        compiled_text.parse("HloModule nothing")
+        hlo.parse("HloModule nothing")
 
 
 # As libtpu writes products of several batches: windows that meet holes and padding.
@@ -170,13 +170,13 @@ def test_convolutions_of_products(name):
         f"  %{side} = f32{list(shape)} parameter({index})\n".replace(", ", ",")
         for index, (side, shape) in enumerate(zip("lr", shapes, strict=True))
     )
-    program = compiled_text.parse(f"ENTRY %main () -> f32[] {{\n{operands}  ROOT %c = {line}\n}}\n")
-    assert compiled_text.count_flops(program) == flops
+    program = hlo.parse(f"ENTRY %main () -> f32[] {{\n{operands}  ROOT %c = {line}\n}}\n")
+    assert hlo.count_flops(program) == flops
 
 
 def compiled(function, *shapes):
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return compiled_text.parse(jax.jit(function).lower(*arguments).compile().as_text())
+    return hlo.parse(jax.jit(function).lower(*arguments).compile().as_text())
 
 
 def test_a_compiled_program_has_its_products():
@@ -184,9 +184,9 @@ def test_a_compiled_program_has_its_products():
         return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
 
     program = compiled(jax.grad(lambda *both: scanned(*both).sum(), argnums=1), (32, 16), (5, 16, 16))
-    assert compiled_text.count_flops(program) == 2 * 32 * 16 * 16 * (3 * 5)
-    assert compiled_text.find_collectives(program) == []
-    assert compiled_text.count_memory_bytes(program) > 5 * 4 * 16 * 16 * 2
+    assert hlo.count_flops(program) == 2 * 32 * 16 * 16 * (3 * 5)
+    assert hlo.find_collectives(program) == []
+    assert hlo.count_memory_bytes(program) > 5 * 4 * 16 * 16 * 2
 
 
 def test_a_callback_is_an_exchange_with_the_host():
@@ -194,5 +194,5 @@ def test_a_callback_is_an_exchange_with_the_host():
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), x)
 
     looped = compiled(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: call(y), x), ())
-    assert sum(run.times for run in compiled_text.find_host_transfers(looped)) == 3
-    assert not compiled_text.find_host_transfers(compiled(jnp.sin, ()))
+    assert sum(run.times for run in hlo.find_host_transfers(looped)) == 3
+    assert not hlo.find_host_transfers(compiled(jnp.sin, ()))

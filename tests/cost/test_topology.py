@@ -9,10 +9,10 @@ import pytest
 
 from tests.support.tiny import make_config
 from tfm.commands import train
+from tfm.cost import topology
+from tfm.cost.chips import CHIPS
 from tfm.errors import UserError
 from tfm.tasks import translation
-from tfm.training import topology
-from tfm.training.chips import CHIPS
 
 BATCH = [f"{side}{part}" for side in ("input", "target") for part in ("s", "_positions", "_segments")]
 needs_libtpu = pytest.mark.skipif(

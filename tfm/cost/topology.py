@@ -16,10 +16,10 @@ import jax
 from jax.experimental import topologies
 
 from tfm import backend
+from tfm.cost import hlo
+from tfm.cost.chips import CHIPS, Chip, Roofline, estimate
 from tfm.errors import UserError, install_extra
 from tfm.memory import count_elements, explain_out_of_memory, format_bytes, measure_memory
-from tfm.training import compiled_text
-from tfm.training.chips import CHIPS, Chip, Roofline, estimate
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
 from tfm.training.task import Batch, Task, variable_shapes
@@ -47,7 +47,7 @@ class CompiledStep(NamedTuple):
       activations: bytes of temporary arrays: activations, gradients and gathered parameters.
       flops: operations of the device's matrix products. A multiply-add counts as two.
       memory_bytes: bytes that the device reads from and writes to its memory.
-      collectives: see `compiled_text.find_collectives`.
+      collectives: see `hlo.find_collectives`.
       host_transfers: number of exchanges with the host during the step.
       roofline: minimum time of the step, or None for devices that are not in `CHIPS`.
     """
@@ -58,7 +58,7 @@ class CompiledStep(NamedTuple):
     activations: int
     flops: int
     memory_bytes: int
-    collectives: list[compiled_text.Collective]
+    collectives: list[hlo.Collective]
     host_transfers: int
     roofline: Roofline | None
 
@@ -164,9 +164,9 @@ def _measure(
 ) -> CompiledStep:
     """Reads the numbers of a `CompiledStep` from the text and the memory analysis of a compiled step."""
     memory = measure_memory(compiled)
-    program = compiled_text.parse(compiled.as_text() or "")
-    collectives = compiled_text.find_collectives(program)
-    flops, memory_bytes = compiled_text.count_flops(program), compiled_text.count_memory_bytes(program)
+    program = hlo.parse(compiled.as_text() or "")
+    collectives = hlo.find_collectives(program)
+    flops, memory_bytes = hlo.count_flops(program), hlo.count_memory_bytes(program)
     sent = {
         overlaps: sum(x.sent_bytes for x in collectives if x.overlaps == overlaps)
         for overlaps in (False, True)
@@ -180,7 +180,7 @@ def _measure(
         flops,
         memory_bytes,
         collectives,
-        len(compiled_text.find_host_transfers(program)),
+        len(hlo.find_host_transfers(program)),
         chip and estimate(chip, flops, memory_bytes, sent[False], sent[True]),
     )
 
@@ -196,7 +196,7 @@ def describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, s
     yield "activations", f"{format_bytes(compiled.activations)}, with gradients and gathered parameters"
     fits = "" if compiled.peak <= chip.memory else ": too much"
     yield "peak memory", f"{format_bytes(compiled.peak)} of {format_bytes(chip.memory)}{fits}"
-    for kind in compiled_text.COLLECTIVES:
+    for kind in hlo.COLLECTIVES:
         if collectives := [x for x in compiled.collectives if x.kind == kind]:
             count = sum(x.times for x in collectives)
             overlapping = sum(x.times for x in collectives if x.overlaps)

@@ -12,10 +12,10 @@ import pytest
 from tests.support import tiny_regression
 from tests.support.tiny import train_run
 from tfm import interpret, tasks
+from tfm.diagnosis import replay
+from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right
-from tfm.training import replay
-from tfm.training.replay import describe_changes, replay_step
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import TrainState, make_context
 from tfm.workdir import runs

@@ -1,0 +1,106 @@
+"""The parsing of arguments into options, and the messages for mistakes."""
+
+import pytest
+
+from tfm.commands import command
+from tfm.commands.command import REQUIRED, option, options, parse, positional
+from tfm.commands.options import OPTIONS, Evaluate, Translate
+from tfm.errors import UserError
+
+
+@options
+class Options:
+    first: str = positional("FIRST")
+    others: tuple[str, ...] = positional("[OTHER ...]")
+    folder: str = option(REQUIRED, "A folder.")
+    count: int = option(1, "A number.", least=1)
+    rate: float | None = option(None, "A rate.")
+    format: str = option("text", "A choice.", choices=("text", "jsonl"))
+    name: str = option("", "A name.")
+    names: tuple[str, ...] = option((), "Names.", flag="each")
+    switch: bool = option(False, "A switch.")
+    text: str | None = option(None, "A text.", allow_empty=True)
+
+
+FOLDER = "--folder=x"
+
+
+def test_flags_and_positional_arguments_become_fields():
+    found = parse(
+        Options, ["a", FOLDER, "--count", "3", "--rate=-0.5", "b", "--each=1", "--each=2", "--switch"]
+    )
+    expected = Options(
+        first="a", others=("b",), folder="x", count=3, rate=-0.5, names=("1", "2"), switch=True
+    )
+    assert found == expected
+
+
+def test_some_flags_may_be_empty():
+    assert parse(Options, ["a", FOLDER, "--text="]).text == ""
+
+
+def test_defaults_and_the_last_value_count():
+    found = parse(Options, ["a", "--folder=x", "--folder=y", "--switch", "--noswitch"])
+    assert (found.folder, found.switch, found.format, found.names) == ("y", False, "text", ())
+
+
+def test_arguments_after_two_dashes_are_positional():
+    found = parse(Options, [FOLDER, "--", "--count=2", "-b"])
+    assert (found.first, found.others, found.count) == ("--count=2", ("-b",), 1)
+
+
+def test_a_flag_file_is_a_part_of_the_arguments(tmp_path):
+    (tmp_path / "flags").write_text("# a comment\n--folder=x\n--count=3\n")
+    argv = command.read_flag_files(["a", f"--flagfile={tmp_path / 'flags'}", "--count=4"])
+    assert parse(Options, argv).count == 4
+    with pytest.raises(UserError, match="none"):
+        command.read_flag_files(["--flagfile=none"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a", FOLDER, "--count=many"], "--count: expected an integer, got 'many'."),
+        (["a", FOLDER, "--count=0"], "--count must be at least 1, got 0."),
+        (["a", FOLDER, "--rate=x"], "--rate: expected a number, got 'x'."),
+        (["a", FOLDER, "--rate=nan"], "--rate must be a finite number, got nan."),
+        (["a", FOLDER, "--format=xml"], "--format must be one of 'text', 'jsonl', got 'xml'."),
+        (["a", FOLDER, "--switch=maybe"], "--switch: expected true or false, got 'maybe'."),
+        (["a", FOLDER, "--name="], "--name is empty. Give it a value, or leave it out."),
+        (["a", FOLDER, "--name", ""], "--name is empty. Give it a value, or leave it out."),
+        (["a", FOLDER, "--each=a", "--each="], "--each is empty. Give it a value, or leave it out."),
+        (["a", FOLDER, "--cuont=3"], "There is no flag --cuont: did you mean 'count'?"),
+        (["a", FOLDER, "--config.training.steps=3"], "There is no flag --config.training.steps: "),
+        (["a"], "--folder must be given."),
+        ([FOLDER], "Expected FIRST [OTHER ...] in addition to the flags, got nothing."),
+        (["a", "--folder"], "Missing value for flag"),
+    ],
+)
+def test_a_mistake_is_an_error_message(arguments, message):
+    with pytest.raises(UserError) as error:
+        parse(Options, arguments)
+    assert message in str(error.value)
+
+
+def test_a_long_value_is_shown_in_part():
+    with pytest.raises(UserError, match=r"--count.*'999") as error:
+        parse(Options, ["a", FOLDER, "--count=" + "9" * 5000 + "x"])
+    assert len(str(error.value)) < 150
+
+
+def test_a_command_on_a_run_has_no_config_file():
+    with pytest.raises(UserError, match=r"--config=FILE.*--config\.field=value"):
+        command.parse_flags(Evaluate, ["--workdir=x", "--config=y.py"])
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_flag_has_a_help(name):
+    for flag, field in command.flag_fields(OPTIONS[name]).items():
+        assert field.metadata["info"].help.endswith("."), flag
+
+
+def test_a_short_flag_sets_a_field_of_the_config(tiny_run):
+    short = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--temperature=0.5"])
+    assert (short.config.decoding.beam_size, short.config.decoding.temperature) == (2, 0.5)
+    both = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--config.decoding.beam_size=3"])
+    assert both.config.decoding.beam_size == 3

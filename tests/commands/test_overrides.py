@@ -1,0 +1,190 @@
+"""--config.field=value: what it accepts, and the error messages for what it does not."""
+
+import dataclasses
+import logging
+import re
+
+import pytest
+
+from tests.support import entries
+from tests.support.tiny import make_config
+from tfm.commands.overrides import override
+from tfm.config import allow_modules
+from tfm.errors import UserError
+from tfm.fields import field
+from tfm.models import TransformerConfig
+from tfm.models.transformer import Transformer
+from tfm.tasks.translation.task import Config
+from tfm.training.optimizers import SGD, Adam, AdamW
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("training.steps=abc", "--config.training.steps: expected an integer, got 'abc'."),
+        ("training.steps=1.5", "--config.training.steps: expected an integer, got '1.5'."),
+        ("training.steps=", "--config.training.steps: expected an integer, got ''."),
+        ("model.dropout=a: b", "--config.model.dropout: expected a number, got 'a: b'."),
+        ("model.scan=maybe", "--config.model.scan: expected true or false, got 'maybe'."),
+        (
+            "training={'steps': 3}",
+            "config.training is a section. Set its fields one by one, such as --config",
+        ),
+        (
+            "training.optimizer=sgd",
+            "Set its fields one by one, such as --config.training.optimizer.name=value.",
+        ),
+        ("model.key_features=x", "--config.model.key_features: expected an integer, got 'x'."),
+    ],
+)
+def test_a_value_of_another_type_is_refused(argument, message):
+    with pytest.raises(UserError, match=re.escape(message)):
+        entries.overrides([f"--config.{argument}"])
+
+
+def test_a_long_value_is_shown_in_part():
+    with pytest.raises(UserError, match=r"training.steps.*'999") as error:
+        entries.overrides(["--config.training.steps=" + "9" * 5000])
+    assert len(str(error.value)) < 150
+
+
+def test_what_another_name_drops_is_logged(caplog):
+    with caplog.at_level("INFO"):
+        entries.overrides(["--config.training.optimizer.name=sgd"])
+    assert "optimizer.name=sgd: the settings of the config for adam are dropped" in caplog.text
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        entries.overrides(["--config.training.optimizer.name=adam"])
+    assert "dropped" not in caplog.text
+
+
+def test_another_optimizer_has_its_own_defaults(corpus):
+    """The fields of the file's section go, those of both classes too; the order of the flags is free."""
+    saved = make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
+    arguments = ["optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"]
+    found = entries.overrides([f"--config.training.{one}" for one in arguments], saved)
+    assert found.training.optimizer == AdamW(weight_decay=0.3)
+    assert found == dataclasses.replace(
+        saved, training=dataclasses.replace(saved.training, steps=9, optimizer=AdamW(weight_decay=0.3))
+    )
+    for flag in (["--config.training.optimizer.name=adam"], ["--config.training.optimizer.name", "adam"]):
+        assert entries.overrides(flag, saved) == saved  # it has this name already
+    last = ["--config.training.optimizer.name=lion", "--config.training.optimizer.name", "sgd"]
+    assert entries.overrides(last, saved).training.optimizer == SGD()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["name=adamm"], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
+        (["name="], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
+        (["name=sgd", "b1=0.5"], "config.training.optimizer.b1 does not exist; known fields: momentum, name"),
+        (["momentum=0.5"], "config.training.optimizer.momentum does not exist"),
+        (
+            ["name=sgd", "momentum=much"],
+            "--config.training.optimizer.momentum: expected a number, got 'much'.",
+        ),
+    ],
+)
+def test_an_optimizer_that_does_not_fit(arguments, message):
+    with pytest.raises(UserError) as error:
+        entries.overrides([f"--config.training.optimizer.{one}" for one in arguments])
+    assert str(error.value).startswith(message)
+
+
+def test_a_field_that_may_be_none_takes_none(corpus):
+    saved = make_config(corpus, peak_learning_rate=0.5)
+    assert entries.overrides(["--config.training.peak_learning_rate=None"], saved) == make_config(corpus)
+    found = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
+    assert found.model.key_features == 3
+    with pytest.raises(UserError, match=r"training\.steps.*'None'"):
+        entries.overrides(["--config.training.steps=None"])
+
+
+def test_patterns_are_set_as_one_text_or_a_tuple():
+    for value in ("encoder/*", "('encoder/*',)", "'encoder/*',"):
+        assert entries.overrides([f"--config.training.freeze={value}"]).training.freeze == ("encoder/*",)
+    found = entries.overrides(["--config.training.freeze='encoder/*','embedding/*'"])
+    assert found.training.freeze == ("encoder/*", "embedding/*")
+
+
+def test_the_values_and_the_other_arguments_are_returned():
+    arguments = [
+        "a",
+        "--config.training.steps",
+        "-3",
+        "b",
+        "--noconfig.model.scan",
+        "--config.model.scan",
+        "--",
+        "c",
+    ]
+    with pytest.raises(UserError, match=r"training\.steps must be .*got -3"):
+        override(Config(), arguments)
+    arguments[2] = "3"
+    changed = override(Config(), arguments)
+    assert changed.fields == {"training.steps": 3, "model.scan": True}
+    assert (changed.config.training.steps, changed.config.model.scan) == (3, True)
+    assert [argument for argument in changed.rest if argument != "--"] == ["a", "b", "c"]
+
+
+def test_without_fields_the_config_is_the_same():
+    base = Config()
+    assert override(base, ["a", "--other=1"]) == (base, {}, ["a", "--other=1"])
+
+
+@dataclasses.dataclass(frozen=True)
+class WideConfig(TransformerConfig):
+    """A config with another default and another field."""
+
+    name: str = f"{__name__}:wide"
+    d_ff: int = 96
+    width: int = field(1, "A field.", least=1, most=9)
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherConfig:
+    """A config without a common class."""
+
+    name: str = f"{__name__}:other"
+    d_model: int = field(8, "A field.", least=1, most=99)
+
+
+class wide:
+    Config, Model = WideConfig, Transformer
+
+
+class same:
+    Config, Model = TransformerConfig, Transformer
+
+
+class other:
+    Config, Model = OtherConfig, Transformer
+
+
+@pytest.fixture
+def small():
+    """A config whose model is far smaller than the default."""
+    allow_modules([__name__])
+    return Config(model=TransformerConfig(d_model=16, heads=2, encoder_layers=1))
+
+
+@pytest.mark.parametrize("name", ["same", "wide"])
+def test_a_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
+    with caplog.at_level("INFO"):
+        model = override(
+            small, [f"--config.model.name={__name__}:{name}", "--config.model.heads=4"]
+        ).config.model
+    assert (model.d_model, model.heads, model.encoder_layers, model.decoder_layers) == (16, 4, 1, 6)
+    assert model.d_ff == (96 if name == "wide" else 2048)  # the default of the new class
+    assert not caplog.messages
+
+
+def test_a_model_of_another_config_class_is_warned_of_with_both_sizes(caplog):
+    base = Config(model=TransformerConfig(d_model=16, heads=2))
+    with caplog.at_level("WARNING"):
+        changed = override(base, ["--config.model.name=rnn_seq2seq"]).config
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    counts = re.findall(r"[\d,]{7,}", record.getMessage())
+    assert changed.model.name == "rnn_seq2seq"
+    assert len(set(counts)) == 2, record.getMessage()

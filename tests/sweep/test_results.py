@@ -1,0 +1,135 @@
+"""The results of a sweep are what the folders of its runs contain."""
+
+import dataclasses
+import json
+
+import pytest
+
+from tests.support.records import write_record
+from tests.support.sweeps import BASE, FLOPS, planned
+from tfm import config
+from tfm.errors import UserError
+from tfm.sweep.results import Requested, choose_scores, find_result, find_results, seconds_per_step
+from tfm.sweep.variants import Variant
+
+STEPS = BASE.training.steps
+LAST = Requested("validation", "last")
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    """Returns a function that writes the folder of a finished run and returns its plan."""
+
+    def make(variant="base", seed=0, saved=BASE, checkpoints=(STEPS,), **fields):
+        folder = tmp_path / variant / f"seed_{seed}"
+        folder.mkdir(parents=True)
+        for step in checkpoints:
+            (folder / "checkpoints" / str(step)).mkdir(parents=True)
+        config.save(saved, str(folder / "config.json"))
+        record = {"checkpoint": "last", "checkpoints": [STEPS], "split": "validation"}
+        write_record(folder / "validation.de.scores.json", **record | fields)
+        return planned(variant, seed)._replace(workdir=str(folder))
+
+    return make
+
+
+def test_a_line_of_the_ledger_has_what_its_scores_depend_on(make_run):
+    run = make_run(texts="456")
+    times = [(100, 50.0), (200, 70.0), (300, 1090.0), (400, 1110.0)]  # an interruption before step 300
+    rows = [{"step": step, "time": time, "train/loss": 1.0} for step, time in times]
+    rows.insert(1, {"step": 150, "time": 60.0, "validation/bleu": 3.0})
+    with open(f"{run.workdir}/metrics.jsonl", "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    versions = {"python": "3.11.7", "jax": "0.10.2", "unrelated": "1"}
+    start = {"devices": ["cpu"], "code": {"commit": "abc"}, "versions": versions, "data": {"train": "123"}}
+    with open(f"{run.workdir}/starts.jsonl", "w") as file:
+        file.write(json.dumps(start) + "\n")
+    (result,) = find_results([run], LAST, "sweep")
+    line = json.loads(json.dumps(result.describe()))
+    assert (line["variant"], line["seed"], line["overrides"]) == ("base", 0, {"model.d_ff": 7})
+    assert [(score["name"], score["value"]) for score in line["scores"]] == [("BLEU", 25.8)]
+    assert (line["data"], line["texts"], line["checkpoints"]) == ({"train": "123"}, "456", [STEPS])
+    assert (line["split"], line["checkpoint"]) == ("validation", "last")
+    assert (line["versions"]["jax"], line["code"], line["devices"]) == ("0.10.2", {"commit": "abc"}, ["cpu"])
+    assert "unrelated" not in line["versions"]
+    assert line["config"]["model"]["d_model"] == 512
+    assert line["seconds_per_step"] == pytest.approx(0.2)  # the median, whatever the interruption took
+    assert line["flops_per_second"] == pytest.approx(FLOPS / STEPS / 0.2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "finished"),
+    [
+        ({}, True),
+        ({"checkpoints": ()}, True),  # somebody deleted the checkpoints to save space
+        ({"complete": False}, False),
+        ({"checkpoints": (50_000,)}, False),
+        ({"checkpoints": (50_000, STEPS), "evaluated": [50_000]}, False),
+    ],
+)
+def test_a_run_is_finished_if_it_is_trained_and_evaluated_to_the_end(fields, finished, make_run):
+    steps, evaluated = fields.pop("checkpoints", (STEPS,)), fields.pop("evaluated", [STEPS])
+    run = make_run(checkpoints=steps, **fields)
+    write_record(f"{run.workdir}/validation.de.scores.json", checkpoints=evaluated, **fields)
+    assert (find_result(run, LAST) is not None) == finished
+
+
+def test_a_run_without_an_evaluation_of_the_split_is_not_finished(make_run):
+    assert find_result(make_run(), Requested("test", "last")) is None
+
+
+def test_a_run_that_stopped_early_by_patience_is_finished(make_run):
+    patient = dataclasses.replace(BASE, training=dataclasses.replace(BASE.training, patience=3))
+    run = make_run(saved=patient, checkpoints=[500])._replace(config=patient)
+    write_record(f"{run.workdir}/validation.de.scores.json", checkpoints=[500])
+    assert find_result(run, LAST) is not None
+
+
+def test_finished_runs_of_other_configs_are_all_named(make_run):
+    other = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, d_ff=99))
+    runs = [make_run(), make_run("wide", saved=other), make_run("wide", 1, saved=other)]
+    with pytest.raises(UserError, match=r"wide seed 0 .*model\.d_ff .*99.*2048.*wide seed 1") as error:
+        find_results(runs, LAST, "sweep")
+    assert "base seed 0" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("split", "test"), ("checkpoint", "best"), ("texts", "789"), ("ensemble", True)]
+)
+def test_runs_that_were_evaluated_in_another_way_are_refused(name, value, make_run):
+    runs = [make_run(seed=0), make_run(seed=1), make_run(seed=2, **{name: value})]
+    with pytest.raises(UserError, match=f"base seed 2.*{name} {value}"):
+        find_results(runs, LAST, "sweep")
+
+
+def test_a_record_that_cannot_be_read_is_an_error(make_run):
+    run = make_run()
+    with open(f"{run.workdir}/validation.de.scores.json", "w") as file:
+        file.write("{}")
+    with pytest.raises(UserError, match=r"validation\.de\.scores\.json"):
+        find_result(run, LAST)
+
+
+def test_one_line_of_the_log_has_no_speed(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 2.0, "train/loss": 1.0}\n')
+    assert seconds_per_step(str(tmp_path)) is None
+
+
+@pytest.mark.parametrize("finished", [False, True])
+@pytest.mark.parametrize(
+    ("names", "published"), [(["BLUE"], {}), ([], {"BLUE": 1.0}), (["BLEU"], {"chrf": 1.0})]
+)
+def test_a_score_that_the_task_does_not_have_is_an_error(names, published, finished, make_run):
+    results = find_results([make_run()] if finished else [], LAST, "sweep")
+    unknown = next(name for name in [*names, *published] if name != "BLEU")
+    with pytest.raises(UserError, match=f"translation .*'{unknown}'.*'BLEU'"):
+        choose_scores([Variant("base", {}, published)], names, results, BASE)
+
+
+def test_the_table_has_the_asked_scores_or_the_published_or_the_first(make_run):
+    results = find_results([make_run()], LAST, "sweep")
+    published = [Variant("base", {}, {"BLEU": 1.0, "parameters": 2})]
+    assert choose_scores(published, [], [], BASE) == ["BLEU"]
+    assert choose_scores(published, ["perplexity"], [], BASE) == ["perplexity"]
+    assert choose_scores([Variant("base")], [], [], BASE) == []
+    assert choose_scores([Variant("base")], [], results, BASE) == ["BLEU"]

@@ -1,0 +1,142 @@
+"""Config files: Python files with get_config(), the variants of a sweep, and the config.json of a run."""
+
+import contextlib
+import glob
+import os
+import runpy
+import traceback
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ml_collections import config_dict
+
+import tfm
+from tfm import config
+from tfm.commands.command import shorten, suggest
+from tfm.errors import UserError
+from tfm.sweep.variants import Variant, check_variants
+from tfm.workdir import runs
+
+
+def read_config_file(path: str) -> tuple[Any, list[str]]:
+    """Reads a config, and the arguments --config.field=value of its variant.
+
+    Args:
+      path: FILE, FILE:VARIANT or FILE:TEXT, where FILE is the path of a Python file with get_config(), the
+        path of the config.json of a run, or the name of a config that tfm ships, such as "quickstart".
+
+    Returns:
+      The config as the dataclass of its task, and the arguments.
+
+    Raises:
+      UserError: if the file or the variant does not exist, the file raises an error, or it is not a config.
+    """
+    file, variant = split_variant(path)
+    file = find_config_file(file)
+    if file.endswith(".json"):
+        return runs.parse_config(config.load(file)), []
+    functions = _run_file(file)
+    has_variants = "get_variants" in functions
+    made = _call(functions, "get_config", file, *([variant] if variant and not has_variants else []))
+    if not isinstance(made, config_dict.ConfigDict):
+        raise UserError(f"Expected get_config() in {file} to return a ConfigDict, got {shorten(made)}.")
+    config.allow_modules(config.dotted_names(made))  # the user trusts the file
+    return runs.parse_config(made), find_variant(file, variant).flags if variant and has_variants else []
+
+
+def split_variant(path: str) -> tuple[str, str]:
+    """Splits "FILE:VARIANT". The variant is "" if the path has none, or is a file with this name."""
+    file, _, variant = (path, "", "") if os.path.exists(path) else path.rpartition(":")
+    return (file, variant) if file else (path, "")
+
+
+def read_variants(path: str) -> list[Variant]:
+    """Returns the variants that get_variants() of a config file yields, in the order of the file.
+
+    Raises:
+      UserError: if the file does not exist, raises an error, or has no get_variants() that yields variants.
+    """
+    path = find_config_file(path)
+    made = None if path.endswith(".json") else _call(_run_file(path), "get_variants", path)
+    if not isinstance(made, Iterable):
+        raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py. Add one.")
+    with _name_failing_line(path):
+        return check_variants(made, path)
+
+
+def find_variant(path: str, name: str) -> Variant:
+    """Returns the variant of a config file with this name.
+
+    Raises:
+      UserError: if there is none, or `read_variants` raises.
+    """
+    variants = {variant.name: variant for variant in read_variants(path)}
+    if name not in variants:
+        raise UserError(f"{path} has no variant {name!r}: {suggest(name, variants)}")
+    return variants[name]
+
+
+def shipped_configs() -> dict[str, str]:
+    """Returns {name: path} of the configs that tfm ships, in the checkout or in an installed wheel."""
+    package = os.path.dirname(tfm.__file__)
+    folders = os.path.join(os.path.dirname(package), "configs"), os.path.join(package, "configs")
+    paths = [path for folder in folders for path in glob.glob(os.path.join(glob.escape(folder), "*.py"))]
+    names = {os.path.basename(path).removesuffix(".py"): path for path in sorted(paths)}
+    return {name: path for name, path in names.items() if name != "__init__"}
+
+
+def find_config_file(path: str) -> str:
+    """Returns the path of a config file, given its path or the name of a config that tfm ships.
+
+    Raises:
+      UserError: if there is no such file.
+    """
+    shipped = shipped_configs()
+    if not os.path.exists(path):
+        path = shipped.get(path, path)
+    if os.path.isfile(path):
+        return path
+    inside = os.path.join(path, runs.CONFIG_FILE)
+    if os.path.isfile(inside):
+        hint = f"did you mean {inside}?"
+    elif os.path.exists(path) and not os.path.isdir(path):
+        hint = "the path is a pipe or a device. Write the config into a file."
+    else:
+        hint = f"check --config, or give the name of a config that tfm ships: {suggest(path, shipped)}"
+    raise UserError(f"Expected a config file at {path}, but there is none: {hint}")
+
+
+def _run_file(path: str) -> dict[str, Any]:
+    """Runs a Python file, and returns its names. The file may import modules of the current folder."""
+    config.allow_current_folder()
+    with _name_failing_line(path):
+        return runpy.run_path(path)
+
+
+def _call(names: dict[str, Any], function: str, path: str, *arguments: str) -> Any:
+    """Returns the result of a function of a Python file, or None if the file does not define it."""
+    with _name_failing_line(path):
+        return names.get(function, lambda *_: None)(*arguments)
+
+
+@contextlib.contextmanager
+def _name_failing_line(path: str) -> Iterator[None]:
+    """Converts the errors of a config file into a UserError that names the line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
+
+
+def _place(error: BaseException, path: str) -> str:
+    """Returns the file and the line at which a config file fails.
+
+    The line is that of a SyntaxError, otherwise the innermost line of the file in the traceback.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f"{path}, line {lines[-1]}" if lines else path

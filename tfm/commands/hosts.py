@@ -1,0 +1,48 @@
+"""The processes of a command on several hosts."""
+
+import re
+
+import jax
+
+from tfm.commands.compilation import check_device
+from tfm.commands.options import HostOptions
+from tfm.errors import UserError
+
+# Seconds without a sign of life after which JAX ends the processes of all other hosts.
+HEARTBEAT_SECONDS = 40
+
+
+def join_hosts(options: HostOptions) -> int:
+    """Connects this process with the processes of other hosts, if --distributed or --coordinator is given.
+
+    Returns:
+      The index of this process. Only the process with index 0 writes files.
+
+    Raises:
+      UserError: if the flags are inconsistent, or JAX finds no other processes for --distributed.
+    """
+    if options.coordinator and not re.fullmatch(r".+:\d{1,5}", options.coordinator):
+        raise UserError(f"--coordinator must be HOST:PORT, got {options.coordinator!r}.")
+    if options.process_id >= options.processes:
+        raise UserError(
+            f"--process_id must be below --processes, got {options.process_id} of {options.processes}."
+        )
+    if options.distributed:  # JAX reads everything from the environment of SLURM, Kubernetes or Open MPI
+        try:
+            jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)
+        except ValueError as error:
+            raise UserError(
+                f"--distributed: JAX does not find the other processes ({error}). Start the command with "
+                "SLURM, Kubernetes or Open MPI, or give --coordinator, --processes and --process_id."
+            ) from None
+    elif options.coordinator:
+        jax.distributed.initialize(
+            options.coordinator,
+            options.processes,
+            options.process_id,
+            heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
+        )
+    else:
+        return 0
+    check_device()
+    return jax.process_index()

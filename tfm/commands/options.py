@@ -1,0 +1,453 @@
+"""The options of all commands. --help, completion and the reference of the commands are made of them.
+
+This module imports nothing slow, so that a wrong flag is reported at once.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from tfm.commands.command import REQUIRED, option, options, positional
+
+MAX_ROWS = 10**6
+MAX_SENTENCE_TOKENS = 64
+FIGURE_FORMATS = ("png", "svg", "pdf")
+MEASURES = ("weights", "norms")
+CONFIG_HELP = (
+    "Config of the run: a Python file with get_config(), the config.json of another run, or the name of a "
+    "config that tfm ships, such as quickstart. FILE:VARIANT or NAME:VARIANT is a variant of a sweep. If the "
+    "file has no variants, FILE:TEXT calls get_config(TEXT)."
+)
+CHECKPOINT_HELP = "Checkpoint to load: best (by validation, the default), last, or a step."
+
+
+@options
+class ImportOptions:
+    """The option of all commands that read the config of a run."""
+
+    imports: tuple[str, ...] = option(
+        (),
+        "Module of your own that the config may import, such as my_lab.models. The import runs its code.",
+        flag="import",
+    )
+
+
+@options
+class ConfigOptions(ImportOptions):
+    """A config that --config.field=value changes.
+
+    Attributes:
+      config: the config, the dataclass of its task.
+      overrides: {path of a field: value} of the fields that the command line or the variant sets.
+    """
+
+    config: Any
+    overrides: dict[str, Any]
+
+    @classmethod
+    def open_config(
+        cls, values: dict[str, Any], arguments: Sequence[str]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Reads the config, and sets the fields that the arguments set.
+
+        Args:
+          values: {field: value} of the flags.
+          arguments: the arguments that set fields, and other arguments.
+
+        Returns:
+          {"config": the config, "overrides": its fields that the arguments set}, and the other arguments.
+        """
+        from tfm.commands.overrides import override  # imported here because it imports JAX
+
+        base, variant = cls.read_base(values)
+        changed = override(base, [*variant, *arguments], cls.find_adjustment())
+        return {"config": changed.config, "overrides": changed.fields}, changed.rest
+
+    @classmethod
+    def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
+        """Returns the config before the arguments change it, and the arguments of its variant."""
+        raise NotImplementedError
+
+    @classmethod
+    def find_adjustment(cls) -> Callable[..., None] | None:
+        """Returns the function that adjusts a changed config, see `tfm.commands.overrides.override`."""
+        return None
+
+
+@options
+class HostOptions:
+    """The options that connect the processes of several hosts, see `tfm.commands.hosts`."""
+
+    distributed: bool = option(
+        False, "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
+    )
+    coordinator: str = option("", "Address HOST:PORT of the first process, to join the processes by hand.")
+    processes: int = option(1, "For --coordinator: number of processes.", least=1)
+    process_id: int = option(0, "For --coordinator: index of this process, counted from 0.", least=0)
+
+
+@options
+class NewRun(ConfigOptions):
+    """The options of a command that begins a run."""
+
+    config_file: str = option(REQUIRED, CONFIG_HELP, flag="config")
+    workdir: str = option(REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes.")
+
+    @classmethod
+    def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
+        """Reads the config file."""
+        from tfm.commands.config_files import read_config_file
+
+        return read_config_file(values["config_file"])
+
+    @classmethod
+    def find_adjustment(cls) -> Callable[..., None]:
+        """Returns the function that shortens a warm-up that is too long for the steps."""
+        from tfm.commands.train import shorten_warmup
+
+        return shorten_warmup
+
+
+@options
+class FinishedRun(ConfigOptions):
+    """The options of a command that opens a run or an export."""
+
+    workdir: str = option(REQUIRED, "Folder of a run or an export.")
+    checkpoint: str | None = option(None, CHECKPOINT_HELP)
+    average: int = option(
+        1,
+        "Number of checkpoints to average, counted back from the last. --checkpoint=STEP takes the "
+        "checkpoints up to this step.",
+        least=1,
+    )
+    ensemble: int = option(
+        1,
+        "Number of checkpoints to decode with as an ensemble, counted back from the last. --checkpoint=STEP "
+        "takes the checkpoints up to this step.",
+        least=1,
+    )
+
+    @classmethod
+    def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
+        """Reads the config of the run."""
+        from tfm.workdir import runs
+
+        return runs.read_config(values["workdir"]), []
+
+    def load(self) -> Any:
+        """Opens the run, a `tfm.workdir.runs.Run`, with the changed config."""
+        from tfm.commands.compilation import prepare_device
+        from tfm.workdir import runs
+
+        prepare_device()
+        return runs.load(
+            self.workdir,
+            checkpoint=self.checkpoint,
+            average_last=self.average,
+            ensemble_last=self.ensemble,
+            chosen=self.config,
+        )
+
+
+@options
+class DecodingRun(FinishedRun, HostOptions):
+    """The options of a command that decodes with a run."""
+
+    beam_size: int | None = option(
+        None, "Short for --config.decoding.beam_size.", short_for="decoding.beam_size"
+    )
+    samples: int | None = option(None, "Short for --config.decoding.samples.", short_for="decoding.samples")
+    temperature: float | None = option(
+        None, "Short for --config.decoding.temperature.", short_for="decoding.temperature"
+    )
+
+
+@options
+class Quickstart:
+    """The options of tfm quickstart."""
+
+    workdir: str = option(
+        "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."
+    )
+
+
+@options
+class Data(ConfigOptions):
+    """The options of tfm data."""
+
+    config_file: str | None = option(
+        None,
+        "Config whose data to read. With --workdir, the default is the config of the run.",
+        flag="config",
+    )
+    workdir: str | None = option(
+        None, "Run or export whose tokenizer splits the text. Without it, lengths are in words."
+    )
+    splits: tuple[str, ...] = option((), "Split to read. The default is all splits.", flag="split")
+    format: str = option(
+        "text", "Output format: text, or a JSON list with an object for each split.", choices=("text", "json")
+    )
+
+    @classmethod
+    def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
+        """Reads the config file, or the config of the run."""
+        source = NewRun if values["config_file"] else FinishedRun
+        return source.read_base(values)
+
+
+@options
+class Train(NewRun, HostOptions):
+    """The options of tfm train."""
+
+    dry_run: bool = option(
+        False, "Print the memory, arithmetic and batches of the run, and exit before its first step."
+    )
+    topology: str = option(
+        "", "For --dry_run: TPUs to compile the step for, such as v5e:4x4. They need not be present."
+    )
+    profile: str = option(
+        "", "Steps to profile, FIRST:LAST. Writes a trace and a summary into the folder profile of the run."
+    )
+    warm_start: str = option("", "Run or export whose parameters a new run begins with.")
+    warm_start_map: tuple[str, ...] = option(
+        (),
+        "For --warm_start: parameters to take, TARGET=SOURCE, such as encoder/*=encoder/*. Without it, all.",
+    )
+    from_step: int | None = option(
+        None, "Resume from the checkpoint of this step, and set all later checkpoints aside.", least=0
+    )
+    allow_change: tuple[str, ...] = option(
+        (), "Field that a resumed run may change although its results depend on it, such as training.seed."
+    )
+
+
+@options
+class Sweep(NewRun):
+    """The options of tfm sweep."""
+
+    FIRST_ARGUMENT: ClassVar[str] = "config"
+
+    seeds: int = option(
+        3, "Number of seeds of each variant. They count up from training.seed of the config.", least=1
+    )
+    only: tuple[str, ...] = option(
+        (), "Shell pattern of the variants to run, such as 'C-*'. The default is all variants."
+    )
+    split: str = option("validation", "Split to score. The paper's Table 3 scores the validation split.")
+    checkpoint: str = option(
+        "last",
+        "Checkpoint to score, last or best. The paper's Table 3 scores the last, without averaging.",
+        choices=("last", "best"),
+    )
+    jobs: int = option(1, "Number of runs that train at the same time.", least=1)
+    scores: tuple[str, ...] = option(
+        (),
+        "Score to show in the table. The default is the scores that the variants publish, or the first.",
+        flag="score",
+    )
+    dry_run: bool = option(False, "Print the plan and exit before the first run.")
+
+
+@options
+class Evaluate(FinishedRun, HostOptions):
+    """The options of tfm evaluate."""
+
+    split: str = option(
+        "test", "Split to score: train, validation, test, or any other split or file stem of the data."
+    )
+    name: str = option(
+        "", "Name of the files to write. The default is the name of the split, without its folder."
+    )
+    output_dir: str = option("", "Folder to write into. The default is the work directory.")
+    samples: int = option(4, "Number of examples to print.", least=0)
+
+
+@options
+class Compare(ImportOptions):
+    """The options of tfm compare."""
+
+    first: str = positional("DIR_A")
+    second: str = positional("DIR_B")
+    split: str = option("test", "Split that was evaluated in both work directories.")
+    names: tuple[str, ...] = option(
+        (),
+        "The --name of the evaluations: once if both have the same name, otherwise for A and then for B.",
+        flag="name",
+    )
+    sentences: int = option(
+        5, "Number of sentences to print, beginning with the largest difference in chrF2.", least=0
+    )
+
+
+@options
+class Translate(DecodingRun):
+    """The options of tfm translate."""
+
+    input: str = option("", "Text file with a sentence on each line. The default is standard input.")
+    output: str = option("", "File to write. It must not exist. The default is standard output.")
+    format: str = option(
+        "text", "Output format: text, or a JSON object on each line.", choices=("text", "jsonl")
+    )
+    n_best: int = option(1, "For --format=jsonl: number of translations of each line.", least=1)
+    alignments: bool = option(False, "For --format=jsonl: also write word alignments in Pharaoh format.")
+
+
+@options
+class Generate(DecodingRun):
+    """The options of tfm generate."""
+
+    prefixes: tuple[str, ...] | None = option(
+        None,
+        "Text to continue. An empty text begins a new text. The default is to continue each line of standard "
+        "input.",
+        flag="prefix",
+        allow_empty=True,
+    )
+    format: str = option(
+        "text",
+        "Output format: text, or a JSON object on each line for each prefix.",
+        choices=("text", "jsonl"),
+    )
+
+
+@options
+class Export(FinishedRun):
+    """The options of tfm export."""
+
+    output: str = option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
+    stablehlo_shapes: tuple[str, ...] = option(
+        (),
+        "Shape of the batches of a StableHLO program, ROWSxLENGTH. The default is 1x64.",
+        flag="stablehlo_shape",
+    )
+
+
+@options
+class Visualize(FinishedRun):
+    """The options of tfm visualize."""
+
+    arguments: tuple[str, ...] = positional("[EXAMPLE ...]")
+    sentences: tuple[str, ...] = option(
+        (), "Example to draw, like the examples without a flag.", flag="sentence"
+    )
+    output: str = option(
+        "", "Folder of the figures. The default is the folder figures in the work directory."
+    )
+    max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", least=1)
+    format: str = option("png", "File format of the figures.", choices=FIGURE_FORMATS)
+    layer: int | None = option(None, "Layer to draw, counted from 0. The default is all layers.")
+    head: str | None = option(
+        None,
+        "Head to draw: an index counted from 0, mean for the mean of all heads, or rollout, the attention "
+        "that is combined over the layers. The default is all heads.",
+    )
+    words: bool = option(False, "Draw the attention of words instead of word pieces.")
+    measure: str = option(
+        "weights",
+        "Measure to draw: the attention weights, or the norms of the weighted values.",
+        choices=MEASURES,
+    )
+    difference: bool = option(
+        False, "Also draw the first example minus each other example, for tokens that correspond."
+    )
+    lines: str | None = option(
+        None, "Word whose attention in every example is also drawn as lines. Needs --layer and --head."
+    )
+
+
+@options
+class Plot(ImportOptions):
+    """The options of tfm plot."""
+
+    kind: str = positional("KIND|DIR")
+    arguments: tuple[str, ...] = positional("[DIR ...]")
+    output: str = option(
+        "",
+        "File to write. Its ending is the format: png, svg, pdf, or md for samples. The default is KIND.png.",
+    )
+    metrics: tuple[str, ...] = option(
+        (),
+        "For curves: metric to draw, such as train/nll. The default is training loss and all of validation.",
+        flag="metric",
+    )
+    checkpoint: str | None = option(
+        None,
+        "For calibration, neighbours and norms: checkpoint to load, best (the default), last, or a step.",
+    )
+    split: str | None = option(
+        None,
+        "For calibration and lengths: split of the data. The default is validation for calibration, test for "
+        "lengths.",
+    )
+    name: str | None = option(None, "For lengths: the --name that tfm evaluate was given.")
+    sentences: int = option(
+        500, "For calibration: maximum number of sentence pairs, taken evenly from the split.", least=1
+    )
+    d_model: int = option(512, "For positions and schedules: model width, d_model.", least=2, most=65_536)
+    length: int = option(100, "For positions: number of positions.", least=2, most=4096)
+    warmup_steps: int = option(4000, "For schedules: number of warm-up steps.", least=1, most=MAX_ROWS)
+    steps: int = option(20_000, "For schedules: number of training steps.", least=2, most=MAX_ROWS)
+
+
+@options
+class Replay(ImportOptions):
+    """The options of tfm replay."""
+
+    workdir: str = option(REQUIRED, "Folder of a run.")
+    step: int = option(REQUIRED, "Training step to recompute, counted from 1.", least=1)
+    read: tuple[str, ...] = option((), "Name or glob of activations to show, such as decoder.*.weights.")
+    heads: bool = option(False, "Also print the norms of each attention head.")
+    output: str = option(
+        "", "File for the arrays of the step, with the ending .npz. The default is to write no file."
+    )
+
+
+@options
+class Status(ImportOptions):
+    """The options of tfm status."""
+
+    workdir: str = positional("DIR")
+
+
+@options
+class List(ImportOptions):
+    """The options of tfm list."""
+
+    folders: tuple[str, ...] = positional("[FOLDER ...]")
+
+
+@options
+class Config(ImportOptions):
+    """The options of tfm config."""
+
+    action: str = positional("show|diff")
+    first: str = positional("CONFIG")
+    others: tuple[str, ...] = positional("[CONFIG ...]")
+    changed: bool = option(False, "For show: print only the fields that differ from the defaults.")
+
+
+@options
+class Completion:
+    """The options of tfm completion."""
+
+    shell: str = positional("bash|zsh|fish")
+
+
+OPTIONS: dict[str, type] = {
+    "quickstart": Quickstart,
+    "data": Data,
+    "train": Train,
+    "sweep": Sweep,
+    "evaluate": Evaluate,
+    "compare": Compare,
+    "translate": Translate,
+    "generate": Generate,
+    "export": Export,
+    "visualize": Visualize,
+    "plot": Plot,
+    "replay": Replay,
+    "status": Status,
+    "list": List,
+    "config": Config,
+    "completion": Completion,
+}

@@ -1,0 +1,1 @@
+"""What happened in a run: steps that are recomputed, and profiles."""

@@ -1,0 +1,82 @@
+"""Parameters from elsewhere, such as another framework, as an export that tfm opens."""
+
+import difflib
+import re
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from tfm import tasks
+from tfm.errors import UserError
+from tfm.export.bundle import check_absent, write_bundle
+from tfm.workdir.bundle import flatten, unflatten
+from tfm.workdir.runs import Run
+
+Arrays = Mapping[str, Any]
+Rename = Sequence[tuple[str, str]] | Callable[[Arrays], Arrays]
+
+
+def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) -> None:
+    """Writes arrays from elsewhere as an export, which `tfm evaluate`, `tfm.Translator` and others open.
+
+    The names of an export have slashes, such as "encoder/layers_0/norm/scale". A new run begins with the
+    parameters by `tfm train --warm_start=FOLDER`.
+
+    Args:
+      config: the config, the dataclass of a task. Its data make the tokenizer, as at the start of a run.
+      arrays: {name: array} of all parameters and, for models with state, "collection:name" of the state.
+      rename: pairs of a regular expression and a template, such as (r"enc\\.(.*)", r"encoder/\\1").
+        The first expression that matches a whole name replaces it. A name without a match stays. Or a
+        function of all arrays that returns them with new names, for arrays that must be split or transposed.
+      folder: the folder to write. It must be empty or not exist. After an error, it is not written.
+
+    Raises:
+      UserError: if arrays are left over, missing, or have other shapes than the parameters of the model (the
+        message lists all of them), or if the folder cannot be written.
+    """
+    check_absent(folder)
+    renamed = rename(arrays) if callable(rename) else _rename(arrays, rename)
+    with tempfile.TemporaryDirectory() as workdir:
+        task = tasks.find(config.task).create(config, workdir)
+        like = jax.eval_shape(task.init, jax.random.key(0))
+        expected = flatten(like)
+        if problems := _find_problems(renamed, expected):
+            raise UserError(f"The arrays do not fit the model {config.model.name}: {'; '.join(problems)}.")
+        variables = {name: np.asarray(renamed[name], x.dtype) for name, x in expected.items()}
+        write_bundle(Run(task, unflatten(variables, like), [0]), folder, workdir=workdir)
+
+
+def _rename(arrays: Arrays, patterns: Sequence[tuple[str, str]]) -> dict[str, Any]:
+    """Returns the arrays with new names, or raises a UserError if two arrays get the same name."""
+    renamed: dict[str, Any] = {}
+    for name, array in arrays.items():
+        matches = ((re.fullmatch(pattern, name), template) for pattern, template in patterns)
+        new = next((match.expand(template) for match, template in matches if match), name)
+        if new in renamed:
+            raise UserError(f"Two arrays get the name {new}, the second is {name}. Change the patterns.")
+        renamed[new] = array
+    return renamed
+
+
+def _find_problems(arrays: Arrays, expected: Arrays) -> list[str]:
+    """Returns a description of each array that is left over, missing, or of another shape."""
+    unused = sorted(arrays.keys() - expected.keys())
+    missing = sorted(expected.keys() - arrays.keys())
+    problems = [f"{name} is no parameter{_similar(name, missing)}" for name in unused]
+    problems += [
+        f"{name} {list(expected[name].shape)} is missing{_similar(name, unused)}" for name in missing
+    ]
+    for name in sorted(arrays.keys() & expected.keys()):
+        given, shape = np.shape(arrays[name]), tuple(expected[name].shape)
+        if given != shape:
+            problems.append(f"{name} must have the shape {list(shape)}, got {list(given)}")
+    return problems
+
+
+def _similar(name: str, others: Sequence[str]) -> str:
+    """Returns the most similar name in parentheses, or "" if no name is similar."""
+    near = difflib.get_close_matches(name, others, n=1)
+    return f" (similar: {near[0]})" if near else ""

@@ -1,0 +1,224 @@
+"""The finished runs of a sweep, read from their folders, and the reports that are made of them.
+
+The folders of the runs are the only memory of a sweep. `ledger.jsonl` and `table.md` are reports for people,
+which the sweep writes again after each run and never reads.
+"""
+
+import dataclasses
+import functools
+import itertools
+import json
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from tfm.checkpoints.store import list_steps
+from tfm.errors import UserError
+from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
+from tfm.fields import changes
+from tfm.io.files import atomic_file
+from tfm.io.provenance import last_start
+from tfm.sweep.plan import PlannedRun
+from tfm.sweep.table import make_table
+from tfm.sweep.variants import LEDGER_FILE, PARAMETERS, TABLE_FILE, Variant
+from tfm.training.run_log import read_metrics
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir import runs
+
+PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")
+
+
+class Requested(NamedTuple):
+    """The evaluation that a sweep makes of each run.
+
+    Attributes:
+      split: name or path of the split.
+      checkpoint: "last" or "best".
+    """
+
+    split: str
+    checkpoint: str
+
+    def path(self, run: PlannedRun) -> str:
+        """Returns the path of the record of this evaluation in the folder of a run."""
+        return runs.evaluation_stem(run.workdir, self.split, run.config.output_suffix) + SUFFIX
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished run: its plan, and the record of its evaluation."""
+
+    run: PlannedRun
+    record: EvaluationRecord
+
+    @functools.cached_property
+    def scores(self) -> dict[str, float]:
+        """{name of a score: value}."""
+        return {score.name: score.value for score in self.record.scores}
+
+    @functools.cached_property
+    def seconds_per_step(self) -> float | None:
+        """The median seconds for a training step. None if the log has fewer than two lines."""
+        return seconds_per_step(self.run.workdir)
+
+    @property
+    def flops_per_second(self) -> float | None:
+        """The floating-point operations per second of the training, or None if they are unknown."""
+        flops, seconds = self.run.count_flops(), self.seconds_per_step
+        return flops / self.run.config.training.steps / seconds if flops and seconds else None
+
+    def describe(self) -> dict[str, Any]:
+        """Returns the line of the ledger: everything that the scores depend on, for JSON."""
+        start = last_start(self.run.workdir)
+        return {
+            "variant": self.run.variant.name,
+            "seed": self.run.seed,
+            "overrides": dict(self.run.variant.overrides),
+            "scores": [score._asdict() for score in self.record.scores],
+            "split": self.record.split,
+            "texts": self.record.texts,
+            "checkpoint": self.record.checkpoint,
+            "checkpoints": self.record.checkpoints,
+            "parameters": self.run.count_parameters(),
+            "flops": self.run.count_flops(),
+            "seconds_per_step": self.seconds_per_step,
+            "flops_per_second": self.flops_per_second,
+            "started": start.get("time"),
+            "devices": start.get("devices"),
+            "code": start.get("code"),
+            "versions": {name: start.get("versions", {}).get(name) for name in PACKAGES},
+            "data": start.get("data"),
+            "config": dataclasses.asdict(self.run.config),
+        }
+
+
+def find_result(run: PlannedRun, requested: Requested) -> Result | None:
+    """Returns the result of a run, or None if the run is not trained and evaluated to the end.
+
+    Raises:
+      UserError: if the record of the evaluation cannot be read.
+    """
+    path = requested.path(run)
+    if not os.path.exists(path):
+        return None
+    record = read_record(path)
+    steps = list_steps(os.path.join(run.workdir, CHECKPOINT_FOLDER))
+    training = run.config.training
+    is_trained = not steps or max(steps) >= training.steps or training.patience > 0
+    is_newest = not steps or record.checkpoint != "last" or record.checkpoints == [max(steps)]
+    return Result(run, record) if record.complete and is_trained and is_newest else None
+
+
+def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: str) -> list[Result]:
+    """Returns the finished runs among the planned runs, in the order of the plan.
+
+    Args:
+      planned: the runs.
+      requested: the evaluation of the sweep.
+      folder: folder of the sweep, for error messages.
+
+    Raises:
+      UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
+        if a run was evaluated on another split, at another checkpoint, or on other texts than the first run.
+    """
+    found = [find_result(run, requested) for run in planned]
+    results = [result for result in found if result is not None]
+    _check_configs(results, folder)
+    for result in results:
+        _check_evaluation(result, requested, results[0].record.texts, folder)
+    return results
+
+
+def _check_configs(results: Sequence[Result], folder: str) -> None:
+    """Raises a UserError that lists all finished runs whose config differs from the planned config."""
+    changed = {
+        result.run.name: list(map(str, changes(runs.read_config(result.run.workdir), result.run.config)))
+        for result in results
+    }
+    listed = [f"{name} ({'; '.join(fields)})" for name, fields in changed.items() if fields]
+    if listed:
+        raise UserError(
+            f"{folder} has finished runs with other configs than the planned ones: {', '.join(listed)}. "
+            "Give another --workdir, or the same config as before."
+        )
+
+
+def _check_evaluation(result: Result, requested: Requested, texts: str, folder: str) -> None:
+    """Raises a UserError if a run was evaluated in another way than the sweep evaluates."""
+    expected = {
+        "split": os.path.basename(requested.split),
+        "checkpoint": requested.checkpoint,
+        "texts": texts,
+        "ensemble": False,
+    }
+    given = result.record._asdict()
+    other = [name for name, value in expected.items() if given[name] != value]
+    if other:
+        raise UserError(
+            f"{folder} has {result.run.name}, evaluated with another {' and '.join(other)} "
+            f"({', '.join(f'{name} {given[name]}' for name in other)}), and a table cannot contain both. "
+            "Give another --workdir, or the same flags as before."
+        )
+
+
+def seconds_per_step(workdir: str) -> float | None:
+    """Returns the median seconds for a training step, over the intervals between log lines.
+
+    The median ignores evaluations and restarts. Returns None if the log has fewer than two lines.
+    """
+    try:
+        rows = [row for row in read_metrics(workdir) if "train/loss" in row]
+    except UserError:  # the run has no log
+        return None
+    pairs = itertools.pairwise(rows)
+    seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
+    return statistics.median(seconds) if seconds else None
+
+
+def choose_scores(
+    variants: Sequence[Variant], names: Sequence[str], results: Sequence[Result], config: Any
+) -> list[str]:
+    """Returns the names of the scores in the table.
+
+    Args:
+      variants: all variants of the sweep.
+      names: the names of --score. Without names, the table has the published scores, or the first score.
+      results: the finished runs.
+      config: config of the task. Its attribute `SCORES`, if it exists, has shell patterns of its scores.
+
+    Raises:
+      UserError: if a name of --score, or a name that a variant publishes, is no score of the task.
+    """
+    published = dict.fromkeys(name for variant in variants for name in variant.published)
+    asked = [*names, *(name for name in published if name != PARAMETERS)]
+    known = list(results[0].scores) if results else list(getattr(config, "SCORES", ()))
+    unknown = [name for name in asked if not any(fnmatchcase(name, pattern) for pattern in known)]
+    if known and unknown:
+        raise UserError(
+            f"The task {config.task} has no score {unknown[0]!r}. Expected {', '.join(map(repr, known))} in "
+            "--score and in `published` of the variants."
+        )
+    return list(names) or [name for name in published if name != PARAMETERS] or known[: bool(results)]
+
+
+def write_reports(
+    folder: str, variants: Sequence[Variant], results: Sequence[Result], names: Sequence[str], title: str
+) -> str:
+    """Writes the ledger and the table of the finished runs into the folder of the sweep. Returns the table.
+
+    Args:
+      folder: folder of the sweep.
+      variants: all variants of the sweep. The first is the base of the table.
+      results: the finished runs.
+      names: names of the scores in the table.
+      title: first line of the table.
+    """
+    rows: list[Mapping[str, Any]] = [result.describe() for result in results]
+    with atomic_file(os.path.join(folder, LEDGER_FILE), "w") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    table = f"{title}\n\n{make_table(variants, rows, names)}"
+    with atomic_file(os.path.join(folder, TABLE_FILE), "w") as file:
+        file.write(table)
+    return table
