@@ -9,7 +9,7 @@ import pytest
 from tests.support import entries
 from tests.support.tiny import make_config
 from tfm.commands.overrides import override
-from tfm.config import allow_modules
+from tfm.config import allow_modules, from_mapping
 from tfm.errors import UserError
 from tfm.fields import field
 from tfm.models import TransformerConfig
@@ -99,6 +99,16 @@ def test_a_field_that_may_be_none_takes_none(corpus):
     assert found.model.key_features == 3
     with pytest.raises(UserError, match=r"training\.steps.*'None'"):
         entries.overrides(["--config.training.steps=None"])
+
+
+def test_a_number_that_may_be_a_word_takes_both():
+    for text, value in (("auto", "auto"), ("8000", 8000)):
+        found = entries.overrides([f"--config.data.vocabulary_size={text}"])
+        assert found.data.vocabulary_size == value
+        assert from_mapping(Config, dataclasses.asdict(found)) == found
+    for text in ("many", "None", "80.5", "0"):
+        with pytest.raises(UserError, match=rf"data\.vocabulary_size .*auto.*{text}"):
+            entries.overrides([f"--config.data.vocabulary_size={text}"])
 
 
 def test_patterns_are_set_as_one_text_or_a_tuple():

@@ -36,7 +36,7 @@ def file(tmp_path):
 
 
 def with_arrays(path, **arrays):
-    """The config of a file with these arrays in place of those of the split "train"."""
+    """Returns the config of a file whose split "train" has these arrays."""
     content = {"train_images": np.zeros((2, 4, 4), np.uint8), "train_labels": np.array([0, 1])} | arrays
     np.savez(path, **{name: x for name, x in content.items() if x is not None})
     return ImagesConfig(kind="arrays", file=str(path))
@@ -173,7 +173,7 @@ def test_records_are_decoded(prepared):
 
 
 class Unlabelled(list):
-    """Records of which none has a label."""
+    """Records without labels."""
 
     def __getitems__(self, indices):
         return [self[index] | {"label": -1} for index in indices]
@@ -189,7 +189,7 @@ def test_images_without_a_label_are_errors(prepared, monkeypatch):
 
 @pytest.mark.long
 def test_arrays_are_encoded_without_tensorflow(tmp_path):
-    """As MNIST and CIFAR-10 of TFDS give them, which also read files by TensorFlow."""
+    """MNIST and CIFAR-10 of TFDS give arrays and read files by TensorFlow."""
     config = ImagesConfig(name="array_images", directory=str(tmp_path))
     found, labels = open_images(config, "train").take(np.arange(6))
     assert sorted(found[:, 0, 0, 0]) == list(range(6))

@@ -53,9 +53,9 @@ def test_documents_from_a_pipe(tmp_path, content):
 def test_what_is_no_pipe_is_refused(tmp_path, content):
     config = table_config(tmp_path, train="-")
     for fields, stream, message in (
-        ({}, io.BytesIO(), "empty.* --config=WORKDIR/config.json"),
+        ({}, io.BytesIO(), r"empty.* --config=WORKDIR/config\.json"),
         ({}, Terminal(content), "terminal"),
-        ({"test": "-"}, io.BytesIO(content), r"data\.kind=table .*train, test"),
+        ({"test": "-"}, io.BytesIO(content), r"data\.kind=table.*train, test"),
         ({"kind": "text"}, io.BytesIO(content), r"train of data\.kind=text"),
     ):
         with pytest.raises(UserError, match=message):

@@ -53,17 +53,17 @@ def load_characters(path: str) -> Characters:
 
 
 def load_tokenizer(path: str, kind: str) -> Tokenizer:
-    """Loads the tokenizer of a run. `kind` is `data.tokenizer`, for which bytes need no file."""
+    """Loads the tokenizer of a run. `kind` is the value of `data.tokenizer`. Bytes need no file."""
     if kind == "bytes":
         return Characters()
     return load_characters(path) if kind == "characters" else load_word_pieces(path)
 
 
 def plan_size(data: Any) -> int:
-    """Returns the vocabulary size of a run that has no tokenizer yet, as far as it is known.
+    """Returns the vocabulary size of a run that has no tokenizer yet, or a lower bound.
 
-    The size of the user's file is exact. The number of characters is not known before the text is read, and
-    neither is the size for `data.vocabulary_size=auto`: both count as their minimum.
+    The text decides the number of characters and the size for `data.vocabulary_size=auto`. In these two
+    cases, the result is the number of bytes and special tokens.
 
     Args:
       data: a `PairsConfig` or `DocumentsConfig`.

@@ -9,7 +9,7 @@ from typing import Any
 from tfm.data.tokenizers.protocol import IdExchange, cut_at_end, require_characters
 from tfm.errors import UserError, install_extra
 
-# The file does not say which tokens these are. Of several names that it contains, the first is taken.
+# The file does not say which of its tokens are special. The first of these names that it contains counts.
 SPECIAL_TOKENS = {
     "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
     "beginning": ("<s>", "<bos>", "[BOS]", "[CLS]", "<|startoftext|>", "<|begin_of_text|>"),

@@ -110,7 +110,7 @@ class WordPieces:
 
     @property
     def is_bpe(self) -> bool:
-        """Whether the pieces are merges of byte-pair encoding. Only their scores are whole numbers."""
+        """Whether the pieces are merges of byte-pair encoding. Other types have fractions as scores."""
         return not any(self._processor.get_score(i) % 1 for i in self._ordinary_ids())
 
     def _ordinary_ids(self) -> list[int]:
