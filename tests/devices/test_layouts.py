@@ -234,7 +234,8 @@ def test_communication_is_at_its_minimum():
     sums = ("all-reduce", "reduce-scatter")  # a CPU makes the second of the first
     assert "all-gather" in kinds, kinds
     assert kinds <= {"all-gather", *sums}, kinds
-    assert total(found, ["all-gather"]) == of_all - of_vectors
+    divided = of_all - of_vectors
+    assert divided < total(found, ["all-gather"]) <= 2 * divided  # of layers forwards, and again backwards
     assert of_all <= total(found, sums) < of_all + 1024
 
     found, kinds = compiled(mesh_tensor=2)
