@@ -32,7 +32,10 @@ def default_texts(task: Any) -> list[str]:
         texts = [text for (text,) in documents[: 2 * DEFAULT_EXAMPLES]]
     except UserError:
         texts = list(DEFAULT_TEXTS)
-    begins = (task.tokenizer.decode(ids[:DEFAULT_TOKENS]).strip() for ids in task.tokenizer.encode(texts))
+    limit = min(
+        DEFAULT_TOKENS, (task.model.config.max_length or DEFAULT_TOKENS) - 1
+    )  # the end is a token, too
+    begins = (task.tokenizer.decode(ids[:limit]).strip() for ids in task.tokenizer.encode(texts))
     return [text for text in begins if text][:DEFAULT_EXAMPLES]
 
 
