@@ -202,7 +202,8 @@ def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
 @pytest.mark.parametrize(("attention", "parts"), [("additive", {"cross"}), ("none", set())])
 def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts):
     model = RNNConfig(**SIZES, dropout=0.0, attention=attention)
-    task = translation_task.create(dataclasses.replace(make_config(corpus), model=model), str(tmp_path))
+    config = make_config(corpus, peak_learning_rate=1e-3)
+    task = translation_task.create(dataclasses.replace(config, model=model), str(tmp_path))
     token = np.ones((1, 1), np.int32)
     run = runs.Run(task, {"params": random_parameters(task.model, token, token)}, [0])
     paths = visualize.draw_run(run, str(tmp_path), ["red dog"], str(tmp_path / "out"))
