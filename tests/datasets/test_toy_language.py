@@ -10,9 +10,10 @@ from tfm.data.trees import clean_tree, list_leaves, read_trees
 from tfm.datasets import toy_language
 from tfm.datasets.toy_language import SIZES, TREE_SIZES, read_examples, read_pronoun_words
 from tfm.errors import UserError
+from tools.toy_language.numbers import english_number
 
-SHA256 = "dfb674bba2643a89"  # of all pairs, the beginning: with other pairs, raise toy_language.VERSION
-TREES_SHA256 = "a438df52b67287ca"  # the same of all trees
+SHA256 = "565e9e0e460927d1"  # of all pairs, the beginning: with other pairs, raise toy_language.VERSION
+TREES_SHA256 = "616514473402dbb4"  # the same of all trees
 LONGEST = 20  # words of a training sentence
 
 
@@ -48,6 +49,18 @@ def test_each_long_sentence_is_longer_than_any_training_sentence():
     training = lengths("train")
     assert max(training) <= LONGEST < min(lengths("long"))
     assert 8 <= sum(training) / len(training) <= 11
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_three_to_six_per_cent_of_the_sentences_contain_a_number(split):
+    words = {word for number in range(2, 10_000, 37) for word in re.split(r"\W", english_number(number))} - {
+        "and"
+    }
+    words |= {english_number(number) for number in range(2, 20)}
+    sentences = [set(re.findall(r"\w+", example.en.lower())) for example in read_examples(split)]
+    assert 0.03 <= sum(not words.isdisjoint(sentence) for sentence in sentences) / len(sentences) <= 0.06
+    large = sum(not {"hundred", "thousand"}.isdisjoint(sentence) for sentence in sentences)
+    assert large / len(sentences) >= 0.01
 
 
 def test_every_word_is_aligned():

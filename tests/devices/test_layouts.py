@@ -234,7 +234,8 @@ def test_communication_is_at_its_minimum():
     sums = ("all-reduce", "reduce-scatter")  # a CPU makes the second of the first
     assert "all-gather" in kinds, kinds
     assert kinds <= {"all-gather", *sums}, kinds
-    assert total(found, ["all-gather"]) == of_all - of_vectors
+    divided = of_all - of_vectors
+    assert divided < total(found, ["all-gather"]) <= 2 * divided  # of layers forwards, and again backwards
     assert of_all <= total(found, sums) < of_all + 1024
 
     found, kinds = compiled(mesh_tensor=2)
@@ -245,7 +246,7 @@ def test_communication_is_at_its_minimum():
 
 def test_a_step_never_holds_the_parameters_of_all_layers():
     """Each layer gathers its parameters when it runs, and adds its gradients before the next layer."""
-    model = dataclasses.replace(PLAIN, encoder_layers=12, decoder_layers=12, scan=True)
+    model = dataclasses.replace(PLAIN, encoder_layers=12, decoder_layers=12, scan=True, remat=True)
     deep = Translation(Config(model=model, loss_chunk_size=1), Tokenizer())
     batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
     config = TrainingConfig(parallel="mesh", mesh_fsdp=8)

@@ -13,6 +13,8 @@ from tfm import interpret
 from tfm.attention import masked_softmax
 from tfm.errors import UserError
 from tfm.layers.observe import read_attention
+from tfm.models import Transformer
+from tfm.positions import sinusoidal_encoding
 from tfm.testing.models import WIDTH, quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -51,6 +53,22 @@ def test_only_without_positions_is_the_encoder_permutation_equivariant(positions
 def test_relative_positions_ignore_where_the_text_begins(positions):
     model, params = build(positions=positions)
     np.testing.assert_allclose(logits(model, params, TOKENS, 50), logits(model, params, TOKENS), atol=1e-4)
+
+
+class AddsSinusoids(Transformer):
+    """A Transformer that adds the sinusoids of the paper, whatever its config says."""
+
+    def make_positions(self):
+        return functools.partial(sinusoidal_encoding, features=self.config.d_model, layout="interleaved")
+
+
+def test_sinusoids_can_be_added_to_rotary_positions():
+    model, params = build(positions="interleaved_and_rotary")
+    both = AddsSinusoids(transformer(positions="rotary").config, model.vocabulary_size)
+    np.testing.assert_array_equal(logits(model, params, TOKENS), logits(both, params, TOKENS))
+    for other in ("rotary", "interleaved"):
+        alone, _ = build(positions=other)
+        assert np.abs(logits(model, params, TOKENS) - logits(alone, params, TOKENS)).max() > 1e-3
 
 
 def reached(model, params, position):

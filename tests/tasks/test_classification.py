@@ -230,7 +230,7 @@ def test_commands_work_on_images(config, tmp_path, capsys):
     options = [f"--config={write_config_file(tmp_path, config)}", f"--workdir={tmp_path / 'run'}"]
     train.main([*options, "--dry_run"])
     assert "13 to train on, 7 to validate" in capsys.readouterr().out
-    for steps in (2, 3):
+    for steps in (3, 4):
         train.main([*options, f"--config.training.steps={steps}"])
     visualize.main([f"--workdir={tmp_path / 'run'}"])
     export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'export'}"])

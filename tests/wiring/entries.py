@@ -236,6 +236,7 @@ def data_entries() -> Iterator[Entry]:
     yield from of_pairs("test", PAIRS, {"test": ("test", "exam")})
     of_training = {
         "mixing": ("1,1", "1,3", two),
+        "joined_share": (0.2, 0.9),
         "subword_dropout": (0.1, 0.4),
         "subword_samples": (1, 2, {"subword_dropout": 0.4}),
     }

@@ -166,6 +166,13 @@ class PairsConfig(TextSection):
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
     )
+    joined_share: float = _vocabulary_field(
+        0.0,
+        "Share of the training pairs that are joined with the next pairs to texts of two to four pairs. A "
+        "model that reads such texts translates sentences that are longer than those of the training data.",
+        least=0,
+        most=1,
+    )
     tokenizer: str = _vocabulary_field(
         "word_pieces",
         "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "

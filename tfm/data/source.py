@@ -3,12 +3,14 @@
 import functools
 import hashlib
 import itertools
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tfm.data.data_errors import collect
 
 Row = tuple[str, ...]
 CHUNK_ROWS = 10_000  # rows that are read at a time
+MAX_JOINED = 4  # rows that become one text
 
 
 class Source:
@@ -96,6 +98,42 @@ def add_tag(source: Source, tag: str) -> Source:
         lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}')}",
         lambda: len(source),
         source.find_problems,
+    )
+
+
+def join_neighbours(source: Source, share: float) -> Source:
+    """Joins some rows with the rows that follow, so that a model also reads texts of several sentences.
+
+    Each text joins 1 to `MAX_JOINED` rows, side by side, with a space between them. The texts that join 2 to
+    `MAX_JOINED` rows are equally likely. Which rows are joined depends only on their places. Rows stay alone
+    where a side of any of them is empty, because the joined sides would not match.
+
+    Args:
+      source: rows of texts.
+      share: share of the rows that become part of a longer text, from 0 to 1. 0 returns the source itself.
+    """
+    if not share:
+        return source
+    # If a fraction p of the texts join several rows, with `mean` rows each, these texts contain the share
+    # p mean / (p mean + 1 - p) of all rows. Solved for p:
+    mean = (2 + MAX_JOINED) / 2
+    probability = share / (mean - share * (mean - 1))
+
+    def join_rows() -> Iterator[Row]:
+        rng, rows = random.Random(0), iter(source)
+        while True:
+            count = 2 + int(rng.random() * (MAX_JOINED - 1)) if rng.random() < probability else 1
+            if not (group := list(itertools.islice(rows, count))):
+                return
+            if all(map(all, group)):
+                yield tuple(map(" ".join, zip(*group, strict=True)))
+            else:
+                yield from group
+
+    return Source(
+        join_rows,
+        lambda: f"neighbours-{hash_text(f'{share} {source.fingerprint}')}",
+        find_problems=source.find_problems,
     )
 
 

@@ -17,9 +17,8 @@ from tfm.errors import UserError
 from tfm.fields import CHANGEABLE, NEVER, InheritsHelp, check_fields, field
 from tfm.layers.feed_forward import ACTIVATIONS
 from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS
-from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS
+from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, ROTARY_POSITIONS, SINUSOIDAL_POSITIONS
 from tfm.layers.residual import NORM_ORDERS
-from tfm.positions import LAYOUTS
 
 # A resumed run and a warm start must not change these fields, because the shapes or the meaning of the
 # parameters depend on them.
@@ -99,7 +98,8 @@ class BlockConfig(InheritsHelp):
         "interleaved",
         "Encoding of positions. These are added to the embeddings: sinusoids in the order of the paper "
         "(interleaved) or of its authors' code (concatenated), and learned vectors (Table 3, row E). These "
-        "act in self-attention: rotary, relative_keys (Shaw et al. 2018), relative_bias (T5) and alibi.",
+        "act in self-attention: rotary, relative_keys (Shaw et al. 2018), relative_bias (T5) and alibi. "
+        "interleaved_and_rotary does both.",
         choices=POSITIONS,
     )
     attention: str | None = speed_field(
@@ -133,7 +133,7 @@ class BlockConfig(InheritsHelp):
     def _problems(self) -> Iterator[str]:
         """Yields an error message for each combination of fields that is not possible."""
         key_features = self.key_features or self.d_model // self.heads
-        if self.d_model % 2 and self.positions in LAYOUTS:
+        if self.d_model % 2 and self.positions in SINUSOIDAL_POSITIONS:
             yield f"model.d_model must be even for sinusoidal positions, got {self.d_model}."
         if None in (self.key_features, self.value_features) and self.d_model % self.heads:
             yield (
@@ -142,9 +142,9 @@ class BlockConfig(InheritsHelp):
             )
         if self.deep_norm and self.norm_order != "post":
             yield f"model.deep_norm needs model.norm_order 'post', got {self.norm_order!r}."
-        if key_features % 2 and self.positions == "rotary":
+        if key_features % 2 and self.positions in ROTARY_POSITIONS:
             yield (
-                f"model.positions 'rotary' needs an even width of keys, got {key_features}. Set "
+                f"model.positions {self.positions!r} needs an even width of keys, got {key_features}. Set "
                 "model.key_features to an even number."
             )
         if self.heads % (self.key_value_heads or 1):

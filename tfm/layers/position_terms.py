@@ -98,14 +98,19 @@ def restrict_to_window(
     return combine_masks(mask, local_mask(positions, key_positions, window))
 
 
-# The positions that are not added to embeddings, as functions of the number of heads. Each function returns
-# the fields of `MultiHeadAttention` that implement the positions.
+INTERLEAVED_AND_ROTARY = "interleaved_and_rotary"
+# The positions that add sinusoids to the embeddings, and the layout of the sinusoids.
+SINUSOIDAL_POSITIONS = {layout: layout for layout in LAYOUTS} | {INTERLEAVED_AND_ROTARY: "interleaved"}
+# The positions that act in self-attention, as functions of the number of heads. Each function returns the
+# fields of `MultiHeadAttention` that implement the positions.
 ATTENTION_POSITIONS: dict[str, Callable[[int], dict[str, Any]]] = {
     "none": lambda heads: {},
     "rotary": lambda heads: {"encode_positions": rotary_encoding},
+    INTERLEAVED_AND_ROTARY: lambda heads: {"encode_positions": rotary_encoding},
     "relative_keys": lambda heads: {"position_bias": RelativeKeys()},
     "relative_bias": lambda heads: {"position_bias": RelativeBias(heads)},
     "alibi": lambda heads: {"position_bias": alibi},
 }
+ROTARY_POSITIONS = ("rotary", INTERLEAVED_AND_ROTARY)
 BIAS_POSITIONS = ("relative_keys", "relative_bias", "alibi")  # the positions that add a term to the logits
 POSITIONS = (*LAYOUTS, "learned", *ATTENTION_POSITIONS)

@@ -19,6 +19,7 @@ from tfm.layers.normalization import NORMS
 from tfm.layers.observe import is_active, observe
 from tfm.layers.position_terms import (
     ATTENTION_POSITIONS,
+    SINUSOIDAL_POSITIONS,
     RelativeBias,
     restrict_to_window,
 )
@@ -73,9 +74,10 @@ class TransformerBase(ComposedModule):
         config = self.config
         if config.positions == "learned":
             return LearnedPositions(config.max_positions, config.d_model, self.make_table_init())
-        if config.positions in ATTENTION_POSITIONS:
+        layout = SINUSOIDAL_POSITIONS.get(config.positions)
+        if layout is None:
             return None
-        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=config.positions)
+        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=layout)
 
     def make_norm(self, name: str | None = None) -> nn.Module:
         """Returns the norm of a residual connection, or of a stack's output."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
+from jax.experimental import multihost_utils
 
 from tfm.io.files import append_json_line, atomic_file, read_json_lines
 from tfm.training.config import TrainingConfig
@@ -45,9 +47,14 @@ class Scores:
     def drop_after(self, step: int) -> None:
         """Forgets the scores of later steps, which a run that resumes from `step` trains again.
 
+        All hosts call it and then have the scores of the first host, because a network drive may show an
+        older file to the others, and all must evaluate the same steps.
+
         Raises:
           UserError: if the file cannot be written.
         """
+        if jax.process_count() > 1:
+            self._scores = _share(self._scores)
         kept = {each: scores for each, scores in self._scores.items() if each <= step}
         if kept == self._scores:
             return
@@ -83,6 +90,16 @@ class Scores:
         """Returns {step: value of the metric} of the evaluations that have the metric."""
         name = self._best.metric
         return {step: scores[name] for step, scores in self._scores.items() if name in scores}
+
+
+def _share(scores: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    """Returns the scores of the first host on all hosts."""
+    content = np.frombuffer(json.dumps(list(scores.items())).encode(), np.uint8).astype(np.int32)
+    size = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
+    padded = np.zeros(size, np.int32)  # the others may have content of another size
+    padded[: len(content)] = content[:size]
+    shared = np.asarray(multihost_utils.broadcast_one_to_all(padded))
+    return dict(json.loads(shared.astype(np.uint8).tobytes()))
 
 
 def _is_line(line: Any) -> bool:

@@ -23,6 +23,7 @@ from tools.toy_language.meaning_tree import (
 from tools.toy_language.sampling import (
     adjectives_for,
     chance,
+    counted_phrase,
     destination,
     modal,
     noun_phrase,
@@ -37,22 +38,36 @@ _DEFINITE = (words.THE, words.THIS, *words.POSSESSIVES)
 
 
 def event(
-    rng: Random, tense: str = "", subject: Participant | None = None, *, simple: bool = False
+    rng: Random,
+    tense: str = "",
+    subject: Participant | None = None,
+    *,
+    simple: bool = False,
+    counted: bool = False,
 ) -> Clause:
-    """Somebody does something. A given subject is a person. `simple`: no state, negation, modal, time."""
+    """Draws a clause in which somebody does something.
+
+    Args:
+      rng: source of randomness.
+      tense: one of the tenses, or "" to draw it.
+      subject: a person, or None to draw the subject.
+      simple: leaves out verbs of state, negations, modals and times.
+      counted: the object is a number of things, such as "three hundred and twelve books".
+    """
     while True:
-        clause = _event(rng, tense, subject, simple)
+        clause = _event(rng, tense, subject, simple, counted)
         if not _two_readings(clause):
             return clause
 
 
-def _event(rng: Random, tense: str, subject: Participant | None, simple: bool) -> Clause:
-    verb = pick(rng, _verbs(subject is not None, simple))
+def _event(rng: Random, tense: str, subject: Participant | None, simple: bool, counted: bool) -> Clause:
+    verb = pick(rng, _verbs(subject is not None, simple, counted))
     state = "state" in verb.flags
     if not tense:
         tense = weighted(rng, _TENSES[:2] if state else _TENSES)
     subject = subject or participant(rng, verb.subjects)
-    objects = tuple(_object(rng, classes, subject, verb.flags) for _, classes in verb.objects)
+    draw_object = _counted_object if counted else _object
+    objects = tuple(draw_object(rng, classes, subject, verb.flags) for _, classes in verb.objects)
     if len(objects) == 2 and isinstance(objects[0], NounPhrase):
         objects = (_definite(objects[0]), objects[1])  # "gave a man the book" is no good English
     if any(isinstance(item, Pronoun) for item in objects) and isinstance(subject, NounPhrase):
@@ -67,8 +82,10 @@ def _event(rng: Random, tense: str, subject: Participant | None, simple: bool) -
 
 
 @cache
-def _verbs(by_person: bool, simple: bool) -> tuple[Verb, ...]:
+def _verbs(by_person: bool, simple: bool, counted: bool) -> tuple[Verb, ...]:
     fitting = (verb for verb in VERBS if "person" in verb.subjects or not by_person)
+    if counted:
+        fitting = (verb for verb in fitting if "many" in verb.flags)
     return tuple(verb for verb in fitting if not (simple and "state" in verb.flags))
 
 
@@ -87,6 +104,13 @@ def _object(
         return pick(rng, others)
     noun = pick(rng, nouns_of(*classes))
     return noun_phrase(rng, noun, plural=True if "plural" in flags else None, many="many" in flags)
+
+
+def _counted_object(
+    rng: Random, classes: tuple[str, ...], subject: Participant, flags: tuple[str, ...]
+) -> NounPhrase:
+    del subject, flags  # the signature is that of `_object`
+    return counted_phrase(rng, pick(rng, [noun for noun in nouns_of(*classes) if noun.en_plural]))
 
 
 def _definite(phrase: NounPhrase) -> NounPhrase:

@@ -43,7 +43,7 @@ _PLURAL: _Choices = (
     (words.SOME, 6),
     (words.MANY, 6),
     (words.NO, 2),
-    (_NUMBER, 14),
+    (_NUMBER, 7),
 )
 _DEFINITE = 3  # the first three of each table
 
@@ -81,6 +81,12 @@ def noun_phrase(
     number = _number(rng, many) if choice is _NUMBER else 0
     adjective = _attribute(rng, noun) if chance(rng, 0.3) else None
     return NounPhrase(noun, _determiner(rng, choice, noun), plural, adjective, number)
+
+
+def counted_phrase(rng: Random, noun: Noun) -> NounPhrase:
+    """Draws a number of things, such as "twenty-three old books"."""
+    adjective = _attribute(rng, noun) if chance(rng, 0.1) else None
+    return NounPhrase(noun, words.BARE, True, adjective, _number(rng, True))
 
 
 def _determiner(rng: Random, choice: Determiner | str, noun: Noun) -> Determiner:

@@ -26,6 +26,11 @@ def _event(rng: Random) -> Sentence:
     return Sentence((event(rng),))
 
 
+def _counted(rng: Random) -> Sentence:
+    """ "The guest owns eight hundred and sixty-one books"."""
+    return Sentence((event(rng, counted=True),))
+
+
 def _description(rng: Random) -> Sentence:
     return Sentence((description(rng),))
 
@@ -96,7 +101,8 @@ def _tense(rng: Random) -> str:
 
 
 _KINDS = (
-    (_event, 36),
+    (_event, 34),
+    (_counted, 2.5),
     (_description, 8),
     (drawn_puzzle, 21),
     (about_an_object, 6),

@@ -284,6 +284,7 @@ def test_default_examples_are_beginnings_of_documents(task, folder):
     for example, document in zip(task.default_examples(), documents, strict=False):
         assert example
         assert document.startswith(example)
+        assert len(task.tokenizer.encode([example])[0]) < task.config.model.max_positions
     data = dataclasses.replace(task.config.data, directory="/missing")
     elsewhere = type(task)(dataclasses.replace(task.config, data=data), task.tokenizer)
     assert all(text.startswith("The animal") for text in elsewhere.default_examples())

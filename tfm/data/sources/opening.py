@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from tfm.config import find_by_name, is_dotted
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
-from tfm.data.source import CHUNK_ROWS, Source, add_tag, join
+from tfm.data.source import CHUNK_ROWS, Source, add_tag, join, join_neighbours
 from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
 from tfm.data.sources.columns import require_two_columns
 from tfm.data.sources.parallel_text import open_parallel_text
@@ -45,9 +45,10 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
       UserError: if a corpus is missing or cannot be opened, or there are more or fewer tags than corpora.
     """
     name = find_name(config, split)
-    if not config.tags and not config.mixing:
-        return [_open(config, name)]
-    corpora = [_open(config, part.strip()) for part in name.split(",")]
+    separate = config.tags or config.mixing
+    corpora = [_open(config, part.strip()) for part in name.split(",")] if separate else [_open(config, name)]
+    if split == "train":
+        corpora = [join_neighbours(pairs, config.joined_share) for pairs in corpora]
     if not config.tags:
         return corpora
     tags = split_tags(config.tags)

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 from tfm.errors import UserError
 
-VERSION = "1.0.0"  # identifies the content of all files
+VERSION = "2.0.0"  # identifies the content of all files
 SIZES = {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
 TREE_SIZES = {"train": 10_000, "validation": 500, "test": 500}
 

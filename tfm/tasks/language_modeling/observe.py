@@ -32,8 +32,11 @@ def default_texts(task: Any) -> list[str]:
         texts = [text for (text,) in documents[: 2 * DEFAULT_EXAMPLES]]
     except UserError:
         texts = list(DEFAULT_TEXTS)
-    begins = (task.tokenizer.decode(ids[:DEFAULT_TOKENS]).strip() for ids in task.tokenizer.encode(texts))
-    return [text for text in begins if text][:DEFAULT_EXAMPLES]
+    limit = min(DEFAULT_TOKENS, task.model.config.max_length or DEFAULT_TOKENS) - 1  # the end is a token, too
+    begins = (task.tokenizer.decode(ids[:limit]) for ids in task.tokenizer.encode(texts))
+    # A cut within the bytes of a character leaves a replacement character.
+    stripped = (text.rstrip("\ufffd").strip() for text in begins)
+    return [text for text in stripped if text][:DEFAULT_EXAMPLES]
 
 
 def observe_text(task: Any, params: Any, text: str, max_tokens: int) -> Observation:
