@@ -245,6 +245,8 @@ def test_an_image_is_tinted_where_the_chosen_patch_looks(show):
     page.point(".patch[data-side=queries][data-index='7']", click=True)
     page.point("h1")
     assert text_of(page, "step-value") == "8 of 17"
+    page = show("layer=0&head=1&step=8", [image])
+    assert text_of(page, "step-value") == "8 of 17"
     weights = image.attention["encoder"].weights[0, 1, 7]
     opacities = page.evaluate(
         "[...document.querySelectorAll('.patch[data-side=keys] rect')]"

@@ -864,6 +864,7 @@ function readAddress() {
     scale: choice("scale", ["all", "view"], view.scale),
     step: index("step", 0),
   });
+  check();
 }
 
 function start() {
