@@ -9,10 +9,10 @@
     def main(options: Compare) -> None:
         ...
 
-Each field is a flag or a positional argument. Its type and its rules, which are those of
-`tfm.fields.FieldInfo`, give the check, the --help and the shell completion. A class with a method
-`open_config` has a config, whose fields --config.field=value changes. `FIRST_ARGUMENT` of a class is the name
-of a flag whose value may be the first argument without the flag.
+Each field is a flag or a positional argument. Its type and its rules (see `tfm.fields.FieldInfo`) give the
+check, the --help and the shell completion. A class with a method `open_config` has a config, whose fields
+--config.field=value changes. `FIRST_ARGUMENT` of a class is the name of a flag whose value may be the first
+argument without the flag.
 
 This module imports nothing slow, so that a wrong flag is reported at once.
 """

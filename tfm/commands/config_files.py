@@ -134,7 +134,7 @@ def _name_failing_line(path: str) -> Iterator[None]:
 def _place(error: BaseException, path: str) -> str:
     """Returns the file and the line at which a config file fails.
 
-    The line is that of a SyntaxError, otherwise the innermost line of the file in the traceback.
+    A SyntaxError names its line. For other errors, it is the innermost line of the file in the traceback.
     """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

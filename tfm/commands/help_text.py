@@ -109,7 +109,7 @@ def _read_config(cls: type[ConfigOptions], argv: Sequence[str]) -> Any:
         return Config()
     try:
         return cls.open_config(values, rest)[0]["config"]
-    except UserError:  # help ignores invalid fields, which the command itself reports
+    except UserError:  # the command itself reports invalid fields
         base, _ = cls.read_base(values)
         return override(base, []).config
 

@@ -2,8 +2,8 @@
 
 The function get_variants() of the config file yields the variants, see `tfm.sweep`. `tfm train` trains each
 variant with --seeds seeds, each run in the folder WORKDIR/VARIANT/seed_N, and `tfm evaluate` evaluates it.
-After each run, the command writes WORKDIR/table.md and WORKDIR/ledger.jsonl, which has one line for each
-finished run. The same command resumes a sweep: it skips finished runs and continues interrupted runs from
+After each run, the command writes WORKDIR/table.md and WORKDIR/ledger.jsonl with one line for each finished
+run. The same command resumes a sweep: it skips finished runs and continues interrupted runs from
 their newest checkpoints. --config.field=value changes a field of all variants. All runs of a folder must have
 the configs and the checkpoint of one command, so that the table compares like with like. Only --seeds, --only
 and --split may change.

@@ -20,7 +20,7 @@ Rename = Sequence[tuple[str, str]] | Callable[[Arrays], Arrays]
 
 
 def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) -> None:
-    """Writes arrays from elsewhere as an export, which `tfm evaluate`, `tfm.Translator` and others open.
+    """Writes arrays from elsewhere as an export. Commands and `tfm.Translator` open the folder like a run.
 
     The names of an export have slashes, such as "encoder/layers_0/norm/scale". A new run begins with the
     parameters by `tfm train --warm_start=FOLDER`.
