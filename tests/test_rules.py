@@ -54,7 +54,7 @@ def test_no_test_returns_early():
     assert not {name: tests for name, tests in found.items() if tests}
 
 
-def test_only_the_listed_files_use_private_names():
+def test_tests_use_no_private_names():
     found = {
         name: {x for x in used_names(tree) if x.startswith("_") and not x.startswith("__")} - PUBLIC
         for name, tree in TREES.items()

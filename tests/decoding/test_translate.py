@@ -97,8 +97,11 @@ class Numbers:
     def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
 
-    def split(self, ids, length):
-        return [ids[first : first + length] for first in range(0, len(ids), length)]
+    def pieces(self, ids):
+        return list(map(str, ids))
+
+    def word_starts(self, ids):
+        return [True] * len(ids)
 
 
 def translate(texts, params, **options):
