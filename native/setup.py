@@ -19,7 +19,7 @@ products = Extension(
     include_dirs=[jax.ffi.include_dir()],
     library_dirs=[find_folder("onednn-cpu-gomp", "libdnnl.so")],
     libraries=["dnnl"],
-    extra_compile_args=["-std=c++17", "-O2", "-fopenmp"],
+    extra_compile_args=["-std=c++17", "-O3", "-fopenmp"],
     extra_link_args=["-fopenmp"],
 )
 setup(ext_modules=[products])

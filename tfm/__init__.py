@@ -14,14 +14,13 @@ __all__ = ["Generator", "Translator", "__version__"]
 def __getattr__(name):
     if name in ("Generator", "Translator"):
         return getattr(importlib.import_module(f"tfm.workdir.{name.lower()}"), name)
-    if name in _modules():
+    try:
         return importlib.import_module(f"tfm.{name}")
+    except ModuleNotFoundError as error:
+        if error.name != f"tfm.{name}":
+            raise
     raise AttributeError(f"module 'tfm' has no attribute {name!r}")
 
 
 def __dir__():
-    return sorted({*globals(), *__all__, *_modules()})
-
-
-def _modules():
-    return [module.name for module in pkgutil.iter_modules(__path__)]
+    return sorted({*globals(), *__all__, *(module.name for module in pkgutil.iter_modules(__path__))})

@@ -218,7 +218,7 @@ def _logits(table: jax.Array, features: jax.Array) -> jax.Array:
 def _product(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
     """Returns the float32 product of two arrays, summed over one axis of each."""
     numbers = (((axes[0],), (axes[1],)), ((), ()))
-    return dot_general(x, y, numbers, max_skinny_rows=0, preferred_element_type=jnp.float32)
+    return dot_general(x, y, numbers, preferred_element_type=jnp.float32)
 
 
 def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums, Callable[[], jax.Array]]:

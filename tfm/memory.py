@@ -214,6 +214,17 @@ def available_memory() -> int | None:
     return host_memory() // jax.local_device_count()
 
 
+def free_memory() -> int | None:
+    """Returns the bytes of the first device that no array of JAX occupies, or None if they are unknown."""
+    memory, device = available_memory(), jax.local_devices()[0]
+    if memory is None:
+        return None
+    shardings = ((x.sharding, x) for x in jax.live_arrays() if device in x.sharding.device_set)
+    return memory - sum(
+        math.prod(sharding.shard_shape(x.shape)) * x.dtype.itemsize for sharding, x in shardings
+    )
+
+
 def host_memory() -> int:
     """Returns the bytes of this host, or of the container of this process if its limit is smaller."""
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,8 +1,10 @@
 """Matrix products by oneDNN as targets of `jax.ffi.ffi_call` on a CPU, registered by this import.
 
-`INT8_TARGET` multiplies uint8 [rows, inputs] and the transpose of int8 [outputs, inputs], and returns int32
-[rows, outputs]. `BFLOAT16_TARGET` multiplies two matrices of bfloat16 and returns float32. Its attributes
-`transpose_x` and `transpose_y` select the matrices that it transposes first.
+`QUANTIZED_TARGET` quantizes the rows of float32 [rows, inputs] and multiplies them with the transpose of
+int8 [outputs, inputs]. Its other operands are the scale of each output, and 128 times the sum of its weights.
+It returns float32 [rows, outputs]. `FLOAT32_TARGET` and `BFLOAT16_TARGET` multiply two matrices of this dtype
+and return float32. Their attributes `transpose_x` and `transpose_y` select the matrices that they transpose
+first.
 """
 
 import contextlib
@@ -15,7 +17,8 @@ from collections.abc import Iterator
 
 import jax
 
-INT8_TARGET, BFLOAT16_TARGET = "tfm_onednn_multiply_int8", "tfm_onednn_multiply_bfloat16"
+QUANTIZED_TARGET = "tfm_onednn_multiply_quantized"
+FLOAT32_TARGET, BFLOAT16_TARGET = "tfm_onednn_multiply_float32", "tfm_onednn_multiply_bfloat16"
 
 
 @contextlib.contextmanager
@@ -47,5 +50,6 @@ _library.MultipliesInt8.restype = _library.MultipliesBfloat16.restype = ctypes.c
 multiplies_int8: bool = _library.MultipliesInt8()
 multiplies_bfloat16: bool = _library.MultipliesBfloat16()
 
-jax.ffi.register_ffi_target(INT8_TARGET, jax.ffi.pycapsule(_library.Int8Product), platform="cpu")
+jax.ffi.register_ffi_target(QUANTIZED_TARGET, jax.ffi.pycapsule(_library.QuantizedProduct), platform="cpu")
+jax.ffi.register_ffi_target(FLOAT32_TARGET, jax.ffi.pycapsule(_library.Float32Product), platform="cpu")
 jax.ffi.register_ffi_target(BFLOAT16_TARGET, jax.ffi.pycapsule(_library.Bfloat16Product), platform="cpu")

@@ -7,12 +7,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <string>
+#include <vector>
 
 #include "xla/ffi/api/ffi.h"
 
-// Functions of oneDNN, which return 0 for success. The header of oneDNN declares only the first.
+// Functions of oneDNN, which return 0 for success. The header of oneDNN declares only the first two.
+extern "C" int dnnl_sgemm(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k, float alpha,
+                          const float* a, int64_t lda, const float* b, int64_t ldb, float beta, float* c,
+                          int64_t ldc);
 extern "C" int dnnl_gemm_u8s8s32(char transpose_a, char transpose_b, char offset_kind, int64_t m, int64_t n,
                                  int64_t k, float alpha, const uint8_t* a, int64_t lda, uint8_t a_zero,
                                  const int8_t* b, int64_t ldb, int8_t b_zero, float beta, int32_t* c,
@@ -20,6 +27,9 @@ extern "C" int dnnl_gemm_u8s8s32(char transpose_a, char transpose_b, char offset
 extern "C" int dnnl_gemm_bf16bf16f32(char transpose_a, char transpose_b, int64_t m, int64_t n, int64_t k,
                                      float alpha, const void* a, int64_t lda, const void* b, int64_t ldb,
                                      float beta, float* c, int64_t ldc);
+
+// Compiles a function for several processors. The fastest version that can run is chosen when it is loaded.
+#define FOR_EACH_PROCESSOR __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 
 namespace ffi = xla::ffi;
 using Matrix = ffi::Span<const int64_t>;  // the two sizes of a matrix
@@ -39,57 +49,147 @@ ffi::Error AsError(int status) {
   return ffi::Error::Internal("oneDNN failed with status " + std::to_string(status));
 }
 
-// Computes x @ weights.T for x [rows, inputs] and weights [outputs, inputs]. oneDNN rejects empty matrices.
-int MultiplyInt8(Matrix x_shape, Matrix weights_shape, const uint8_t* x, const int8_t* weights,
-                           int32_t* product) {
-  int64_t rows = x_shape[0], inputs = x_shape[1], outputs = weights_shape[0];
-  std::fill_n(product, inputs == 0 ? rows * outputs : 0, 0);
-  if (rows == 0 || inputs == 0 || outputs == 0) return 0;
+// Quantizes a row of numbers: codes = round(row / scale) + 128. Returns the scale, which is NaN for a row with
+// NaN or an infinite number.
+FOR_EACH_PROCESSOR
+float QuantizeRow(const float* row, int64_t size, uint8_t* codes) {
+  uint32_t largest_bits = 0;  // Without the sign, larger bits are larger numbers, and NaN is the largest.
+  for (int64_t i = 0; i < size; i++) {
+    uint32_t bits;
+    std::memcpy(&bits, &row[i], sizeof bits);
+    largest_bits = std::max(largest_bits, bits & 0x7fffffff);
+  }
+  float largest;
+  std::memcpy(&largest, &largest_bits, sizeof largest);
+  // XLA multiplies by the reciprocal, too. A division would round some scales to a neighbouring number.
+  float scale = largest == 0 ? 1.0f : largest * (1.0f / 127.0f);
+  for (int64_t i = 0; i < size; i++) {
+    // In a float of this size, the last bit has the value 1, so the addition rounds to an even integer.
+    float rounded = row[i] / scale + 12582912.0f;
+    int32_t bits;
+    std::memcpy(&bits, &rounded, sizeof bits);
+    codes[i] = static_cast<uint8_t>(bits + 128);
+  }
+  return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
+}
+
+// Replaces the sums of products in a row of the result by numbers.
+FOR_EACH_PROCESSOR
+void ScaleRow(float row_scale, const float* scales, const int32_t* excess, int64_t size, float* product) {
+  for (int64_t i = 0; i < size; i++) {
+    int32_t sum;
+    std::memcpy(&sum, &product[i], sizeof sum);
+    product[i] = static_cast<float>(sum - excess[i]) * (row_scale * scales[i]);
+  }
+}
+
+// Computes x @ y for a single row x. It reads y once from the beginning to the end.
+FOR_EACH_PROCESSOR
+void MultiplyRow(const float* x, const float* __restrict y, int64_t inner, int64_t columns,
+                 float* __restrict product) {
+  std::fill_n(product, columns, 0.0f);
+  int64_t i = 0;
+  for (; i + 4 <= inner; i += 4) {
+    const float* row = y + i * columns;
+    for (int64_t j = 0; j < columns; j++)
+      product[j] += x[i] * row[j] + x[i + 1] * row[columns + j] + x[i + 2] * row[2 * columns + j] +
+                    x[i + 3] * row[3 * columns + j];
+  }
+  for (; i < inner; i++)
+    for (int64_t j = 0; j < columns; j++) product[j] += x[i] * y[i * columns + j];
+}
+
+// Computes sums = x @ weights.T for x [rows, inputs] and weights [outputs, inputs].
+int MultiplyIntegers(int64_t rows, int64_t inputs, int64_t outputs, const uint8_t* x, const int8_t* weights,
+                     int32_t* sums) {
   // Two batches decode at the same time, so each of them gets half of the cores.
   SetThreads(omp_get_num_procs() / 2);
   int32_t no_offset = 0;
   return dnnl_gemm_u8s8s32('N', 'T', 'F', rows, outputs, inputs, 1.0f, x, inputs, 0, weights, inputs, 0, 0.0f,
-                           product, outputs, &no_offset);
+                           sums, outputs, &no_offset);
 }
 
-// Computes x @ y after transposing the matrices for which the flags are set.
-int MultiplyBfloat16(Matrix x_shape, Matrix y_shape, bool transpose_x, bool transpose_y,
-                               const void* x, const void* y, float* product) {
+// Computes x @ y for bfloat16 after transposing the matrices for which the flags are set.
+int MultiplyBfloat16(Matrix x_shape, Matrix y_shape, bool transpose_x, bool transpose_y, const void* x,
+                     const void* y, float* product) {
   int64_t rows = x_shape[transpose_x ? 1 : 0], inner = x_shape[transpose_x ? 0 : 1];
   int64_t columns = y_shape[transpose_y ? 0 : 1];
-  std::fill_n(product, inner == 0 ? rows * columns : 0, 0.0f);
-  if (rows == 0 || inner == 0 || columns == 0) return 0;
   SetThreads(omp_get_num_procs());
   return dnnl_gemm_bf16bf16f32(transpose_x ? 'T' : 'N', transpose_y ? 'T' : 'N', rows, columns, inner, 1.0f, x,
                                x_shape[1], y, y_shape[1], 0.0f, product, columns);
 }
 
-ffi::Error CallInt8(ffi::BufferR2<ffi::U8> x, ffi::BufferR2<ffi::S8> weights,
-                    ffi::ResultBufferR2<ffi::S32> product) {
-  Matrix x_shape = x.dimensions(), weights_shape = weights.dimensions(), shape = product->dimensions();
-  if (x_shape[1] != weights_shape[1] || shape[0] != x_shape[0] || shape[1] != weights_shape[0])
-    return ffi::Error::InvalidArgument("Expected shapes [rows, inputs], [outputs, inputs], [rows, outputs].");
-  return AsError(MultiplyInt8(x_shape, weights_shape, x.typed_data(), weights.typed_data(),
-                              product->typed_data()));
+// Computes x @ y for float32 after transposing the matrices for which the flags are set.
+int MultiplyFloat32(Matrix x_shape, Matrix y_shape, bool transpose_x, bool transpose_y, const float* x,
+                    const float* y, float* product) {
+  int64_t rows = x_shape[transpose_x ? 1 : 0], inner = x_shape[transpose_x ? 0 : 1];
+  int64_t columns = y_shape[transpose_y ? 0 : 1];
+  if (rows == 1 && !transpose_y) {
+    MultiplyRow(x, y, inner, columns, product);
+    return 0;
+  }
+  SetThreads(omp_get_num_procs() / 2);
+  return dnnl_sgemm(transpose_x ? 'T' : 'N', transpose_y ? 'T' : 'N', rows, columns, inner, 1.0f, x, x_shape[1],
+                    y, y_shape[1], 0.0f, product, columns);
 }
 
-ffi::Error CallBfloat16(ffi::BufferR2<ffi::BF16> x, ffi::BufferR2<ffi::BF16> y,
-                        ffi::ResultBufferR2<ffi::F32> product, bool transpose_x, bool transpose_y) {
+ffi::Error CallQuantized(ffi::BufferR2<ffi::F32> x, ffi::BufferR2<ffi::S8> weights, ffi::BufferR1<ffi::F32> scales,
+                    ffi::BufferR1<ffi::S32> excess, ffi::ResultBufferR2<ffi::F32> product) {
+  int64_t rows = x.dimensions()[0], inputs = x.dimensions()[1], outputs = weights.dimensions()[0];
+  Matrix shape = product->dimensions();
+  if (weights.dimensions()[1] != inputs || scales.dimensions()[0] != outputs ||
+      excess.dimensions()[0] != outputs || shape[0] != rows || shape[1] != outputs)
+    return ffi::Error::InvalidArgument(
+        "Expected shapes [rows, inputs], [outputs, inputs], [outputs], [outputs] and [rows, outputs].");
+  float* result = product->typed_data();
+  std::fill_n(result, rows * outputs, 0.0f);
+  if (rows == 0 || inputs == 0 || outputs == 0) return ffi::Error::Success();  // oneDNN rejects these.
+  std::vector<uint8_t> codes(rows * inputs);
+  std::vector<float> row_scales(rows);
+  for (int64_t row = 0; row < rows; row++)
+    row_scales[row] = QuantizeRow(x.typed_data() + row * inputs, inputs, &codes[row * inputs]);
+  // The sums are as large as the result, so they are computed in its memory.
+  int status = MultiplyIntegers(rows, inputs, outputs, codes.data(), weights.typed_data(),
+                                reinterpret_cast<int32_t*>(result));
+  for (int64_t row = 0; row < rows; row++)
+    ScaleRow(row_scales[row], scales.typed_data(), excess.typed_data(), outputs, result + row * outputs);
+  return AsError(status);
+}
+
+// Checks the shapes of a product of two matrices, and calls a function that computes it.
+template <typename X, typename Y, typename Product, typename Multiply>
+ffi::Error CallProduct(X x, Y y, Product product, bool transpose_x, bool transpose_y, Multiply multiply) {
   Matrix x_shape = x.dimensions(), y_shape = y.dimensions(), shape = product->dimensions();
   if (x_shape[transpose_x ? 0 : 1] != y_shape[transpose_y ? 1 : 0] ||
       shape[0] != x_shape[transpose_x ? 1 : 0] || shape[1] != y_shape[transpose_y ? 0 : 1])
     return ffi::Error::InvalidArgument("Expected shapes [M, K], [K, N] and [M, N] after transposing.");
-  return AsError(MultiplyBfloat16(x_shape, y_shape, transpose_x, transpose_y, x.untyped_data(),
-                                  y.untyped_data(), product->typed_data()));
+  if (x_shape[0] == 0 || x_shape[1] == 0 || y_shape[0] == 0 || y_shape[1] == 0) {  // oneDNN rejects these.
+    std::fill_n(product->typed_data(), product->element_count(), 0.0f);
+    return ffi::Error::Success();
+  }
+  return AsError(multiply(x_shape, y_shape, transpose_x, transpose_y, x.typed_data(), y.typed_data(),
+                          product->typed_data()));
+}
+
+ffi::Error CallBfloat16(ffi::BufferR2<ffi::BF16> x, ffi::BufferR2<ffi::BF16> y,
+                        ffi::ResultBufferR2<ffi::F32> product, bool transpose_x, bool transpose_y) {
+  return CallProduct(x, y, product, transpose_x, transpose_y, MultiplyBfloat16);
+}
+
+ffi::Error CallFloat32(ffi::BufferR2<ffi::F32> x, ffi::BufferR2<ffi::F32> y,
+                       ffi::ResultBufferR2<ffi::F32> product, bool transpose_x, bool transpose_y) {
+  return CallProduct(x, y, product, transpose_x, transpose_y, MultiplyFloat32);
 }
 
 }  // namespace
 
-XLA_FFI_DEFINE_HANDLER_SYMBOL(Int8Product, CallInt8,
+XLA_FFI_DEFINE_HANDLER_SYMBOL(QuantizedProduct, CallQuantized,
                               ffi::Ffi::Bind()
-                                  .Arg<ffi::BufferR2<ffi::U8>>()
+                                  .Arg<ffi::BufferR2<ffi::F32>>()
                                   .Arg<ffi::BufferR2<ffi::S8>>()
-                                  .Ret<ffi::BufferR2<ffi::S32>>());
+                                  .Arg<ffi::BufferR1<ffi::F32>>()
+                                  .Arg<ffi::BufferR1<ffi::S32>>()
+                                  .Ret<ffi::BufferR2<ffi::F32>>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(Bfloat16Product, CallBfloat16,
                               ffi::Ffi::Bind()
@@ -99,17 +199,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(Bfloat16Product, CallBfloat16,
                                   .Attr<bool>("transpose_x")
                                   .Attr<bool>("transpose_y"));
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Float32Product, CallFloat32,
+                              ffi::Ffi::Bind()
+                                  .Arg<ffi::BufferR2<ffi::F32>>()
+                                  .Arg<ffi::BufferR2<ffi::F32>>()
+                                  .Ret<ffi::BufferR2<ffi::F32>>()
+                                  .Attr<bool>("transpose_x")
+                                  .Attr<bool>("transpose_y"));
+
 // Returns whether sums of 8-bit products are exact. Processors without VNNI add two products in 16 bits first,
 // which may not hold them.
 extern "C" bool MultipliesInt8() {
-  constexpr int64_t inputs = 64, shape[] = {1, inputs};
+  constexpr int64_t inputs = 64;
   uint8_t x[inputs];
   int8_t weights[inputs];
-  int32_t product = 0;
+  int32_t sum = 0;
   std::fill_n(x, inputs, 255);
   std::fill_n(weights, inputs, 127);
-  return MultiplyInt8({shape, 2}, {shape, 2}, x, weights, &product) == 0 &&
-         product == inputs * 255 * 127;
+  return MultiplyIntegers(1, inputs, 1, x, weights, &sum) == 0 && sum == inputs * 255 * 127;
 }
 
 // Returns whether oneDNN multiplies bfloat16, which ONEDNN_MAX_CPU_ISA can forbid, by instructions for it.

@@ -255,6 +255,7 @@ def test_an_endless_line_is_cut(caplog):
 def test_chunks_hold_so_many_lines_and_bytes():
     assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
     assert list(chunks(["aaa", "bbb", "c"], 9, most_bytes=5)) == [["aaa", "bbb"], ["c"]]
+    assert list(chunks(["äöü", "b"], 9, most_bytes=5)) == [["äöü"], ["b"]]
     assert list(chunks([])) == []
 
 

@@ -1,4 +1,4 @@
-"""Continuations of texts: against a plain loop, one program for all prefixes, samples that stand alone."""
+"""Generation by a language model, compared with a plain loop over the forward pass."""
 
 import dataclasses
 import functools
@@ -8,10 +8,11 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.programs import count_programs
 from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import GenerationConfig
-from tfm.decoding.generate import generate_batch, generate_ids, generate_texts
+from tfm.decoding.generate import generate_ids, generate_texts
 from tfm.errors import UserError
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.testing.parameters import random_parameters
@@ -28,13 +29,13 @@ apply = jax.jit(lambda params, tokens: MODEL.apply({"params": params}, tokens, t
 
 @functools.cache
 def parameters():
-    """Large enough for probabilities that differ."""
+    """Returns parameters that are large enough for probabilities that differ."""
     params = random_parameters(MODEL, np.ones((1, 1), int), deviation=0.02)
     return jax.tree.map(lambda x: 8 * x, params)
 
 
 def log_probabilities(history):
-    """float64 [V] of the token behind a history, by the forward pass; what follows it does not matter."""
+    """Returns the log-probabilities float64 [V] of the token after a history, by the forward pass."""
     tokens = np.zeros((1, MODEL.config.max_positions), int)  # one program for all lengths
     tokens[0, : len(history)] = history
     logits = np.asarray(apply(parameters(), tokens), np.float64)[0, len(history) - 1]
@@ -42,7 +43,7 @@ def log_probabilities(history):
 
 
 def score(prefix, ids):
-    """The log-probability of ids behind a prefix."""
+    """Returns the log-probability of ids after a prefix."""
     history, total = [BOS_ID, *prefix], 0.0
     for token in ids:
         total += log_probabilities(history)[token]
@@ -50,7 +51,12 @@ def score(prefix, ids):
     return total
 
 
+def ids_of(generated):
+    return [[hypothesis.ids for hypothesis in hypotheses] for hypotheses in generated]
+
+
 def greedy(prefix, most):
+    """Returns the most probable next tokens, in a plain loop."""
     history = [BOS_ID, *prefix]
     for _ in range(most):
         found = log_probabilities(history)
@@ -63,65 +69,52 @@ def greedy(prefix, most):
     return history[1 + len(prefix) :]
 
 
-@pytest.mark.long
-def test_greedy_search_against_a_loop():
-    found = generate_ids(MODEL, parameters(), PREFIXES, GREEDY)
-    assert [[each.ids for each in one] for one in found] == [[greedy(prefix, 5)] for prefix in PREFIXES]
-    for prefix, [one] in zip(PREFIXES, found, strict=True):
-        assert one.score == pytest.approx(score(prefix, one.ids), abs=1e-4)
+COLDEST = [{"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}]
 
 
 @pytest.mark.long
-def test_scores_are_those_of_the_model():
-    for config in (SAMPLED, dataclasses.replace(GREEDY, beam_size=3)):
-        for prefix, found in zip(PREFIXES, generate_ids(MODEL, parameters(), PREFIXES, config), strict=True):
-            assert len(found) == 3
-            for one in found:
-                assert one.score == pytest.approx(score(prefix, one.ids), abs=1e-4)
-                assert one.ids[-1] == EOS_ID
-                assert len(one.ids) <= 6
+@pytest.mark.parametrize("config", [GREEDY, *(dataclasses.replace(SAMPLED, **fields) for fields in COLDEST)])
+def test_greedy_search_and_the_coldest_samples_equal_a_loop(config):
+    expected = [greedy(prefix, 5) for prefix in PREFIXES]
+    for params in (parameters(), (parameters(), parameters())):  # an ensemble of equal models
+        generated = generate_ids(MODEL, params, PREFIXES, config)
+        assert ids_of(generated) == [[ids] * max(config.samples, 1) for ids in expected]
 
 
 @pytest.mark.long
-def test_a_beam_is_no_worse_than_greedy():
-    beams = generate_ids(MODEL, parameters(), PREFIXES, dataclasses.replace(GREEDY, beam_size=12))
-    for prefix, found in zip(PREFIXES, beams, strict=True):
-        assert found[0].score >= score(prefix, greedy(prefix, 5)) - 1e-4
-        assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
+@pytest.mark.parametrize("config", [GREEDY, SAMPLED, dataclasses.replace(GREEDY, beam_size=12)])
+def test_scores_are_log_probabilities_of_the_model(config):
+    for prefix, hypotheses in zip(PREFIXES, generate_ids(MODEL, parameters(), PREFIXES, config), strict=True):
+        assert len(hypotheses) == config.width
+        for hypothesis in hypotheses:
+            assert hypothesis.score == pytest.approx(score(prefix, hypothesis.ids), abs=1e-4)
+            assert hypothesis.ids.index(EOS_ID) == len(hypothesis.ids) - 1 <= 5
+        if not config.samples:
+            assert hypotheses[0].score >= score(prefix, greedy(prefix, 5)) - 1e-4
+            assert hypotheses == sorted(hypotheses, key=lambda each: -each.score)
 
 
 @pytest.mark.long
-def test_samples_do_not_depend_on_neighbours():
-    together = generate_ids(MODEL, parameters(), PREFIXES, SAMPLED)
-    for number, prefix in enumerate(PREFIXES):
-        [alone] = generate_ids(MODEL, parameters(), [prefix], SAMPLED, start_index=number)
-        assert [each.ids for each in alone] == [each.ids for each in together[number]]
-    other = generate_ids(MODEL, parameters(), PREFIXES, dataclasses.replace(SAMPLED, seed=1))
-    assert other != together
-    first, again = generate_ids(MODEL, parameters(), [[3, 4], [3, 4]], SAMPLED)
-    assert [each.ids for each in first] != [each.ids for each in again]
+@pytest.mark.parametrize("max_tokens", [5, 30])  # all prefixes fit, or need a window that slides
+def test_samples_depend_on_the_seed_and_on_the_number_of_their_prefix(max_tokens):
+    config = dataclasses.replace(SAMPLED, max_tokens=max_tokens)
+    prefixes = [[3, 4], LONG if max_tokens > 5 else [], [3, 4]]
+    together = ids_of(generate_ids(MODEL, parameters(), prefixes, config))
+    for number, prefix in enumerate(prefixes):
+        alone = generate_ids(MODEL, parameters(), [prefix], config, start_index=number)
+        assert ids_of(alone) == [together[number]]
+    assert together[0] != together[2]
+    assert len(set(map(tuple, together[0]))) > 1
+    other = generate_ids(MODEL, parameters(), prefixes, dataclasses.replace(config, seed=1))
+    assert ids_of(other) != together
 
 
-def test_one_program_for_all_prefixes_of_a_bucket():
-    generate_batch.clear_cache()
-    for length in range(8):
-        generate_ids(MODEL, parameters(), [[3] * length], SAMPLED)
-    assert generate_batch._cache_size() == 1
-
-
-@pytest.mark.long
-def test_a_low_temperature_is_greedy():
-    for fields in ({"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}):
-        config = dataclasses.replace(SAMPLED, **fields)
-        for prefix, found in zip(PREFIXES, generate_ids(MODEL, parameters(), PREFIXES, config), strict=True):
-            assert {tuple(each.ids) for each in found} == {tuple(greedy(prefix, 5))}
-
-
-@pytest.mark.long
-def test_an_ensemble_of_equals_is_one():
-    one = generate_ids(MODEL, parameters(), PREFIXES, GREEDY)
-    two = generate_ids(MODEL, (parameters(), parameters()), PREFIXES, GREEDY)
-    assert [each[0].ids for each in two] == [each[0].ids for each in one]
+def test_one_program_generates_for_all_prefixes_of_a_bucket():
+    generate_ids(MODEL, parameters(), [[3]], SAMPLED)
+    with count_programs() as programs:
+        for length in range(2, 8):
+            generate_ids(MODEL, parameters(), [[3] * length], SAMPLED)
+    assert programs == []
 
 
 LONG = np.random.default_rng(0).integers(3, VOCABULARY, 40).tolist()
@@ -171,28 +164,18 @@ def test_generation_beyond_the_positions_slides_a_window(config, max_tokens):
 
 
 @pytest.mark.long
-def test_samples_that_slide_do_not_depend_on_neighbours():
-    config = dataclasses.replace(SAMPLED, max_tokens=30)
-    together = generate_ids(MODEL, parameters(), [[3, 4], LONG, [3, 4]], config)
-    [alone] = generate_ids(MODEL, parameters(), [LONG], config, start_index=1)
-    assert [each.ids for each in alone] == [each.ids for each in together[1]]
-    assert together[0] != together[2]
-    assert len({tuple(each.ids) for each in together[0]}) == 3
-
-
-@pytest.mark.long
 def test_texts_are_continued():
     tokenizer = Characters()
     model = DecoderLM(MODEL.config, vocabulary_size=len(tokenizer))
     params = random_parameters(model, np.ones((1, 1), int), deviation=0.02)
-    found = generate_texts(model, params, tokenizer, ["ab", ""], SAMPLED)
-    ids = generate_ids(model, params, tokenizer.encode(["ab", ""]), SAMPLED)
-    expected = [[tokenizer.decode(each.ids) for each in one] for one in ids]
-    assert [[each.text for each in one] for one in found] == expected
+    continued = generate_texts(model, params, tokenizer, ["ab", ""], SAMPLED)
+    generated = ids_of(generate_ids(model, params, tokenizer.encode(["ab", ""]), SAMPLED))
+    expected = [list(map(tokenizer.decode, one)) for one in generated]
+    assert [[each.text for each in one] for one in continued] == expected
 
 
 @pytest.mark.long
-def test_nan_is_refused():
+def test_nan_is_an_error():
     broken = jax.tree.map(lambda x: x * np.nan, parameters())
     with pytest.raises(UserError, match="got NaN"):
         generate_ids(MODEL, broken, [[3]], SAMPLED)

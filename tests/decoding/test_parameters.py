@@ -6,12 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.programs import count_foreign_calls
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.parameters import apply_model, search_parameters, with_dtype
 from tfm.decoding.translate import translate_ids
 from tfm.layers.quantization import QuantizedWeights
+from tfm.matmul import onednn
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -143,3 +145,15 @@ def test_a_text_goes_on_as_in_an_8_bit_pass():
     *ids, _ = found.ids
     behind = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
     assert behind[3:-1].tolist() == ids
+
+
+@pytest.mark.skipif(onednn.load_native_package() is None, reason="tfm-native is not installed")
+@pytest.mark.parametrize("name", QUANTIZED)
+def test_onednn_computes_all_projections_and_logits_in_float32(name):
+    params = search_parameters(parameters(name))
+    model = with_dtype(MODELS[name], "")
+
+    def apply(params):
+        return apply_model(model, params, *INPUTS[name], train=False)
+
+    assert count_foreign_calls(apply, params) == QUANTIZED[name]

@@ -1,4 +1,4 @@
-"""What joins search, models and texts: limits, forbidden tokens, keys of samples, ensembles, split texts."""
+"""Translation of ids and texts by a model of bigrams: limits, keys of samples, split texts."""
 
 import types
 
@@ -20,7 +20,7 @@ SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"s
 
 @flax.struct.dataclass
 class Nothing:
-    """The state of a model that remembers nothing."""
+    """The empty state of a model."""
 
     width: jax.Array
 
@@ -29,7 +29,7 @@ class Nothing:
 
 
 class Bigrams:
-    """A model whose logits depend on the last token alone: params["model"]["table"] is [V, V]."""
+    """A model whose logits depend only on the last token. params["model"]["table"] is [V, V]."""
 
     config = types.SimpleNamespace(max_length=None)
 
@@ -44,7 +44,7 @@ MODEL = Bigrams()
 
 
 def bigrams(**logits):
-    """Random parameters, with the same logit everywhere for the tokens that are named."""
+    """Returns random parameters. The named tokens have the same logit after every token."""
     table = np.random.default_rng(0).normal(size=(PIECES, PIECES)).astype(np.float32)
     for name, logit in logits.items():
         table[:, {"pad": PAD_ID, "bos": BOS_ID, "eos": EOS_ID}[name]] = logit
@@ -56,56 +56,36 @@ def inputs_of(*lengths):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("prefix_lengths", [(0, 0, 0, 0), (0, 1, 8, 9)])  # 8 and 9 are in different buckets
 @pytest.mark.parametrize("name", SEARCHES)
-def test_limits_depend_on_each_own_input(name):
-    """Whatever the inputs beside it are: a model that never ends by itself is ended there."""
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    found = translate_ids(MODEL, bigrams(eos=-30.0), inputs_of(2, 9, 5), config)
-    assert [{len(one.ids) for one in each} for each in found] == [{5}, {12}, {8}]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
-def test_limits_count_the_tokens_of_each_own_prefix(name):
-    """Prefixes of 8 and 9 tokens are as long as a bucket, and one longer."""
-    inputs, lengths = inputs_of(8, 3, 8, 9), [0, 1, 8, 9]
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    prefixes = [[4] * length for length in lengths]
-    found = translate_ids(MODEL, bigrams(eos=-60.0), inputs, config, prefixes=prefixes)
-    assert [{len(one.ids) for one in each} for each in found] == [{11}, {7}, {19}, {21}]
-    for each, length in zip(found, lengths, strict=True):
-        assert all(one.ids[:length] == [4] * length for one in each)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", SEARCHES)
-def test_padding_and_bos_are_never_chosen(name):
-    config = DecodingConfig(max_extra_tokens=3, **SEARCHES[name])
-    found = translate_ids(MODEL, bigrams(pad=9.0, bos=9.0, eos=-30.0), inputs_of(4, 6), config)
-    assert not {PAD_ID, BOS_ID} & {token for each in found for one in each for token in one.ids}
+def test_an_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengths):
+    """Padding and BOS are never chosen, although the model prefers them to EOS."""
+    lengths, prefixes = (8, 3, 8, 9), [[4] * length for length in prefix_lengths]
+    config, params = DecodingConfig(max_extra_tokens=3, **SEARCHES[name]), bigrams(pad=2, bos=2, eos=-60)
+    outputs = translate_ids(MODEL, params, inputs_of(*lengths), config, prefixes=prefixes)
+    for hypotheses, length, prefix in zip(outputs, lengths, prefixes, strict=True):
+        for ids, _ in hypotheses:
+            assert len(ids) == length + len(prefix) + 3
+            assert ids[: len(prefix)] == prefix
+            assert not {PAD_ID, BOS_ID} & set(ids)
 
 
 @pytest.mark.parametrize("name", SEARCHES)
-def test_config_min_length_holds(name):
+def test_outputs_have_the_minimum_length_of_the_config(name):
     config = DecodingConfig(min_length=4, **SEARCHES[name])
     found = translate_ids(MODEL, bigrams(eos=30.0), inputs_of(4, 6), config)
     assert {len(one.ids) for each in found for one in each[:1]} == {4}
 
 
 @pytest.mark.long
-def test_samples_depend_on_seed_and_input_number():
-    inputs, params = inputs_of(3, 9, 4, 8, 5), bigrams()
+def test_samples_depend_on_the_seed_and_on_the_number_of_their_input():
+    def draw(lengths, **fields):
+        outputs = translate_ids(MODEL, bigrams(), inputs_of(*lengths), DecodingConfig(samples=2, **fields))
+        return [[hypothesis.ids for hypothesis in hypotheses] for hypotheses in outputs]
 
-    def draw(batch_size, seed=0):
-        config = DecodingConfig(samples=2, batch_size=batch_size, seed=seed)
-        return translate_ids(MODEL, params, inputs, config)
-
-    def ids(found):
-        return [[one.ids for one in each] for each in found]
-
-    assert ids(draw(2)) == ids(draw(8)) != ids(draw(8, seed=1))
-    equal = translate_ids(MODEL, params, inputs_of(6) * 8, DecodingConfig(samples=1, max_extra_tokens=9))
-    assert len({tuple(each[0].ids) for each in equal}) > 4
+    lengths = (3, 9, 4, 8, 5)
+    assert draw(lengths, batch_size=2) == draw(lengths) != draw(lengths, seed=1)
+    assert len({tuple(ids) for one in draw([6] * 4) for ids in one}) > 4
 
 
 class Numbers:
@@ -117,8 +97,11 @@ class Numbers:
     def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
 
-    def split(self, ids, length):
-        return [ids[first : first + length] for first in range(0, len(ids), length)]
+    def pieces(self, ids):
+        return list(map(str, ids))
+
+    def word_starts(self, ids):
+        return [True] * len(ids)
 
 
 def translate(texts, params, **options):
@@ -146,7 +129,7 @@ def test_samples_are_ordered_by_utility():
 
 
 @pytest.mark.long
-def test_scores_beyond_float32_are_refused():
+def test_a_config_whose_scores_exceed_float32_is_an_error():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
     with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens"):
         DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)

@@ -19,7 +19,6 @@ from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.bundle import write_bundle
-from tfm.matmul import MAX_SKINNY_ROWS
 from tfm.workdir import runs
 from tfm.workdir.bundle import flatten
 
@@ -89,14 +88,12 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
 
 
 @pytest.mark.long
-def test_no_program_calls_a_library(run, monkeypatch):
-    """With so many rows that oneDNN would multiply what is in bfloat16."""
-    decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_no_program_calls_a_library(dtype, run, monkeypatch):
+    decoding = dataclasses.replace(run.task.config.decoding, dtype=dtype)
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
-    rows, length = 40, 10
-    assert rows * length > MAX_SKINNY_ROWS
-    module = stablehlo.search_program(run, rows, length).mlir_module()
-    assert "bf16" in module
+    module = stablehlo.search_program(run, *SHAPE).mlir_module()
+    assert ("bf16" in module) == (dtype == "bfloat16")
     assert "tfm_onednn" not in module
 
 

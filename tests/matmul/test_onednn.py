@@ -1,6 +1,7 @@
 """Products by oneDNN compared with NumPy, and what happens if oneDNN is missing."""
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
+from tfm.layers.quantization import QuantizedWeights, quantize_rows, quantize_weights
 from tfm.matmul import onednn
+from tfm.testing.models import quick_jit
 
 RNG = np.random.default_rng(0)
 SHAPES = [(1, 1, 1), (2, 3, 5), (17, 40, 33), (32, 2048, 8)]  # rows, inputs, outputs
@@ -27,21 +30,34 @@ needs_int8 = pytest.mark.skipif(
 needs_bfloat16 = pytest.mark.skipif(
     not onednn.multiplies_bfloat16(), reason="tfm-native is not installed, or the processor lacks avx512_bf16"
 )
+DTYPES = [
+    pytest.param(jnp.float32, marks=needs_native),
+    pytest.param(jnp.bfloat16, marks=needs_bfloat16),
+]
 
 
-def make_integers(rows, inputs, outputs):
-    x = RNG.integers(0, 256, (rows, inputs), np.uint8)
-    return x, RNG.integers(-128, 128, (outputs, inputs), np.int8)
+def make_quantized(rows, inputs, outputs):
+    """Returns x float32 [rows, inputs] with rows of very different sizes, and quantized weights."""
+    x = RNG.normal(size=(rows, inputs)) * 10.0 ** RNG.integers(-6, 6, (rows, 1))
+    return jnp.float32(x), quick_jit(quantize_weights)(RNG.normal(size=(outputs, inputs)))
 
 
+def multiply_int8(x, weights):
+    return onednn.multiply_int8(x, weights.values, weights.scales, weights.excess)
+
+
+@jax.jit
 def expected_product(x, weights):
-    return x.astype(np.int64) @ weights.astype(np.int64).T
+    """Returns what XLA computes from exact sums."""
+    values, scales = quantize_rows(x)
+    sums = jnp.einsum("ri,oi->ro", values, weights.values, preferred_element_type=jnp.int32)
+    return sums.astype(jnp.float32) * (scales[:, None] * weights.scales)
 
 
-def make_matrices(shape, transpose_x=False, transpose_y=False):
-    """Returns operands of bfloat16, and their product in float64."""
+def make_matrices(shape, transpose_x=False, transpose_y=False, dtype=jnp.bfloat16):
+    """Returns two operands, and their product in float64."""
     rows, inner, columns = shape
-    x, y = (RNG.normal(size=size).astype(jnp.bfloat16) for size in ((rows, inner), (inner, columns)))
+    x, y = (RNG.normal(size=size).astype(dtype) for size in ((rows, inner), (inner, columns)))
     expected = x.astype(np.float64) @ y.astype(np.float64)
     return (
         np.ascontiguousarray(x.T) if transpose_x else x,
@@ -51,20 +67,46 @@ def make_matrices(shape, transpose_x=False, transpose_y=False):
 
 
 @needs_int8
-@pytest.mark.parametrize("shape", SHAPES + EMPTY_SHAPES, ids=str)
-def test_int8_products_are_exact(shape):
-    x, weights = make_integers(*shape)
-    product = jax.jit(onednn.multiply_int8)(x, weights)
-    assert product.dtype == jnp.int32
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_int8_products_equal_those_of_xla_in_every_bit(shape):
+    x, weights = make_quantized(*shape)
+    product = jax.jit(multiply_int8)(x, weights)
+    assert product.dtype == jnp.float32
     np.testing.assert_array_equal(product, expected_product(x, weights))
+
+
+@needs_int8
+@pytest.mark.parametrize("shape", EMPTY_SHAPES, ids=str)
+def test_int8_products_of_empty_matrices_are_zeros(shape):
+    rows, inputs, outputs = shape
+    weights = QuantizedWeights(
+        jnp.ones((outputs, inputs), jnp.int8), jnp.ones(outputs), jnp.zeros(outputs, jnp.int32)
+    )
+    product = multiply_int8(jnp.ones((rows, inputs)), weights)
+    np.testing.assert_array_equal(product, np.zeros((rows, outputs)))
+
+
+@needs_int8
+def test_rows_of_zeros_halves_and_numbers_that_are_not_finite_equal_those_of_xla():
+    _, weights = make_quantized(1, 6, 20)
+    halves = [[127, 0.5, 1.5, -0.5, -2.5, 126.5], [0] * 6, [1e-30] * 6]
+    undefined = [[1, np.nan, 2, 3, 4, 5], [-np.inf, 0, 0, 0, 0, 0]]
+    x = jnp.array(halves + undefined, jnp.float32)
+    product = jax.jit(multiply_int8)(x, weights)
+    np.testing.assert_array_equal(product, expected_product(x, weights))
+    assert np.isnan(product).all(1).tolist() == [False, False, False, True, True]
 
 
 @needs_int8
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_the_largest_int8_sums_are_exact(sign):
-    x = np.full((2, onednn.MAX_INPUTS), 255, np.uint8)
-    weights = np.full((3, onednn.MAX_INPUTS), sign * 127 - (sign < 0), np.int8)
-    np.testing.assert_array_equal(onednn.multiply_int8(x, weights), expected_product(x, weights))
+    x = jnp.ones((2, onednn.MAX_INPUTS))
+    weights = QuantizedWeights(
+        jnp.full((3, onednn.MAX_INPUTS), sign * 127, jnp.int8), jnp.ones(3), jnp.zeros(3, jnp.int32)
+    )
+    np.testing.assert_array_equal(
+        multiply_int8(x, weights), np.full((2, 3), np.float32(sign * 255 * 127 * onednn.MAX_INPUTS) / 127)
+    )
 
 
 def test_one_more_input_than_the_maximum_would_not_fit_into_32_bits():
@@ -74,46 +116,42 @@ def test_one_more_input_than_the_maximum_would_not_fit_into_32_bits():
 
 @needs_int8
 def test_two_threads_multiply_at_the_same_time():
-    x, weights = make_integers(16, 24, 24)
+    x, weights = make_quantized(16, 24, 24)
 
-    @jax.jit
-    def loop(x):
-        def multiply(_, x):
-            return (onednn.multiply_int8(x, weights) % 256).astype(jnp.uint8)
+    @functools.partial(jax.jit, static_argnums=0)
+    def loop(multiply, x):
+        return jax.lax.fori_loop(0, 50, lambda _, x: multiply(x, weights) / 8, x)
 
-        return jax.lax.fori_loop(0, 50, multiply, x)
-
-    expected = [x, 255 - x]
-    for _ in range(50):
-        expected = [(expected_product(each, weights) % 256).astype(np.uint8) for each in expected]
+    expected = [loop(expected_product, each) for each in (x, 1 - x)]
     with ThreadPoolExecutor(2) as pool:
-        products = list(pool.map(lambda each: np.asarray(loop(each)), [x, 255 - x]))
+        products = list(pool.map(lambda each: np.asarray(loop(multiply_int8, each)), [x, 1 - x]))
     np.testing.assert_array_equal(products, expected)
 
 
 @needs_int8
 def test_vmap_computes_each_int8_product():
-    pairs = [make_integers(3, 4, 5) for _ in range(2)]
-    products = jax.vmap(onednn.multiply_int8)(*map(np.stack, zip(*pairs, strict=True)))
+    pairs = [make_quantized(3, 4, 5) for _ in range(2)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *pairs)
+    products = jax.vmap(multiply_int8)(*stacked)
     np.testing.assert_array_equal(products, [expected_product(*pair) for pair in pairs])
 
 
-@needs_bfloat16
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("shape", SHAPES + EMPTY_SHAPES, ids=str)
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
-def test_bfloat16_products_are_summed_in_float32(shape, orders):
-    x, y, expected = make_matrices(shape, *orders)
-    product = jax.jit(onednn.multiply_bfloat16, static_argnums=(2, 3))(x, y, *orders)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products_are_summed_in_float32(shape, orders, dtype):
+    x, y, expected = make_matrices(shape, *orders, dtype)
+    product = jax.jit(onednn.multiply, static_argnums=(2, 3))(x, y, *orders)
     assert product.dtype == jnp.float32
     np.testing.assert_allclose(product, expected, rtol=1e-4, atol=1e-4)
 
 
-@needs_bfloat16
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
-def test_all_modes_of_differentiation_agree_with_jax(orders):
+def test_all_modes_of_differentiation_agree_with_jax(orders, dtype):
     """Reverse mode, forward mode, and forward over reverse mode."""
-    x, y, _ = make_matrices((4, 3, 5), *orders)
-    tangents = tuple(RNG.normal(size=each.shape).astype(jnp.bfloat16) for each in (x, y))
+    x, y, _ = make_matrices((4, 3, 5), *orders, dtype)
+    tangents = tuple(RNG.normal(size=each.shape).astype(dtype) for each in (x, y))
     axes = (0 if orders[0] else 1,), (1 if orders[1] else 0,)
 
     def plain(x, y):
@@ -123,7 +161,7 @@ def test_all_modes_of_differentiation_agree_with_jax(orders):
         gradient = jax.grad(lambda *pair: jnp.sin(product(*pair)).sum(), (0, 1))
         return jax.jvp(product, (x, y), tangents), jax.jvp(gradient, (x, y), tangents)
 
-    derivatives = jax.jit(lambda: differentiate(lambda *pair: onednn.multiply_bfloat16(*pair, *orders)))()
+    derivatives = jax.jit(lambda: differentiate(lambda *pair: onednn.multiply(*pair, *orders)))()
     expected = jax.jit(lambda: differentiate(plain))()
     for one, other in zip(*map(jax.tree.leaves, (derivatives, expected)), strict=True):
         assert one.dtype == other.dtype
@@ -138,7 +176,7 @@ def test_empty_matrices_have_products_and_gradients(shape, orders):
 
     @jax.jit
     def run(x, y):
-        product, pull = jax.vjp(lambda *pair: onednn.multiply_bfloat16(*pair, *orders), x, y)
+        product, pull = jax.vjp(lambda *pair: onednn.multiply(*pair, *orders), x, y)
         return product, pull(jnp.ones_like(product))
 
     product, gradients = run(x, y)
@@ -152,7 +190,7 @@ def test_empty_matrices_have_products_and_gradients(shape, orders):
 def test_vmap_over_one_operand_repeats_the_other(orders):
     x, y, expected = make_matrices((4, 3, 5), *orders)
     several = np.stack([x, 2 * x, 4 * x], axis=1)
-    products = jax.vmap(lambda x: onednn.multiply_bfloat16(x, y, *orders), in_axes=1)(several)
+    products = jax.vmap(lambda x: onednn.multiply(x, y, *orders), in_axes=1)(several)
     np.testing.assert_allclose(products, [expected, 2 * expected, 4 * expected], rtol=1e-4, atol=1e-4)
 
 
@@ -160,63 +198,81 @@ def test_vmap_over_one_operand_repeats_the_other(orders):
 def test_vmap_over_both_operands_computes_each_product():
     pairs = [make_matrices((3, 4, 5)) for _ in range(2)]
     x, y, expected = map(np.stack, zip(*pairs, strict=True))
-    np.testing.assert_allclose(jax.vmap(onednn.multiply_bfloat16)(x, y), expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(jax.vmap(onednn.multiply)(x, y), expected, rtol=1e-4, atol=1e-4)
 
 
+OUTPUTS = (jnp.ones(4), jnp.zeros(4, jnp.int32))  # scales and excess of four outputs
 WRONG_OPERANDS = [  # function, shape and dtype of both operands, words of the message
-    (onednn.multiply_int8, ((2, 3), "int8"), ((4, 3), "int8"), ["x", "uint8", "int8"]),
-    (onednn.multiply_int8, ((2, 3), "uint8"), ((4, 3), "float32"), ["weights", "int8", "float32"]),
-    (onednn.multiply_int8, ((2, 3), "uint8"), ((3, 4), "int8"), ["(2, 3)", "(3, 4)"]),
-    (onednn.multiply_int8, ((3,), "uint8"), ((4, 3), "int8"), ["x", "(3,)"]),
-    (onednn.multiply_int8, ((1, 70_000), "uint8"), ((1, 70_000), "int8"), [str(onednn.MAX_INPUTS)]),
-    (onednn.multiply_bfloat16, ((2, 3), "float32"), ((3, 4), "bfloat16"), ["x", "bfloat16", "float32"]),
-    (onednn.multiply_bfloat16, ((2, 3), "bfloat16"), ((4, 3), "bfloat16"), ["(2, 3)", "(4, 3)"]),
+    (onednn.multiply_int8, ((2, 3), "int8"), ((4, 3), "int8"), ["x", "float32", "int8"]),
+    (onednn.multiply_int8, ((2, 3), "float32"), ((4, 3), "uint8"), ["weights", "int8", "uint8"]),
+    (onednn.multiply_int8, ((2, 3), "float32"), ((3, 4), "int8"), ["(2, 3)", "(3, 4)"]),
+    (onednn.multiply_int8, ((3,), "float32"), ((4, 3), "int8"), ["x", "(3,)"]),
+    (onednn.multiply_int8, ((1, 70_000), "float32"), ((4, 70_000), "int8"), [str(onednn.MAX_INPUTS)]),
+    (onednn.multiply, ((2, 3), "float32"), ((3, 4), "bfloat16"), ["y", "bfloat16", "float32"]),
+    (onednn.multiply, ((2, 3), "float16"), ((3, 4), "float16"), ["x", "float16", "float32"]),
+    (onednn.multiply, ((2, 3), "bfloat16"), ((4, 3), "bfloat16"), ["(2, 3)", "(4, 3)"]),
 ]
 
 
 @pytest.mark.parametrize(("multiply", "x", "y", "words"), WRONG_OPERANDS)
 def test_operands_of_another_dtype_or_shape_are_an_error(multiply, x, y, words):
+    operands = (np.ones(shape, jnp.dtype(dtype)) for shape, dtype in (x, y))
+    rest = OUTPUTS if multiply is onednn.multiply_int8 else ()
     with pytest.raises((TypeError, ValueError)) as caught:
-        multiply(*(np.ones(shape, jnp.dtype(dtype)) for shape, dtype in (x, y)))
+        multiply(*operands, *rest)
     assert all(word in str(caught.value) for word in words)
 
 
-def call_target(name, x, y, result, dtype, **attributes):
-    """Calls a handler without the checks of `tfm.matmul.onednn`."""
+def call_target(name, result, *operands, **attributes):
+    """Calls a handler without the checks of `tfm.matmul.onednn`. Arrays are (shape, dtype)."""
     target = getattr(onednn.load_native_package(), name)
-    operands = (np.ones(shape, jnp.dtype(dtype)) for shape, dtype in (x, y))
-    return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(result, dtype))(*operands, **attributes)
+    operands = [np.ones(shape, jnp.dtype(dtype)) for shape, dtype in operands]
+    return jax.ffi.ffi_call(target, jax.ShapeDtypeStruct(*result))(*operands, **attributes)
+
+
+INT8_OPERANDS = [((2, 3), "float32"), ((4, 3), "int8"), ((4,), "float32"), ((4,), "int32")]
 
 
 @needs_native
 @pytest.mark.parametrize(
-    ("x", "y", "result", "dtype"),
+    ("index", "array"),
     [
-        (((2, 3), "int8"), ((4, 3), "int8"), (2, 4), "int32"),
-        (((2, 3), "uint8"), ((4, 3), "int8"), (2, 4), "float32"),
-        (((2, 3), "uint8"), ((4, 5), "int8"), (2, 4), "int32"),
-        (((2, 3), "uint8"), ((4, 3), "int8"), (9, 9), "int32"),
-        (((6,), "uint8"), ((4, 3), "int8"), (2, 4), "int32"),
+        (0, ((2, 3), "int8")),
+        (0, ((6,), "float32")),
+        (1, ((4, 5), "int8")),
+        (2, ((3,), "float32")),
+        (3, ((5,), "int32")),
+        (4, ((2, 4), "int32")),
+        (4, ((9, 9), "float32")),
     ],
 )
-def test_the_int8_handler_never_reads_beyond_its_operands(x, y, result, dtype):
+def test_the_int8_handler_never_reads_beyond_its_operands(index, array):
+    arrays = [*INT8_OPERANDS, ((2, 4), "float32")]
+    *operands, result = [array if number == index else each for number, each in enumerate(arrays)]
     with pytest.raises(jax.errors.JaxRuntimeError):
-        jax.block_until_ready(call_target("INT8_TARGET", x, y, result, dtype))
+        jax.block_until_ready(call_target("QUANTIZED_TARGET", result, *operands))
 
 
 @needs_native
 @pytest.mark.parametrize(
-    ("x", "y", "result"),
-    [
-        (((2, 3), "float32"), ((3, 4), "bfloat16"), (2, 4)),
-        (((2, 3), "bfloat16"), ((4, 3), "bfloat16"), (2, 4)),
-        (((2, 3), "bfloat16"), ((3, 4), "bfloat16"), (4, 2)),
-    ],
+    ("target", "dtype"), [("BFLOAT16_TARGET", "bfloat16"), ("FLOAT32_TARGET", "float32")]
 )
-def test_the_bfloat16_handler_never_reads_beyond_its_operands(x, y, result):
+@pytest.mark.parametrize(
+    ("x", "y", "result"), [((2, 3), (4, 3), (2, 4)), ((2, 3), (3, 4), (4, 2)), ((6,), (3, 4), (2, 4))]
+)
+def test_the_other_handlers_never_read_beyond_their_operands(target, dtype, x, y, result):
     orders = {"transpose_x": False, "transpose_y": False}
     with pytest.raises(jax.errors.JaxRuntimeError):
-        jax.block_until_ready(call_target("BFLOAT16_TARGET", x, y, result, "float32", **orders))
+        jax.block_until_ready(call_target(target, (result, "float32"), (x, dtype), (y, dtype), **orders))
+
+
+@needs_native
+def test_a_handler_rejects_operands_of_another_dtype():
+    orders = {"transpose_x": False, "transpose_y": False}
+    operands = [((2, 3), "float32"), ((3, 4), "bfloat16")]
+    for target in ("BFLOAT16_TARGET", "FLOAT32_TARGET"):
+        with pytest.raises(jax.errors.JaxRuntimeError):
+            jax.block_until_ready(call_target(target, ((2, 4), "float32"), *operands, **orders))
 
 
 @pytest.fixture
@@ -234,18 +290,21 @@ def test_without_the_package_xla_multiplies(monkeypatch, caplog):
     assert not onednn.multiplies_bfloat16()
     assert not caplog.records
     with pytest.raises(ModuleNotFoundError, match="native"):
-        onednn.multiply_int8(*make_integers(2, 3, 5))
+        multiply_int8(*make_quantized(2, 3, 5))
 
 
 @pytest.mark.usefixtures("fresh_package")
-def test_a_damaged_package_is_reported_and_not_used(tmp_path, monkeypatch, caplog):
-    (tmp_path / "tfm_native.py").write_text("raise ImportError('libdnnl is gone')")
+@pytest.mark.parametrize(
+    ("code", "reason"), [("raise ImportError('libdnnl is gone')", "libdnnl is gone"), ("", "older version")]
+)
+def test_a_damaged_or_old_package_is_reported_and_not_used(code, reason, tmp_path, monkeypatch, caplog):
+    (tmp_path / "tfm_native.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tfm_native", raising=False)
     assert not onednn.multiplies_int8()
     assert not onednn.multiplies_bfloat16()
     (record,) = caplog.records
-    assert "libdnnl is gone" in record.getMessage()
+    assert reason in record.getMessage()
     with contextlib.suppress(KeyError):
         del sys.modules["tfm_native"]
 
@@ -257,11 +316,12 @@ import numpy as np
 from tfm.matmul import onednn
 print(onednn.multiplies_int8(), onednn.multiplies_bfloat16(), dict(os.environ) == before)
 if onednn.multiplies_int8():
-    x, weights = np.ones((64, 32), np.uint8), np.ones((48, 32), np.int8)
-    assert (np.asarray(onednn.multiply_int8(x, weights)) == 32).all()
+    arrays = np.ones((64, 32), np.float32), np.ones((48, 32), np.int8)
+    arrays += np.ones(48, np.float32), np.full(48, 32 * 128, np.int32)
+    assert (np.asarray(onednn.multiply_int8(*arrays)) == 32).all()
     child = os.fork()
     if child == 0:
-        is_right = (np.asarray(onednn.multiply_int8(x, weights)) == 32).all()
+        is_right = (np.asarray(onednn.multiply_int8(*arrays)) == 32).all()
         os._exit(0 if is_right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 """

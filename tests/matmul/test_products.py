@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from tests.support.programs import count_foreign_calls
 from tfm import backend
-from tfm.matmul import dot_general, onednn
+from tfm.matmul import decoding_products, dot_general, onednn
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed
@@ -66,9 +66,9 @@ def test_gradients_transpose_nothing(name):
 def test_only_cpus_have_weights_on_the_left(is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     x, weights, numbers = arguments("dense")
-    jaxpr = jax.make_jaxpr(lambda x, weights: dot_general(x, weights, numbers))(x, weights)
+    jaxpr = jax.make_jaxpr(lambda x, weights: dot_general(x, weights, numbers, 12))(x, weights)
     (product,) = [equation for equation in jaxpr.eqns if equation.primitive.name == "dot_general"]
-    assert (product.invars[0] is jaxpr.jaxpr.invars[1]) == is_cpu
+    assert (product.invars[0].aval.shape == weights.shape) == is_cpu
 
 
 needs_onednn = pytest.mark.skipif(
@@ -112,11 +112,49 @@ def test_bfloat16_sums_stay_in_float32():
 
 
 @needs_onednn
-def test_few_rows_and_other_dtypes_are_plain():
+def test_products_of_two_dtypes_are_plain():
     x, weights, numbers = arguments("dense")
-    narrow = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    for operands, rows in ((narrow, 12), ((x, weights), 0), ((narrow[0], weights), 0)):
-        assert count_foreign_calls(lambda *o, rows=rows: dot_general(*o, numbers, rows), *operands) == 0
+    assert count_foreign_calls(lambda *o: dot_general(*o, numbers), jnp.bfloat16(x), weights) == 0
+
+
+needs_native = pytest.mark.skipif(onednn.load_native_package() is None, reason="tfm-native is not installed")
+
+
+def multiply_for_decoding(*arguments):
+    with decoding_products():
+        return dot_general(*arguments)
+
+
+@needs_native
+@pytest.mark.parametrize("rows", [0, 12])
+@pytest.mark.parametrize("name", CASES)
+def test_onednn_multiplies_float32_only_for_decoding(name, rows):
+    x, weights, numbers = arguments(name)
+    product = jax.jit(lambda *o: multiply_for_decoding(*o, numbers, rows))(x, weights)
+    np.testing.assert_allclose(product, jax.lax.dot_general(x, weights, numbers), rtol=1e-5, atol=1e-5)
+    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, rows), x, weights) == 0
+    # oneDNN is slow if it has to transpose a large right operand.
+    calls = name in ("logits", "inputs first") if rows else name != "logits"
+    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == calls
+    with backend.no_foreign_calls():
+        assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == 0
+
+
+@needs_native
+def test_xla_multiplies_embeddings_and_a_single_row():
+    numbers = (((1,), (1,)), ((), ()))
+    operands = random(1, 8), random(20, 8)
+    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), *operands) == 0
+
+
+@needs_native
+def test_one_function_multiplies_in_two_ways():
+    x, weights, numbers = arguments("dense")
+    inner = jax.jit(lambda *operands: dot_general(*operands, numbers))
+    inner(x, weights)
+    with decoding_products():
+        assert count_foreign_calls(lambda *operands: inner(*operands), x, weights) == 1
+    assert count_foreign_calls(lambda *operands: inner(*operands), x, weights) == 0
 
 
 @needs_onednn

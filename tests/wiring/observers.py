@@ -583,7 +583,7 @@ def choose_samples(rows: int, count: int) -> Hypotheses:
 
 def unknown_memory() -> Any:
     """Hides the memory of the device, so that no program is compiled to measure it."""
-    return mock.patch("tfm.decoding.batches.available_memory", return_value=None)
+    return mock.patch("tfm.decoding.batches.free_memory", return_value=None)
 
 
 def observe_translations(decoding: DecodingConfig) -> Observation:

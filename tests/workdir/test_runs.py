@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import json
 import re
 import runpy
 import shutil
@@ -176,3 +177,13 @@ def test_another_model_has_no_weights_here(tiny_run):
     decoding = dataclasses.replace(saved.decoding, beam_size=2)
     chosen = dataclasses.replace(saved, decoding=decoding, loss_chunk_size=7)
     assert runs.load(str(tiny_run), chosen=chosen).task.config == chosen
+
+
+@pytest.mark.parametrize("field", ["heads", "decoder_layers"])
+def test_a_config_of_another_model_than_the_checkpoints_is_an_error(field, tiny_run, tmp_path):
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    content = json.loads((workdir / "config.json").read_text())
+    content["model"][field] = 1 if content["model"][field] > 1 else 2
+    (workdir / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"params/decoder/layers_\d/.*config"):
+        runs.load(str(workdir))

@@ -76,12 +76,12 @@ def chunks(
 ) -> Iterator[list[str]]:
     """Splits lines into lists of at most `most_lines` lines.
 
-    A list ends with the line that reaches `most_bytes` characters.
+    A list ends with the line that reaches `most_bytes` bytes of UTF-8.
     """
     chunk, size = [], 0
     for line in lines:
         chunk.append(line)
-        size += len(line)
+        size += len(line.encode())
         if len(chunk) == most_lines or size >= most_bytes:
             yield chunk
             chunk, size = [], 0

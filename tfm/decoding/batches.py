@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.errors import UserError
-from tfm.memory import available_memory, format_bytes, is_out_of_memory
+from tfm.memory import format_bytes, free_memory, is_out_of_memory
 from tfm.sharding import count_row_shards, fetch, find_mesh
 
 # A CPU computes two small programs at the same time faster than one after the other. An accelerator receives
@@ -101,15 +101,13 @@ def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
 
 
 def measure_memory(program: Any, arguments: tuple) -> int:
-    """Compiles a program and returns the number of bytes that it needs on one device.
+    """Compiles a program and returns the number of bytes that a call needs in addition to its arguments.
 
-    Returns 0 if the platform does not report the memory. `jax.jit` caches the compiled program, so a later
-    call does not compile again.
+    The arguments are in the memory of the device already. Returns 0 if the platform does not report the
+    memory. `jax.jit` caches the compiled program, so a later call does not compile again.
     """
     memory = program.lower(*arguments).compile().memory_analysis()
-    if memory is None:
-        return 0
-    return memory.argument_size_in_bytes + memory.output_size_in_bytes + memory.temp_size_in_bytes
+    return 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
 
 
 class _Runner:
@@ -124,7 +122,7 @@ class _Runner:
         like: Any,
     ):
         self._program, self._make_arguments, self._describe = program, make_arguments, describe
-        self._memory, self._max_rows = available_memory(), batch_size
+        self._memory, self._max_rows = free_memory(), batch_size
         self._shards = count_row_shards(like)
         self._has_hosts = find_mesh(like) is not None and jax.process_count() > 1
         if self._has_hosts and self._memory:  # all hosts must split batches alike

@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import flax.linen as nn
 import jax
-import numpy as np
 
 from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
-from tfm.matmul import inputs_first, outputs_first
+from tfm.matmul import decoding_products
 
 Params = Any  # a tree of parameters
 Ensemble = tuple[Params, ...]  # the parameters of several models that decode together
@@ -34,25 +33,13 @@ def search_parameters(params: Params, dtype: str = "") -> Params:
     """
     if dtype == INT8:
         return quantize_params(params)
-    if all(map(_is_on_one_cpu, jax.tree.leaves(params))):  # NumPy does not need to compile a program.
-        arrays = jax.tree.map(lambda x: np.asarray(x).astype(dtype or x.dtype, copy=False), params)
-        return jax.device_put(outputs_first(arrays))
-    return _cast_parameters(params, dtype)
-
-
-def _is_on_one_cpu(x: Any) -> bool:
-    """Returns whether an array is in the memory of a single CPU device, so that NumPy can read it."""
-    if isinstance(x, jax.core.Tracer | jax.ShapeDtypeStruct):
-        return False
-    return isinstance(x, np.ndarray) or [device.platform for device in x.devices()] == ["cpu"]
+    return _cast_all(params, dtype) if dtype else jax.device_put(params)
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _cast_parameters(params: Params, dtype: str) -> Params:
-    """Converts the dtype and the layout of parameters in a compiled program."""
-    if dtype:
-        params = jax.tree.map(lambda x: x.astype(dtype), params)
-    return outputs_first(params)
+def _cast_all(params: Params, dtype: str) -> Params:
+    """Converts the dtype of all parameters."""
+    return jax.tree.map(lambda x: x.astype(dtype), params)
 
 
 def with_dtype(model: Model, dtype: str) -> Model:
@@ -65,6 +52,7 @@ def with_dtype(model: Model, dtype: str) -> Model:
 def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
     """Calls `model.apply` with parameters that `search_parameters` has converted."""
     if not isinstance(params, QuantizedParams):
-        return model.apply({"params": inputs_first(params)}, *arguments, **options)
+        with decoding_products():
+            return model.apply({"params": params}, *arguments, **options)
     with nn.intercept_methods(multiply_quantized):
         return model.apply(params.variables(), *arguments, **options)

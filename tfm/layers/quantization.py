@@ -18,11 +18,11 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import backend
 from tfm.layers.embedding import Embedding
-from tfm.matmul import count_input_axes, onednn
+from tfm.matmul import onednn
 
 COLLECTION = "quantized"  # the Flax collection {path of a parameter: QuantizedWeights}
 MAX_INT8 = 127  # -128 is not used, so that the range is symmetric.
-UINT8_OFFSET = 128  # This is added to 8-bit inputs, because oneDNN is fastest with unsigned inputs.
+UINT8_OFFSET = 128  # tfm_native adds this to 8-bit inputs, because oneDNN is fastest with unsigned inputs.
 
 
 @flax.struct.dataclass
@@ -42,19 +42,14 @@ class QuantizedWeights:
     def multiply(self, x: jax.Array) -> jax.Array:
         """Quantizes x [..., inputs] and returns the product with the weights, float32 [..., outputs]."""
         rows = x.reshape(-1, x.shape[-1]).astype(jnp.float32)
-        values, scales = quantize_rows(rows)
-        sums = self._sum_products(values)
-        product = sums.astype(jnp.float32) * (scales[:, None] * self.scales)
-        return product.reshape(*x.shape[:-1], -1)
-
-    def _sum_products(self, x: jax.Array) -> jax.Array:
-        """Returns the exact product of x, int8 [rows, inputs], with the values, int32 [rows, outputs]."""
-        fits_onednn = x.shape[1] <= onednn.MAX_INPUTS
-        if backend.is_cpu() and fits_onednn and onednn.multiplies_int8():
-            unsigned = (x.astype(jnp.int32) + UINT8_OFFSET).astype(jnp.uint8)
-            return onednn.multiply_int8(unsigned, self.values) - self.excess
-        numbers = (((1,), (1,)), ((), ()))
-        return jax.lax.dot_general(x, self.values, numbers, preferred_element_type=jnp.int32)
+        if backend.is_cpu() and rows.shape[1] <= onednn.MAX_INPUTS and onednn.multiplies_int8():
+            product = onednn.multiply_int8(rows, self.values, self.scales, self.excess)
+        else:
+            values, scales = quantize_rows(rows)
+            numbers = (((1,), (1,)), ((), ()))
+            sums = jax.lax.dot_general(values, self.values, numbers, preferred_element_type=jnp.int32)
+            product = sums.astype(jnp.float32) * (scales[:, None] * self.scales)
+        return product.reshape(*x.shape[:-1], len(self.scales))
 
 
 def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -69,7 +64,8 @@ def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
     """
     largest = jnp.max(jnp.abs(x), axis=1)
     scales = jnp.where(largest == 0, 1.0, largest / MAX_INT8)
-    scales = jnp.where(jnp.isinf(scales), jnp.nan, scales)
+    # On a CPU, the maximum of many numbers ignores NaN.
+    scales = jnp.where(jnp.isfinite(x).all(axis=1), scales, jnp.nan)
     return jnp.round(x / scales[:, None]).astype(jnp.int8), scales
 
 
@@ -100,8 +96,9 @@ class QuantizedParams:
 def quantize_params(params: Any) -> QuantizedParams:
     """Quantizes every kernel, and every embedding matrix that computes logits.
 
-    `tfm.matmul.count_input_axes` defines which axes of a kernel are inputs. If a dense layer contracts other
-    axes, it multiplies with its original kernel.
+    If the module of a kernel has the name "output", such as the last projection of attention, all axes except
+    the last are inputs. Other kernels have a single input axis. A dense layer that contracts other axes
+    multiplies with its original kernel.
     """
     flat = flatten_dict(params)
     matrices = {path: _as_matrix(path, flat) for path in flat}
@@ -117,7 +114,7 @@ def _as_matrix(path, flat):
     *modules, name = path
     weights = flat[path]
     if name == "kernel" and weights.ndim > 1:
-        inputs = count_input_axes(modules[-1] if modules else "", weights.ndim)
+        inputs = weights.ndim - 1 if modules[-1:] == ["output"] else 1
         return weights.reshape(math.prod(weights.shape[:inputs]), -1).T
     computes_logits = name == "output" or (name == "table" and (*modules, "output") not in flat)
     return weights if modules[-1:] == ["embedding"] and computes_logits else None

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers and of bfloat16 by oneDNN. They are faster than XLA's products on many CPUs.
+"""Products of float32, bfloat16 and 8-bit integers by oneDNN, which are faster than XLA's on many CPUs.
 
 The optional package `tfm-native` (`pip install ./native`) provides oneDNN on Linux and x86-64.
 """
@@ -24,6 +24,9 @@ def load_native_package() -> types.ModuleType | None:
     """
     try:
         import tfm_native
+
+        if not hasattr(tfm_native, "QUANTIZED_TARGET"):
+            raise ImportError("it is of an older version. Install it again with: pip install ./native")
     except ModuleNotFoundError:
         return None
     except ImportError as error:
@@ -49,22 +52,27 @@ def multiplies_bfloat16() -> bool:
     return native is not None and native.multiplies_bfloat16
 
 
-def multiply_int8(x: jax.Array, weights: jax.Array) -> jax.Array:
-    """Computes x @ weights.T with exact sums. Call it only if `multiplies_int8` returns True.
+def multiply_int8(x: jax.Array, weights: jax.Array, scales: jax.Array, excess: jax.Array) -> jax.Array:
+    """Quantizes the rows of x and multiplies them with quantized weights.
+
+    Call it only if `multiplies_int8` returns True. The numbers are those of
+    `tfm.layers.quantization.QuantizedWeights.multiply`, which describes the arguments.
 
     Args:
-      x: uint8 [rows, inputs] with at most `MAX_INPUTS` inputs.
+      x: float32 [rows, inputs] with at most `MAX_INPUTS` inputs.
       weights: int8 [outputs, inputs].
+      scales: float32 [outputs].
+      excess: int32 [outputs], the sum of the weights of each output times 128.
 
     Returns:
-      int32 [rows, outputs].
+      float32 [rows, outputs].
 
     Raises:
-      TypeError: If x is not uint8 or weights is not int8.
-      ValueError: If an argument is not a matrix, if the numbers of inputs differ or exceed `MAX_INPUTS`.
+      TypeError: If an argument has another dtype.
+      ValueError: If x or weights is not a matrix, or if the numbers of inputs differ or exceed `MAX_INPUTS`.
       ModuleNotFoundError: If `tfm_native` is not installed.
     """
-    _check_operand("x", x, jnp.uint8)
+    _check_operand("x", x, jnp.float32)
     _check_operand("weights", weights, jnp.int8)
     if x.shape[1] != weights.shape[1] or x.shape[1] > MAX_INPUTS:
         raise ValueError(
@@ -72,22 +80,22 @@ def multiply_int8(x: jax.Array, weights: jax.Array) -> jax.Array:
             f"got {x.shape} and {weights.shape}."
         )
     native = _require_native_package()
-    result = jax.ShapeDtypeStruct((x.shape[0], weights.shape[0]), jnp.int32)
-    return jax.ffi.ffi_call(native.INT8_TARGET, result, vmap_method="sequential")(x, weights)
+    result = jax.ShapeDtypeStruct((x.shape[0], weights.shape[0]), jnp.float32)
+    call = jax.ffi.ffi_call(native.QUANTIZED_TARGET, result, vmap_method="sequential")
+    return call(x, weights, scales, excess)
 
 
-def multiply_bfloat16(
-    x: jax.Array, y: jax.Array, transpose_x: bool = False, transpose_y: bool = False
-) -> jax.Array:
-    """Computes the float32 product of two bfloat16 matrices. Call it only if `multiplies_bfloat16` is True.
+def multiply(x: jax.Array, y: jax.Array, transpose_x: bool = False, transpose_y: bool = False) -> jax.Array:
+    """Computes the float32 product of two matrices of float32 or bfloat16.
 
-    The product can be differentiated in forward and in reverse mode, and the derivatives are products of the
-    same kind. Reverse mode first rounds the gradient of the result to bfloat16. `jax.vmap` computes the
-    products of a batch one after the other.
+    For bfloat16, call it only if `multiplies_bfloat16` is True. The product can be differentiated in forward
+    and in reverse mode, and the derivatives are products of the same kind. Reverse mode first rounds the
+    gradient of the result to the dtype of the operands. `jax.vmap` computes the products of a batch one after
+    the other.
 
     Args:
-      x: bfloat16 [M, K], or [K, M] with `transpose_x`.
-      y: bfloat16 [K, N], or [N, K] with `transpose_y`.
+      x: float32 or bfloat16 [M, K], or [K, M] with `transpose_x`.
+      y: [K, N] of the dtype of x, or [N, K] with `transpose_y`.
       transpose_x: Whether to transpose x before multiplying.
       transpose_y: Whether to transpose y before multiplying.
 
@@ -95,19 +103,20 @@ def multiply_bfloat16(
       float32 [M, N].
 
     Raises:
-      TypeError: If an argument is not bfloat16.
+      TypeError: If an argument has another dtype.
       ValueError: If an argument is not a matrix, or if the shapes do not fit together.
       ModuleNotFoundError: If `tfm_native` is not installed.
     """
-    _check_operand("x", x, jnp.bfloat16)
-    _check_operand("y", y, jnp.bfloat16)
+    dtype = jnp.bfloat16 if x.dtype == jnp.bfloat16 else jnp.float32
+    _check_operand("x", x, dtype)
+    _check_operand("y", y, dtype)
     if x.shape[0 if transpose_x else 1] != y.shape[1 if transpose_y else 0]:
         raise ValueError(
             f"Expected [M, K] and [K, N] after transposing, got {x.shape} and {y.shape} with "
             f"transpose_x={transpose_x} and transpose_y={transpose_y}."
         )
     _require_native_package()
-    return _bfloat16_product.bind(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
+    return _product.bind(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
 def _check_operand(name, x, dtype):
@@ -128,14 +137,15 @@ def _require_native_package():
 
 # JAX does not differentiate foreign calls, and `jax.custom_vjp` has no forward mode. A bilinear primitive
 # supports both modes and higher derivatives.
-_bfloat16_product = Primitive("tfm_onednn_multiply_bfloat16")
+_product = Primitive("tfm_onednn_multiply")
 
 
-def _call_bfloat16(x, y, *, transpose_x, transpose_y):
+def _call_onednn(x, y, *, transpose_x, transpose_y):
     """Calls oneDNN. The primitive is compiled to this call."""
     result = jax.ShapeDtypeStruct(_product_shape(x, y, transpose_x, transpose_y), jnp.float32)
-    call = jax.ffi.ffi_call(_require_native_package().BFLOAT16_TARGET, result)
-    return call(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
+    native = _require_native_package()
+    target = native.BFLOAT16_TARGET if x.dtype == jnp.bfloat16 else native.FLOAT32_TARGET
+    return jax.ffi.ffi_call(target, result)(x, y, transpose_x=transpose_x, transpose_y=transpose_y)
 
 
 def _product_shape(x, y, transpose_x, transpose_y):
@@ -145,18 +155,18 @@ def _product_shape(x, y, transpose_x, transpose_y):
 
 def _x_gradient(gradient, x, y, *, transpose_x, transpose_y):
     """Returns dX = dZ Y^T for Z = X Y, or its transpose for a transposed x."""
-    gradient = gradient.astype(jnp.bfloat16)
+    gradient = gradient.astype(y.dtype)
     if transpose_x:
-        return multiply_bfloat16(y, gradient, transpose_y, True).astype(jnp.bfloat16)
-    return multiply_bfloat16(gradient, y, False, not transpose_y).astype(jnp.bfloat16)
+        return multiply(y, gradient, transpose_y, True).astype(y.dtype)
+    return multiply(gradient, y, False, not transpose_y).astype(y.dtype)
 
 
 def _y_gradient(gradient, x, y, *, transpose_x, transpose_y):
     """Returns dY = X^T dZ for Z = X Y, or its transpose for a transposed y."""
-    gradient = gradient.astype(jnp.bfloat16)
+    gradient = gradient.astype(x.dtype)
     if transpose_y:
-        return multiply_bfloat16(gradient, x, True, transpose_x).astype(jnp.bfloat16)
-    return multiply_bfloat16(x, gradient, not transpose_x, False).astype(jnp.bfloat16)
+        return multiply(gradient, x, True, transpose_x).astype(x.dtype)
+    return multiply(x, gradient, not transpose_x, False).astype(x.dtype)
 
 
 def _multiply_each(operands, axes, **options):
@@ -167,13 +177,13 @@ def _multiply_each(operands, axes, **options):
     pairs = list(zip(operands, axes, strict=True))
     size = next(x.shape[axis] for x, axis in pairs if axis is not None)
     stacked = tuple(batching.bdim_at_front(x, axis, size) for x, axis in pairs)
-    return jax.lax.map(lambda pair: _bfloat16_product.bind(*pair, **options), stacked), 0
+    return jax.lax.map(lambda pair: _product.bind(*pair, **options), stacked), 0
 
 
-_bfloat16_product.def_impl(jax.jit(_call_bfloat16, static_argnames=("transpose_x", "transpose_y")))
-_bfloat16_product.def_abstract_eval(
+_product.def_impl(jax.jit(_call_onednn, static_argnames=("transpose_x", "transpose_y")))
+_product.def_abstract_eval(
     lambda x, y, **options: jax.core.ShapedArray(_product_shape(x, y, **options), jnp.float32)
 )
-ad.defbilinear(_bfloat16_product, _x_gradient, _y_gradient)
-batching.primitive_batchers[_bfloat16_product] = _multiply_each
-mlir.register_lowering(_bfloat16_product, mlir.lower_fun(_call_bfloat16, multiple_results=False), "cpu")
+ad.defbilinear(_product, _x_gradient, _y_gradient)
+batching.primitive_batchers[_product] = _multiply_each
+mlir.register_lowering(_product, mlir.lower_fun(_call_onednn, multiple_results=False), "cpu")

@@ -61,6 +61,16 @@ def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -
     return beta * jnp.where(source_mask[:, None], jnp.log(covered), 0.0).sum(-1)
 
 
+def _is_unfinished(beam: _Beam) -> jax.Array:
+    """Returns whether a row has a live hypothesis, a bool scalar."""
+    return (beam.live_scores > -jnp.inf).any()
+
+
+def _run_until_finished(advance: Callable[[_Beam], _Beam], beam: _Beam) -> Hypotheses:
+    """Applies `advance` until no hypothesis is live, and returns the finished hypotheses."""
+    return jax.lax.while_loop(_is_unfinished, advance, beam).finished
+
+
 def beam_search(
     step: Step,
     state: State,
@@ -72,6 +82,7 @@ def beam_search(
     n_best: int | None = None,
     reorder: Callable[[State, jax.Array], State] = reorder_leaves,
     coverage: Callable[[State], jax.Array] | None = None,
+    run_loop: Callable[[Callable[[_Beam], _Beam], _Beam], Any] = _run_until_finished,
 ) -> Hypotheses:
     """Finds probable outputs by beam search (section 6.1). It stops as soon as no live hypothesis can win.
 
@@ -97,6 +108,7 @@ def beam_search(
       coverage: Function that maps the state to a penalty float32 [B, W], at most 0, such as
         `coverage_penalty`. The penalty is added to the score of each hypothesis that ends in this state. None
         means no penalty.
+      run_loop: Function that runs the loop. `trace_beam_search` sets it.
 
     Returns:
       `Hypotheses`. The best hypothesis of each row is the first.
@@ -105,52 +117,6 @@ def beam_search(
       ValueError: If `n_best` is not from 1 to `beam_size`, if the state does not fit the batch or
         `max_length`, if an id is not in the vocabulary, if no output satisfies the limits, if the limits do
         not force EOS, or if the length penalty would make scores exceed float32.
-    """
-    start, is_unfinished, advance = _make_loop(
-        step,
-        state,
-        limits,
-        batch_size=batch_size,
-        beam_size=beam_size,
-        length_penalty=length_penalty,
-        n_best=n_best,
-        reorder=reorder,
-        coverage=coverage,
-    )
-    return jax.lax.while_loop(is_unfinished, advance, start).finished
-
-
-def trace_beam_search(
-    step: Step, state: State, limits: Limits, **options: Any
-) -> tuple[Hypotheses, BeamTrace]:
-    """Runs `beam_search` and also returns the beam after each step. Arguments and errors are the same."""
-    start, is_unfinished, advance = _make_loop(step, state, limits, **options)
-
-    def trace_step(beam, _):
-        beam = jax.lax.cond(is_unfinished(beam), advance, lambda beam: beam, beam)
-        return beam, BeamTrace(beam.live_tokens, beam.live_scores, beam.finished)
-
-    last, trace = jax.lax.scan(trace_step, start, length=limits.max_length)
-    return last.finished, trace
-
-
-def _make_loop(
-    step: Step,
-    state: State,
-    limits: Limits,
-    *,
-    batch_size: int,
-    beam_size: int,
-    length_penalty: float,
-    n_best: int | None = None,
-    reorder: Callable[[State, jax.Array], State] = reorder_leaves,
-    coverage: Callable[[State], jax.Array] | None = None,
-) -> tuple[_Beam, Callable[[_Beam], jax.Array], Callable[[_Beam], _Beam]]:
-    """Checks the arguments of a beam search and returns the parts of its loop.
-
-    Returns:
-      The initial beam, a function that returns whether a beam is unfinished (a bool scalar), and a function
-      that computes the next beam.
     """
     count = beam_size if n_best is None else n_best
     if not 1 <= count <= beam_size:
@@ -163,9 +129,6 @@ def _make_loop(
     check_penalty(length_penalty, limits.max_length)
     limits = limits.for_batch(batch_size)
 
-    def is_unfinished(beam):
-        return (beam.live_scores > -jnp.inf).any()
-
     def advance(beam):
         logits, state = step(beam.last, beam.state, beam.position)
         limits.check_tokens(logits)
@@ -175,7 +138,7 @@ def _make_loop(
         may_end = limits.may_end(beam.position)[:, None] | jnp.isnan(scores)
         penalty = 0.0 if coverage is None else coverage(state)
         scores = jnp.where(may_end, scores, -jnp.inf)
-        finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty, count)
+        finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty)
         # Only W + 1 tokens after each prefix matter: at most W can stay in the beam, and EOS is not one of
         # them. Selecting from all W * V tokens would be slower.
         best, tokens = limits.best_tokens(logits, beam.position, beam_size + 1)
@@ -197,7 +160,24 @@ def _make_loop(
         finished=empty_hypotheses(batch_size, count, limits.max_length, score=-jnp.inf),
         state=state,
     )
-    return start, is_unfinished, advance
+    return run_loop(advance, start)
+
+
+def trace_beam_search(
+    step: Step, state: State, limits: Limits, **options: Any
+) -> tuple[Hypotheses, BeamTrace]:
+    """Runs `beam_search` and also returns the beam after each step. Arguments and errors are the same."""
+
+    def run_loop(advance, start):
+        def trace_step(beam, _):
+            beam = jax.lax.cond(_is_unfinished(beam), advance, lambda beam: beam, beam)
+            return beam, BeamTrace(beam.live_tokens, beam.live_scores, beam.finished)
+
+        last, trace = jax.lax.scan(trace_step, start, length=limits.max_length)
+        return last.finished, trace
+
+    result: Any = beam_search(step, state, limits, **options, run_loop=run_loop)
+    return result
 
 
 def _upper_bound(
@@ -208,8 +188,10 @@ def _upper_bound(
     return live_scores / jnp.maximum(length_penalty(length + 1, alpha), length_penalty(max_lengths, alpha))
 
 
-def _finish(beam, scores, penalty, eos_id, alpha, n_best):
-    """Returns the best `n_best` of the finished hypotheses and of all live hypotheses extended by EOS.
+def _finish(
+    beam: _Beam, scores: jax.Array, penalty: jax.Array | float, eos_id: int, alpha: float
+) -> Hypotheses:
+    """Returns the best N of the finished hypotheses and of all live hypotheses extended by EOS.
 
     `scores` [B, W] are the log-probabilities of the live hypotheses with EOS, and `penalty` is the coverage
     penalty.
@@ -222,11 +204,13 @@ def _finish(beam, scores, penalty, eos_id, alpha, n_best):
     )
     both = jax.tree.map(lambda *x: jnp.concatenate(x, axis=1), beam.finished, ended)
     # Among equal scores, `top_k` prefers the finished hypotheses, so a live score of -inf replaces nothing.
-    _, best = jax.lax.top_k(both.scores, n_best)
+    _, best = jax.lax.top_k(both.scores, beam.finished.scores.shape[1])
     return gather_beams(both, best)
 
 
-def _extend(live_scores, gained, tokens):
+def _extend(
+    live_scores: jax.Array, gained: jax.Array, tokens: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns the scores, the parents and the last tokens, each [B, W], of the best W extensions of a row.
 
     Args:

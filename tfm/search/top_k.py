@@ -11,11 +11,11 @@ MAX_BLOCK_SIZE = 256
 def largest(x: jax.Array) -> jax.Array:
     """Returns the index of the first maximum over the last axis: [..., V] -> int32 [...].
 
-    If a value is NaN, the result is V - 1. Otherwise this equals `argmax`. It is faster on a CPU, because XLA
-    vectorizes a maximum and a comparison, but not `argmax`.
+    If a value is NaN, the result can be any index. Otherwise this equals `argmax`. It is faster on a CPU,
+    because XLA vectorizes a maximum and a comparison, but not `argmax`.
     """
     index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
-    # With NaN the maximum is NaN and equals no value, so every element becomes the last index, V - 1.
+    # If the maximum is NaN, it equals no value, and every element becomes the last index, V - 1.
     return jnp.where(x == x.max(-1, keepdims=True), index, x.shape[-1] - 1).min(-1)
 
 

@@ -456,7 +456,9 @@ def _as_shard(x, spec):
 
 def _sum_gradient(gradient, spec):
     """Adds a gradient over devices. The gradient of a gathered parameter is a sum over "fsdp" already."""
-    return jax.lax.psum(gradient, "data" if SHARD_AXIS in spec else ROW_AXES)
+    if SHARD_AXIS not in spec:
+        return jax.lax.psum(gradient, ROW_AXES)
+    return jax.lax.psum(gradient, "data") if jax.lax.axis_size("data") > 1 else gradient
 
 
 def _keep_shard(x, spec):
