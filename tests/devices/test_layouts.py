@@ -23,6 +23,7 @@ from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import make_partitioner
+from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
 from tfm.training.task import Context, LossOutput
 
@@ -254,6 +255,24 @@ def test_a_step_never_holds_the_parameters_of_all_layers():
     params = jax.eval_shape(deep.init, jax.random.key(0))["params"]
     of_layers = 4 * sum(x.size for side in ("encoder", "decoder") for x in jax.tree.leaves(params[side]))
     assert compiled.activations < 0.7 * of_layers
+
+
+def test_a_loss_may_change_the_parameters_of_one_of_the_scanned_layers():
+    class Changed(Translation):
+        def loss(self, variables, batch, context):
+            params = variables["params"]
+            layer = jax.tree.map(lambda x: 2 * x, params["decoder"]["layers_1"])
+            params = params | {"decoder": params["decoder"] | {"layers_1": layer}}
+            return super().loss({"params": params}, batch, context)
+
+    model = dataclasses.replace(PLAIN, decoder_layers=2, scan=True)
+    setup = Setup(
+        Changed(Config(model=model), Tokenizer()), TrainingConfig(parallel="mesh", mesh_fsdp=8), jax.devices()
+    )
+    batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
+    state, rows, _ = setup.partitioner.shapes(setup.state, batch)
+    text = setup.partitioner.compile(setup.step, setup.state).lower(state, rows, None).as_text()
+    assert "all_gather" in text
 
 
 def test_only_devices_with_the_same_rows_draw_the_same_numbers():

@@ -94,7 +94,10 @@ class Stack(nn.Module):
         """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters."""
         self._check_scan()
         layer, _ = self.layers[0].unbind()
-        params = [shards.find_shards(layer.variables["params"]) for _, layer in self._steps()]
+        whole = [layer.variables["params"] for _, layer in self._steps()]
+        params = [shards.find_shards(tree) for tree in whole]
+        if len(set(map(jax.tree.structure, params))) > 1:  # A loss has changed the parameters of some layers.
+            params = whole
         keys = None
         if keywords["train"] and self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), self.depth)

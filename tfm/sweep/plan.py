@@ -64,7 +64,8 @@ def count_parameters(config: Any) -> int | None:
     plan = getattr(tasks.find(config.task), "plan", None)
     if plan is None:
         return None
-    with compile_for("cpu"):  # The plan leaves the accelerator to the runs.
+    # The plan leaves the devices to the runs. Only the implementations for CPUs ask for the devices at hand.
+    with compile_for("tpu"):
         return count_elements(variable_shapes(plan(config))["params"])
 
 
