@@ -126,7 +126,7 @@ def test_the_builtin_language_is_a_source_that_needs_no_file(tmp_path):
     config = builtin_config(cache_dir=str(tmp_path / "cache"))
     sources.check_splits(config)
     pairs = sources.open_pairs(config, "pronoun")
-    assert pairs.fingerprint == "tfds-tfm_language/1.0.0-pronoun-500-en-de"
+    assert pairs.fingerprint == "tfds-tfm_language/2.0.0-pronoun-500-en-de"
     famous = "The animal didn't cross the street because it was too tired."
     right = "Das Tier überquerte die Straße nicht, weil es zu müde war."
     assert pairs[0] == (famous, right)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 import sentencepiece
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tests.support.pairs import TEXTS
@@ -103,6 +103,7 @@ def test_lossless_tokenizers_return_any_text(name, tmp_path):
     @example("a\0b")
     @given(ANY_TEXT)
     def check(text):
+        assume("\u2581" not in text)  # SentencePiece's sign for a space
         assert tokenizer.decode(tokenizer.encode([text])[0]) == text
 
     check()

@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
-from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.models import Transformer
 from tfm.training.config import TrainingConfig
@@ -149,9 +148,7 @@ def test_updates_are_those_written_by_hand(optimizer, by_hand):
 
 
 def test_the_default_state_is_that_of_optax_adam():
-    """So that the checkpoints of earlier versions fit."""
-    earlier = {"adam_b1": 0.9, "adam_b2": 0.98, "adam_epsilon": 1e-9, "adam_mean_dtype": "float32"}
-    config = from_mapping(TrainingConfig, earlier, "config.training")
+    config = TrainingConfig()
     optimizer = make_optimizer(config.optimizer, make_schedule(config, 512))
     params = jax.tree.map(jnp.float32, PARAMS)
     then = optax.adam(lambda count: 0.1, b1=0.9, b2=0.98, eps=1e-9, mu_dtype="float32").init(params)

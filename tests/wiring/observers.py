@@ -510,7 +510,8 @@ def observe_optimizer(optimizer: Any) -> Observation:
     transformation = make_optimizer(optimizer, lambda step: 0.1)
     params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
     state = jax.eval_shape(transformation.init, params)
-    return {"update": trace(transformation.update, params, state, params)[0]}
+    size = sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(state))
+    return {"update": trace(transformation.update, params, state, params)[0], "bytes": size}
 
 
 def observe_store(training: TrainingConfig) -> Observation:

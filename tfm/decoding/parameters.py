@@ -33,7 +33,10 @@ def search_parameters(params: Params, dtype: str = "") -> Params:
     """
     if dtype == INT8:
         return quantize_params(params)
-    return _cast_all(params, dtype) if dtype else jax.device_put(params)
+    if dtype:
+        return _cast_all(params, dtype)
+    # Arrays of JAX stay where they are, because several hosts may divide them.
+    return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), params)
 
 
 @functools.partial(jax.jit, static_argnums=1)
