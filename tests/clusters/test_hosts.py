@@ -81,8 +81,9 @@ def test_hosts_train_evaluate_and_translate_as_one_process(corpus, start, tmp_pa
     killed.kill()
     for process in others:
         _, errors = processes.finish(process, MINUTE)
-        assert process.returncode == 1, errors[-3000:]
-        assert "Another process of this command has ended" in errors
+        # The process that coordinates may learn it from JAX, which aborts it with a message of its own.
+        assert process.returncode in (1, -signal.SIGABRT), errors[-3000:]
+        assert "Another process of this command has ended" in errors or "another task died" in errors
     processes.finish(killed)
     assert killed.returncode == -signal.SIGKILL
 
