@@ -33,6 +33,20 @@ def test_help_lists_the_commands(arguments, capsys):
     assert all(f"  {name} " in shown for name in main.COMMANDS)
 
 
+def test_help_with_a_command_shows_the_help_of_the_command(monkeypatch):
+    called = []
+    monkeypatch.setattr(train, "main", called.append)
+    main.main(["help", "train"])
+    assert called == [["--help"]]
+
+
+def test_help_of_an_unknown_command_names_a_similar_command(capsys):
+    with pytest.raises(SystemExit) as raised:
+        main.main(["help", "trian"])
+    assert raised.value.code == 2
+    assert "'train'" in capsys.readouterr().err
+
+
 def test_an_unknown_command_is_refused(capsys):
     with pytest.raises(SystemExit) as raised:
         main.main(["tranlate", "--workdir=x"])

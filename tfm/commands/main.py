@@ -66,6 +66,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     Raises:
       UserError: if the command or one of its flags does not exist, or if the command raises it.
     """
+    if name == "help" and arguments:  # tfm help train
+        name, *arguments = [*arguments, "--help"]
     if name in HELP:
         print(usage())
         return
