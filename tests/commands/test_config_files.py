@@ -71,7 +71,7 @@ def test_text_after_a_file_without_variants_is_the_argument_of_get_config(tmp_pa
 
 def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert read_base("quickstart").training.steps == 1000
+    assert read_base("quickstart").training.steps == 2600
     (tmp_path / "quickstart").mkdir()  # what is there comes first
     with pytest.raises(UserError, match="quickstart"):
         read_base("quickstart")

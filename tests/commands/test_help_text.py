@@ -84,7 +84,7 @@ def test_help_of_train_shows_config_values(capsys):
         "  --dry_run  ",
         "* training.keep=7 ",
         "May be repeated.",
-        "* training.steps=1000 ",
+        "* training.steps=2600 ",
         "- model.d_model=128 ",
     ):
         assert text in shown
