@@ -24,19 +24,20 @@ BASE = {"tfm.errors", "tfm.arguments", "tfm.io"}
 MAY_IMPORT = {
     "tfm.errors": set(),
     "tfm.arguments": set(),
+    "tfm.tree_paths": set(),
     "tfm.io": set(),
     "tfm.checkpoints": {"tfm.io"},
     "tfm.matmul": {"tfm.backend"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
     "tfm.fields": set(),
     "tfm.config": {"tfm.fields", "tfm.io"},
-    "tfm.memory": {"tfm.fields"},
+    "tfm.memory": {"tfm.fields", "tfm.tree_paths"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": {"tfm.io"},
     "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
-    "tfm.sharding": {"tfm.dropout", "tfm.layers"},
+    "tfm.sharding": {"tfm.dropout", "tfm.layers", "tfm.tree_paths"},
     "tfm.decoding": {
         *(
             *EQUATIONS,
@@ -61,10 +62,11 @@ MAY_IMPORT = {
         "tfm.io",
         "tfm.checkpoints",
         "tfm.memory",
+        "tfm.tree_paths",
     },
     "tfm.cost": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.training"},
     "tfm.diagnosis": {
-        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training"),
+        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training", "tfm.tree_paths"),
         "tfm.interpret",  # a replayed step reads activations
     },
     "tfm.visualize": {
@@ -93,6 +95,7 @@ MAY_IMPORT = {
             "tfm.sharding",
             "tfm.memory",
             "tfm.data",
+            "tfm.tree_paths",
         ),
         "tfm.evaluation",
         "tfm.interpret",

@@ -10,10 +10,10 @@ from tfm.errors import UserError
 
 
 def check_texts(name: str, given: Iterable[str]) -> list[str]:
-    """The argument `name` as a list of texts; a text alone would be one of its letters.
+    """Returns the argument `name` as a list of texts. A single text would become a list of its letters.
 
     Raises:
-      UserError: it is something else.
+      UserError: if the argument is a single text, no iterable, or contains something else.
     """
     if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
         raise UserError(
@@ -35,17 +35,22 @@ def replace_fields(section: Any, fields: dict[str, Any]) -> Any:
     known = [field.name for field in dataclasses.fields(section)]
     for name in fields:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
-            raise UserError(f"There is no option {name!r}: {hint}")
+            raise UserError(f"There is no option {name!r}: {suggest(name, known)}")
     return dataclasses.replace(section, **fields)
 
 
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Returns "did you mean 'NEAREST'?", or the known names if none of them is similar."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+
+
 def check_count(name: str, given: Any, what: str) -> None:
-    """Checks the argument `name`, how many there are to be of `what`.
+    """Checks that the argument `name`, a number of `what`, is an integer of at least 1.
 
     Raises:
-      UserError: it is no integer above 0.
+      UserError: if it is not.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise UserError(f"Expected at least 1 {what} as {name}, got {given!r}.")

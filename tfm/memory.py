@@ -13,6 +13,7 @@ import jax
 
 from tfm.errors import UserError
 from tfm.fields import leaves
+from tfm.tree_paths import join_path
 
 M_ARENA_MAX = -8  # of mallopt(3)
 CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on Linux
@@ -193,7 +194,7 @@ def advise_sizes(params: Any) -> str:
     """
     kinds: dict[tuple[str, tuple[int, ...]], int] = {}
     for path, x in jax.tree_util.tree_leaves_with_path(params):
-        name = re.sub(r"\d+", "*", jax.tree_util.keystr(path, simple=True, separator="/"))
+        name = re.sub(r"\d+", "*", join_path(path))
         kinds[name, x.shape] = kinds.get((name, x.shape), 0) + 1
     (name, shape), count = max(kinds.items(), key=lambda item: math.prod(item[0][1]) * item[1])
     arrays = f"{count:,} arrays" if count > 1 else "an array"

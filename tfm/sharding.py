@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from tfm.dropout import ROW_AXES
 from tfm.layers.parameter_axes import Axes, find_axes
+from tfm.tree_paths import join_path
 
 MESH_AXES = ("data", "fsdp", "tensor")
 # {name of a parameter's axis: mesh axis that divides it}. Other axes are not divided.
@@ -40,7 +41,7 @@ def shard_parameters(tree: Any, mesh: Mesh, axes: Mapping[str, Axes]) -> Any:
     """
 
     def shard(path, x):
-        names = find_axes(axes, jax.tree_util.keystr(path, simple=True, separator="/"), jnp.ndim(x))
+        names = find_axes(axes, join_path(path), jnp.ndim(x))
         mesh_axes = [None if name is None else PARAMETER_RULES.get(name) for name in names]
         spec = [
             axis if axis and length % mesh.shape[axis] == 0 else None

@@ -18,15 +18,15 @@ This module imports nothing slow, so that a wrong flag is reported at once.
 """
 
 import dataclasses
-import difflib
 import functools
 import sys
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 from absl import flags
 
+from tfm.arguments import suggest
 from tfm.errors import UserError
 from tfm.fields import FieldInfo, hints_of, info_of, kind_of, problem_of
 
@@ -180,13 +180,6 @@ def flag_fields(cls: Any) -> dict[str, dataclasses.Field]:
 def positional_names(cls: Any) -> list[str]:
     """Returns the names of the positional arguments, such as ["DIR_A", "[FOLDER ...]"]."""
     return [field.metadata[POSITIONAL] for field in dataclasses.fields(cls) if POSITIONAL in field.metadata]
-
-
-def suggest(name: str, known: Iterable[str]) -> str:
-    """Returns "did you mean 'NEAREST'?", or the known names if none of them is similar."""
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
 
 
 def shorten(value: object) -> str:

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 
 import tfm
+from tfm.arguments import suggest
 from tfm.commands import command, console, terminal
 from tfm.commands.options import OPTIONS
 from tfm.errors import UserError
@@ -75,7 +76,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         print(f"tfm {tfm.__version__}")
         return
     if name not in COMMANDS:
-        raise UserError(f"There is no command {name!r}: {command.suggest(name, COMMANDS)}")
+        raise UserError(f"There is no command {name!r}: {suggest(name, COMMANDS)}")
     arguments = command.read_flag_files(arguments)
     if not command.is_help_asked(arguments):
         command.parse_flags(OPTIONS[name], arguments)

@@ -20,6 +20,7 @@ from tfm.commands.compilation import prepare_device
 from tfm.diagnosis.replay import Change, Replay, describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
+from tfm.tree_paths import join_path
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 
@@ -65,8 +66,7 @@ def write_arrays(path: str, replay: Replay) -> None:
         "read": replay.reads,
     }
     arrays: dict[str, Any] = {
-        jax.tree_util.keystr(where, simple=True, separator="/"): np.asarray(x)
-        for where, x in jax.tree_util.tree_leaves_with_path(trees)
+        join_path(where): np.asarray(x) for where, x in jax.tree_util.tree_leaves_with_path(trees)
     }
     with atomic_file(path) as file:
         np.savez(file, **arrays)

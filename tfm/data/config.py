@@ -44,6 +44,15 @@ _vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
 _tokenizer_field = functools.partial(field, asset=TOKENIZER_FILE)
 
 
+def _tokenizer_rules(*kinds: str) -> dict[str, Any]:
+    """Returns the rules of a field that contains one of the kinds of tokenizers, or the path of a file."""
+    return {
+        "pattern": re.compile("|".join((*kinds, OWN_TOKENIZER)), re.DOTALL),
+        "form": f"{', '.join(kinds)}, or {OWN_TOKENIZER_FORM}",
+        "resume": NEVER,
+    }
+
+
 class DataSection:
     """The base of all data sections of a config. Its subclasses are frozen dataclasses."""
 
@@ -178,9 +187,7 @@ class PairsConfig(TextSection):
         "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
         "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, of which "
         "the run keeps a copy.",
-        pattern=re.compile(rf"word_pieces|{OWN_TOKENIZER}", re.DOTALL),
-        form=f"word_pieces, or {OWN_TOKENIZER_FORM}",
-        resume=NEVER,
+        **_tokenizer_rules("word_pieces"),
     )
     vocabulary_size: int | str = _vocabulary_field(
         37_000,
@@ -320,9 +327,7 @@ class DocumentsConfig(TextSection):
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
         "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
         "path of your own SentencePiece model or Hugging Face tokenizer.json, of which the run keeps a copy.",
-        pattern=re.compile(rf"bytes|characters|word_pieces|{OWN_TOKENIZER}", re.DOTALL),
-        form=f"bytes, characters, word_pieces, or {OWN_TOKENIZER_FORM}",
-        resume=NEVER,
+        **_tokenizer_rules("bytes", "characters", "word_pieces"),
     )
     vocabulary_size: int | str = _tokenizer_field(
         32_000,

@@ -29,6 +29,7 @@ from tfm.training.step import (
 )
 from tfm.training.sums import means
 from tfm.training.task import Batch, Task
+from tfm.tree_paths import join_path
 
 LOG_EVERY = 50  # steps
 SAME_LOSS = 1e-5  # relative difference of the mean, of a model in float32
@@ -146,7 +147,7 @@ def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
     leaves = zip(*map(jax.tree.leaves, trees), strict=True)
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(replay.before.params)]
     for path, (before, gradient, after) in zip(paths, leaves, strict=True):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = join_path(path)
         arrays = before, gradient, after - before
         yield Change(name, None, *map(_norm, arrays))
         axes = find_axes(replay.axes, name, before.ndim)

@@ -1,4 +1,4 @@
-"""Products of float32, bfloat16 and 8-bit integers by oneDNN, which are faster than XLA's on many CPUs.
+"""Products of float32, bfloat16 and 8-bit integers by oneDNN. On many CPUs it is faster than XLA.
 
 The optional package `tfm-native` (`pip install ./native`) provides oneDNN on Linux and x86-64.
 """
@@ -55,8 +55,8 @@ def multiplies_bfloat16() -> bool:
 def multiply_int8(x: jax.Array, weights: jax.Array, scales: jax.Array, excess: jax.Array) -> jax.Array:
     """Quantizes the rows of x and multiplies them with quantized weights.
 
-    Call it only if `multiplies_int8` returns True. The numbers are those of
-    `tfm.layers.quantization.QuantizedWeights.multiply`, which describes the arguments.
+    Call it only if `multiplies_int8` returns True. `tfm.layers.quantization.QuantizedWeights.multiply`
+    returns the same numbers and describes the arguments.
 
     Args:
       x: float32 [rows, inputs] with at most `MAX_INPUTS` inputs.

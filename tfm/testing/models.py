@@ -16,6 +16,7 @@ import pytest
 
 from tfm.layers.observe import read_attention
 from tfm.testing.parameters import random_parameters
+from tfm.tree_paths import join_path
 
 COMPILE_QUICKLY = {"xla_backend_optimization_level": 0}
 VOCABULARY, LENGTH, WIDTH, PREFIX = 20, 6, 2, 3
@@ -96,7 +97,7 @@ class ModelContract:
     def check_gradient(self, gradient: Any) -> None:
         """Asserts that every leaf of a gradient is finite and not zero."""
         for path, x in jax.tree_util.tree_leaves_with_path(gradient):
-            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            name = join_path(path)
             assert np.isfinite(x).all(), name
             assert name.endswith(self.without_gradient) or x.any(), name
 

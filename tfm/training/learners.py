@@ -8,9 +8,10 @@ from tfm.errors import UserError
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import NOT_DECAYED, make_optimizer, parse_factors
-from tfm.training.patterns import check_patterns, list_paths, match
+from tfm.training.patterns import check_patterns, match
 from tfm.training.step import Learner
 from tfm.training.task import Update
+from tfm.tree_paths import list_paths
 
 
 def make_learners(

@@ -19,7 +19,6 @@ from tfm.dropout import rows_of_shard
 from tfm.errors import UserError
 from tfm.sharding import fetch
 from tfm.training.partitioning import Piece
-from tfm.training.patterns import join_path
 from tfm.training.setup import Setup
 from tfm.training.step import (
     Learner,
@@ -30,6 +29,7 @@ from tfm.training.step import (
     split_tree,
 )
 from tfm.training.task import Batch, Data, Variables
+from tfm.tree_paths import join_path
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
 SHOWN = 5  # numbers of a list in an error message

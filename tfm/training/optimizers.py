@@ -18,7 +18,8 @@ from tfm.config import find_by_name
 from tfm.errors import UserError
 from tfm.fields import NEVER, check_fields, field
 from tfm.schedules import Schedule
-from tfm.training.patterns import join_path, match
+from tfm.training.patterns import match
+from tfm.tree_paths import join_path
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32

@@ -1,22 +1,9 @@
-"""Paths of parameters, such as "encoder/layers_0/norm/scale", and shell patterns that select them."""
+"""Shell patterns that select parameters by their paths, such as "encoder/layers_0/norm/scale"."""
 
 import fnmatch
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
-
-import jax
 
 from tfm.errors import UserError
-
-
-def join_path(path: tuple) -> str:
-    """Returns the path of a leaf as text."""
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def list_paths(tree: Any) -> list[str]:
-    """Returns the paths of the leaves of a tree."""
-    return [join_path(path) for path, _ in jax.tree_util.tree_leaves_with_path(tree)]
 
 
 def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[str], bool]:

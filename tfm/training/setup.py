@@ -36,10 +36,10 @@ from tfm.training.learners import make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
 from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
-from tfm.training.patterns import join_path
 from tfm.training.scores import Scores
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task, variable_shapes
+from tfm.tree_paths import join_path
 
 CHECKPOINT_FOLDER = "checkpoints"
 COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
@@ -105,7 +105,7 @@ class Setup:
     @property
     def parameters(self) -> int:
         """The number of parameters."""
-        return sum(x.size for x in jax.tree.leaves(self.state.params))
+        return count_elements(self.state.params)
 
     @functools.cached_property
     def host_constants(self) -> Any:

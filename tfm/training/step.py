@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import optax
 
 from tfm.training.loss_output import check_output
-from tfm.training.patterns import join_path
 from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Variables
+from tfm.tree_paths import join_path
 
 COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state
 

@@ -20,6 +20,7 @@ from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
 from tfm.memory import check_parameters_fit
 from tfm.training.task import Task, Variables, variable_shapes
+from tfm.tree_paths import join_path
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
@@ -93,8 +94,7 @@ def flat_name(path: tuple[Any, ...]) -> str:
       path: of the variable in the tree of all variables, as `jax.tree_util` returns it. A name in it may
         contain slashes, as in the state of `flax.linen.SpectralNorm`.
     """
-    collection = jax.tree_util.keystr(path[:1], simple=True)
-    name = jax.tree_util.keystr(path[1:], simple=True, separator="/")
+    collection, name = join_path(path[:1]), join_path(path[1:])
     return name if collection == "params" else f"{collection}{STATE_SEPARATOR}{name}"
 
 
