@@ -18,7 +18,7 @@ EQUATIONS = {
     *("tfm.attention", "tfm.attention_kernels", "tfm.masks", "tfm.positions", "tfm.losses"),
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
 }
-CONFIG = {"tfm.config", "tfm.fields"}
+CONFIG = {"tfm.config"}
 BASE = {"tfm.errors", "tfm.arguments", "tfm.io"}
 # Package -> what it may import beside itself, `tfm.errors` and `tfm.arguments`.
 MAY_IMPORT = {
@@ -29,13 +29,12 @@ MAY_IMPORT = {
     "tfm.checkpoints": {"tfm.io"},
     "tfm.matmul": {"tfm.backend"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
-    "tfm.fields": set(),
-    "tfm.config": {"tfm.fields", "tfm.io"},
-    "tfm.memory": {"tfm.fields", "tfm.tree_paths"},
+    "tfm.config": {"tfm.io"},
+    "tfm.memory": {"tfm.config", "tfm.tree_paths"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": {"tfm.io"},
-    "tfm.layers": {*EQUATIONS, "tfm.fields", "tfm.matmul"},
+    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.matmul"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
     "tfm.sharding": {"tfm.dropout", "tfm.layers", "tfm.tree_paths"},
     "tfm.decoding": {

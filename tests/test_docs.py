@@ -13,7 +13,7 @@ from tests.support.paths import ROOT
 from tfm.commands.command import parse
 from tfm.commands.options import OPTIONS
 from tfm.commands.plot import KINDS
-from tfm.fields import leaves
+from tfm.config import walk_fields
 from tfm.tasks.translation.task import Config
 
 
@@ -50,7 +50,7 @@ def test_symbols_are_found_by_their_qualified_names():
 
 def test_fields_of_the_page_about_the_paper_exist():
     text = (ROOT / "docs" / "paper.md").read_text(encoding="utf-8")
-    known = {leaf.path for leaf in leaves(Config())}
+    known = {leaf.path for leaf in walk_fields(Config())}
     named = re.findall(r"`(?:--config\.)?((?:model|data|training|decoding)\.[\w.]+)", text)
     assert len(named) > 20
     assert set(named) <= known

@@ -9,23 +9,21 @@ import pkgutil
 import pytest
 
 from tfm import config, models, tasks
-from tfm.data.config import PairsConfig
-from tfm.decoding.config import DecodingConfig
-from tfm.errors import UserError
-from tfm.fields import (
-    CHANGEABLE,
-    NEVER,
-    WITH_FLAG,
+from tfm.config import (
     FieldInfo,
+    OnResume,
     changes,
     check_fields,
     field,
     field_like,
     hints_of,
     info_of,
-    kind_of,
-    leaves,
+    value_class,
+    walk_fields,
 )
+from tfm.data.config import PairsConfig
+from tfm.decoding.config import DecodingConfig
+from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
@@ -39,9 +37,9 @@ def modules(package):
 
 def all_leaves():
     """The fields of every task, every model and every optimizer, once each."""
-    found = [leaf for module in modules(tasks) for leaf in leaves(module.Config())]
-    found += [leaf for module in modules(models) for leaf in leaves(module.Config(), "model")]
-    found += [leaf for made in OPTIMIZERS.values() for leaf in leaves(made(), "training.optimizer")]
+    found = [leaf for module in modules(tasks) for leaf in walk_fields(module.Config())]
+    found += [leaf for module in modules(models) for leaf in walk_fields(module.Config(), "model")]
+    found += [leaf for made in OPTIMIZERS.values() for leaf in walk_fields(made(), "training.optimizer")]
     return list({(type(leaf.section), leaf.path): leaf for leaf in found}.values())
 
 
@@ -50,7 +48,7 @@ LEAVES = all_leaves()
 
 
 def kind_of_leaf(leaf):
-    return kind_of(hints_of(type(leaf.section))[name_of(leaf)])
+    return value_class(hints_of(type(leaf.section))[name_of(leaf)])
 
 
 def name_of(leaf):
@@ -62,15 +60,15 @@ NUMBERS = [leaf for leaf in LEAVES if kind_of_leaf(leaf) in (int, float)]
 
 def config_of(leaf):
     """The `Config` of a task that has the section of a leaf; of a section found by name, any."""
-    has = lambda made: any(type(each.section) is type(leaf.section) for each in leaves(made()))  # noqa: E731
+    has = lambda made: any(type(each.section) is type(leaf.section) for each in walk_fields(made()))  # noqa: E731
     return next((module.Config for module in modules(tasks) if has(module.Config)), Config)
 
 
 def outside(leaf):
     """The nearest values beyond the bounds of a number."""
     info, whole = leaf.info, kind_of_leaf(leaf) is int
-    found = [bound for bound in (info.above, info.below) if bound is not None]
-    for bound, way in ((info.least, -1), (info.most, 1)):
+    found = [bound for bound in (info.greater_than, info.less_than) if bound is not None]
+    for bound, way in ((info.minimum, -1), (info.maximum, 1)):
         if bound is not None:
             found.append(bound + way if whole else math.nextafter(bound, way * math.inf))
     return found
@@ -85,14 +83,14 @@ def test_the_fields_of_all_sections_are_found():
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
 def test_each_field_says_what_it_means(leaf):
     assert leaf.info.help.endswith(".")
-    assert leaf.info.resume in (CHANGEABLE, WITH_FLAG, NEVER)
+    assert leaf.info.resume in (OnResume.FREE, OnResume.ASK, OnResume.FIXED)
     assert leaf.value is None or leaf.info.accepts(leaf.value)
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
 def test_each_number_is_bounded_on_both_sides(leaf):
     info = leaf.info
-    low, high = (info.least, info.above), (info.most, info.below)
+    low, high = (info.minimum, info.greater_than), (info.maximum, info.less_than)
     assert info.unbounded or (low != (None, None) and high != (None, None))
 
 
@@ -114,7 +112,7 @@ def test_a_value_just_outside_is_refused_by_path(leaf):
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
 def test_the_bounds_themselves_are_accepted(leaf):
     info = leaf.info
-    for bound in (info.least, info.most):
+    for bound in (info.minimum, info.maximum):
         assert bound is None or info.accepts(bound)
 
 
@@ -221,9 +219,9 @@ def test_a_config_of_fewer_fields_loads():
 
 
 def test_a_field_says_what_it_expects():
-    assert FieldInfo(least=1, most=2000).expectation == "from 1 to 2,000"
-    assert FieldInfo(above=0, most=1.5).expectation == "above 0 and at most 1.5"
-    assert FieldInfo(least=0).expectation == "at least 0"
+    assert FieldInfo(minimum=1, maximum=2000).expectation == "from 1 to 2,000"
+    assert FieldInfo(greater_than=0, maximum=1.5).expectation == "above 0 and at most 1.5"
+    assert FieldInfo(minimum=0).expectation == "at least 0"
     assert FieldInfo(choices=(None, "a")).expectation == "one of None, 'a'"
     assert FieldInfo().expectation == ""
 
@@ -234,7 +232,7 @@ def test_plain_fields_are_checked_by_type():
     @dataclasses.dataclass(frozen=True)
     class Plain:
         width: int = 3
-        rate: float = field(0.5, "A rate.", least=0, below=1)
+        rate: float = field(0.5, "A rate.", minimum=0, less_than=1)
 
     check_fields(Plain(width=10**6))
     with pytest.raises(
@@ -242,13 +240,13 @@ def test_plain_fields_are_checked_by_type():
     ):
         check_fields(Plain("a", 1.0), "my")
     (change,) = changes(Plain(), Plain(width=4))
-    assert (change.path, change.rule, change.new.info.warm_start) == ("width", WITH_FLAG, False)
+    assert (change.path, change.rule, change.new.info.warm_start) == ("width", OnResume.ASK, False)
 
 
 def test_a_field_like_another():
     @dataclasses.dataclass(frozen=True)
     class One:
-        width: int = field(3, "Of it.", least=1, most=9, unit="bars")
+        width: int = field(3, "Of it.", minimum=1, maximum=9, unit="bars")
 
     @dataclasses.dataclass(frozen=True)
     class Other:

@@ -28,12 +28,12 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import optax
-from tfm.fields import field
+from tfm.config import field
 
 @dataclasses.dataclass(frozen=True)
 class SignDescent:
     name: str = "my_lab.optimizers:SignDescent"
-    factor: float = field(1.0, "Of the sign.", above=0, most=10)
+    factor: float = field(1.0, "Of the sign.", greater_than=0, maximum=10)
 
     def make(self, learning_rate):
         return optax.chain(optax.stateless(lambda g, params: jax.tree.map(jnp.sign, g)),
@@ -96,7 +96,7 @@ def my_lab(tmp_path, monkeypatch):
         (tmp_path / "my_lab" / f"{name}.py").write_text(content)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(config, "allowed_modules", set())
+    monkeypatch.setattr(config.names, "allowed_modules", set())
     yield tmp_path
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
         del sys.modules[name]

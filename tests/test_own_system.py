@@ -20,13 +20,13 @@ MODEL = '''
 """A network of one hidden layer."""
 import dataclasses
 import flax.linen as nn
-from tfm.fields import check_fields, field
+from tfm.config import check_fields, field
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     name: str = field("own_lab.model", "This module.", warm_start=False)
-    hidden: int = field(16, "Units.", least=1, most=1000, warm_start=False)
+    hidden: int = field(16, "Units.", minimum=1, maximum=1000, warm_start=False)
 
     def __post_init__(self):
         check_fields(self, "model")
@@ -50,7 +50,7 @@ import numpy as np
 from own_lab.model import Config as ModelConfig
 from tfm import models
 from tfm.evaluation.score import Score
-from tfm.fields import NEVER, field
+from tfm.config import OnResume, field
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Best, Context, Evaluation, LossOutput, Report, Task
 
@@ -59,12 +59,12 @@ SPLITS = {"train": 64, "validation": 16, "test": 9}
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    points: int = field(8, "Of a batch.", least=1, most=64)
+    points: int = field(8, "Of a batch.", minimum=1, maximum=64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    task: str = field("own_lab.task", "This module.", resume=NEVER)
+    task: str = field("own_lab.task", "This module.", resume=OnResume.FIXED)
     model: Any = field(ModelConfig, "The model.", section_class=lambda it: models.find(it["name"]).Config)
     data: DataConfig = field(DataConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
@@ -170,7 +170,9 @@ def folder(tmp_path_factory):
     sys.path.remove(str(folder))
     for name in [name for name in sys.modules if name.partition(".")[0] == "own_lab"]:
         del sys.modules[name]
-    config.allowed_modules -= {name for name in config.allowed_modules if name.startswith("own_lab")}
+    config.names.allowed_modules -= {
+        name for name in config.names.allowed_modules if name.startswith("own_lab")
+    }
 
 
 @pytest.fixture(scope="module")

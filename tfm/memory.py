@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from tfm.config import walk_fields
 from tfm.errors import UserError
-from tfm.fields import leaves
 from tfm.tree_paths import join_path
 
 M_ARENA_MAX = -8  # of mallopt(3)
@@ -150,7 +150,7 @@ def check_depth(config: Any) -> None:
     """
     if not dataclasses.is_dataclass(config):  # a task of a user may have any config
         return
-    depths = {leaf.path: leaf.value for leaf in leaves(config) if leaf.info.unit == "layers"}
+    depths = {leaf.path: leaf.value for leaf in walk_fields(config) if leaf.info.unit == "layers"}
     count = " + ".join(f"{depth:,}" for depth in depths.values())
     needed = LAYER_PROGRAM * sum(depths.values())
     advice = f"lower {' and '.join(depths)}"

@@ -13,7 +13,7 @@ class Options:
     first: str = positional("FIRST")
     others: tuple[str, ...] = positional("[OTHER ...]")
     folder: str = option(REQUIRED, "A folder.")
-    count: int = option(1, "A number.", least=1)
+    count: int = option(1, "A number.", minimum=1)
     rate: float | None = option(None, "A rate.")
     format: str = option("text", "A choice.", choices=("text", "jsonl"))
     name: str = option("", "A name.")

@@ -11,7 +11,7 @@ from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tfm.commands import help_text
 from tfm.commands.command import is_help_asked
-from tfm.fields import leaves
+from tfm.config import walk_fields
 from tfm.tasks.translation.task import Config
 
 DECODING = "  decoding.beam_size=4 "
@@ -88,7 +88,7 @@ def test_help_of_train_shows_config_values(capsys):
         "- model.d_model=128 ",
     ):
         assert text in shown
-    for leaf in leaves(Config()):
+    for leaf in walk_fields(Config()):
         assert f" {leaf.path}=" in shown
 
 

@@ -9,9 +9,8 @@ import pytest
 from tests.support import entries
 from tests.support.tiny import make_config
 from tfm.commands.overrides import override
-from tfm.config import allow_modules, from_mapping
+from tfm.config import allow_modules, field, from_mapping
 from tfm.errors import UserError
-from tfm.fields import field
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
 from tfm.tasks.translation.task import Config
@@ -78,7 +77,10 @@ def test_another_optimizer_has_its_own_defaults(corpus):
     [
         (["name=adamm"], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
         (["name="], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
-        (["name=sgd", "b1=0.5"], "config.training.optimizer.b1 does not exist; known fields: momentum, name"),
+        (
+            ["name=sgd", "b1=0.5"],
+            "config.training.optimizer.b1 does not exist; expected one of momentum, name",
+        ),
         (["momentum=0.5"], "config.training.optimizer.momentum does not exist"),
         (
             ["name=sgd", "momentum=much"],
@@ -149,7 +151,7 @@ class WideConfig(TransformerConfig):
 
     name: str = f"{__name__}:wide"
     d_ff: int = 96
-    width: int = field(1, "A field.", least=1, most=9)
+    width: int = field(1, "A field.", minimum=1, maximum=9)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +159,7 @@ class OtherConfig:
     """A config without a common class."""
 
     name: str = f"{__name__}:other"
-    d_model: int = field(8, "A field.", least=1, most=99)
+    d_model: int = field(8, "A field.", minimum=1, maximum=99)
 
 
 class wide:

@@ -13,7 +13,7 @@ from tests.models.cases import DOCUMENTED, PACKAGE, documented, transformer
 from tests.support.paths import ROOT
 from tests.support.tiny import MODEL, make_config, train_run
 from tfm import config, models
-from tfm.fields import info_of
+from tfm.config import info_of
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
@@ -81,7 +81,7 @@ def test_a_model_of_15_lines_in_a_users_package_trains(corpus, tmp_path, monkeyp
     (tmp_path / "my_lab").mkdir()
     (tmp_path / "my_lab" / "variant.py").write_text(PACKAGE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(config, "allowed_modules", set())
+    monkeypatch.setattr(config.names, "allowed_modules", set())
     config.allow_modules(["my_lab"])
     settings = make_config(corpus, steps=30, warmup_steps=10, checkpoint_every=50, eval_every=50, log_every=5)
     settings = dataclasses.replace(settings, model=dataclasses.replace(MODEL, name="my_lab.variant"))

@@ -5,8 +5,7 @@ import dataclasses
 import flax.linen as nn
 
 from tfm import layers
-from tfm.config import allow_modules
-from tfm.fields import check_fields, field
+from tfm.config import allow_modules, check_fields, field
 from tfm.layers.batch_norm import BatchNorm
 
 allow_modules([__name__])
@@ -15,11 +14,11 @@ allow_modules([__name__])
 @dataclasses.dataclass(frozen=True)
 class Config:
     name: str = field(__name__, "This module.", warm_start=False)
-    image_size: int = field(6, "Pixels of a side.", least=1, most=64, warm_start=False)
-    channels: int = field(5, "Of an image.", least=1, most=16, warm_start=False)
-    classes: int = field(3, "Of the images.", least=1, most=100, warm_start=False)
-    d_model: int = field(8, "Hidden features.", least=1, most=100, warm_start=False)
-    dropout: float = field(0.1, "Rate.", least=0, below=1)
+    image_size: int = field(6, "Pixels of a side.", minimum=1, maximum=64, warm_start=False)
+    channels: int = field(5, "Of an image.", minimum=1, maximum=16, warm_start=False)
+    classes: int = field(3, "Of the images.", minimum=1, maximum=100, warm_start=False)
+    d_model: int = field(8, "Hidden features.", minimum=1, maximum=100, warm_start=False)
+    dropout: float = field(0.1, "Rate.", minimum=0, less_than=1)
 
     def __post_init__(self):
         check_fields(self, "model")

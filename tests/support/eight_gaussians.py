@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.fields import NEVER, field
+from tfm.config import OnResume, field
 from tfm.training.config import TrainingConfig
 from tfm.training.loop import train
 from tfm.training.optimizers import Adam
@@ -28,7 +28,7 @@ DEVIATION, NOISE, ROWS = 0.1, 8, 128
 class Config:
     """A run of the two players."""
 
-    task: str = field("tests.support.eight_gaussians", "This module.", resume=NEVER)
+    task: str = field("tests.support.eight_gaussians", "This module.", resume=OnResume.FIXED)
     training: TrainingConfig = field(TrainingConfig, "The procedure.")
     output_suffix = "points"
 

@@ -20,6 +20,7 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare
 from tfm.commands.overrides import override
 from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
+from tfm.config import changes
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.data.sources.parallel_text import open_parallel_text
@@ -31,7 +32,6 @@ from tfm.data.tokenizers.protocol import number_words, split_ids
 from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
-from tfm.fields import changes
 from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import METRICS_FILE, first_losses, read_metrics

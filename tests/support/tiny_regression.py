@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.config import allow_modules
+from tfm.config import OnResume, allow_modules, field
 from tfm.evaluation.score import Score
-from tfm.fields import CHANGEABLE, NEVER, field
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Best, Context, Evaluation, LossOutput, Report, Task
 
@@ -30,9 +29,11 @@ FEATURES = 4
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig:
-    name: str = field("tests.support.tiny_regression:line", "The model.", resume=NEVER, warm_start=False)
-    noise: float = field(0.1, "Deviation of what training adds to the inputs.", least=0, most=1)
-    d_model: int = field(FEATURES, "Features of a point.", least=1, most=100, warm_start=False)
+    name: str = field(
+        "tests.support.tiny_regression:line", "The model.", resume=OnResume.FIXED, warm_start=False
+    )
+    noise: float = field(0.1, "Deviation of what training adds to the inputs.", minimum=0, maximum=1)
+    d_model: int = field(FEATURES, "Features of a point.", minimum=1, maximum=100, warm_start=False)
 
 
 def predict(params, x):
@@ -45,13 +46,13 @@ line = types.SimpleNamespace(Config=ModelConfig, Model=predict)
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    points: int = field(ROWS, "Of a batch.", least=1, most=1000)
-    pause: float = field(0.0, "Seconds of each evaluation.", least=0, most=1, resume=CHANGEABLE)
+    points: int = field(ROWS, "Of a batch.", minimum=1, maximum=1000)
+    pause: float = field(0.0, "Seconds of each evaluation.", minimum=0, maximum=1, resume=OnResume.FREE)
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    task: str = field("tests.support.tiny_regression", "This module.", resume=NEVER)
+    task: str = field("tests.support.tiny_regression", "This module.", resume=OnResume.FIXED)
     model: Any = models.model_field(ModelConfig)
     data: DataConfig = field(DataConfig, "Points.")
     training: TrainingConfig = field(TrainingConfig, "The procedure.")

@@ -10,7 +10,7 @@ import pkgutil
 from tfm import models, tasks
 from tfm.commands.command import REQUIRED, flag_fields
 from tfm.commands.options import OPTIONS
-from tfm.fields import info_of, leaves
+from tfm.config import info_of, walk_fields
 from tfm.training.optimizers import OPTIMIZERS
 
 FILE = pathlib.Path(__file__).with_name("defaults.txt")
@@ -18,7 +18,7 @@ FILE = pathlib.Path(__file__).with_name("defaults.txt")
 
 def sections():
     """Returns the classes of all sections that a config can have."""
-    found = {type(leaf.section) for name in names(tasks) for leaf in leaves(tasks.find(name).Config())}
+    found = {type(leaf.section) for name in names(tasks) for leaf in walk_fields(tasks.find(name).Config())}
     found |= {models.find(name).Config for name in names(models)} | set(OPTIMIZERS.values())
     return sorted(found, key=lambda cls: f"{cls.__module__}.{cls.__name__}")
 
@@ -34,7 +34,12 @@ def field_lines():
             if field.default is not dataclasses.MISSING:
                 module = section.__module__.removeprefix("tfm.")
                 info = info_of(field)
-                rules = [info.resume, info.unless, info.asset, "" if info.warm_start else "no warm start"]
+                rules = [
+                    info.resume.name,
+                    info.unless,
+                    info.asset,
+                    "" if info.warm_start else "no warm start",
+                ]
                 text = f"{module}.{section.__name__}.{field.name} = {field.default!r} {info.unit}".rstrip()
                 yield f"{text}  {info.expectation}  {', '.join(str(rule) for rule in rules if rule)}"
 

@@ -13,7 +13,7 @@ import pytest
 from tests.wiring import observers
 from tests.wiring.entries import ENTRIES, TASKS, Entry
 from tfm import models, tasks
-from tfm.fields import leaves
+from tfm.config import walk_fields
 from tfm.training.optimizers import OPTIMIZERS
 
 MODELS = ("transformer", "rnn_seq2seq", "rnn_luong", "decoder_lm", "vit")
@@ -58,7 +58,9 @@ def test_every_field_has_an_entry():
     configs = [tasks.find(name).Config() for name in TASKS]
     configs += [models.find(name).Config() for name in MODELS]
     configs += [optimizer() for optimizer in OPTIMIZERS.values()]
-    fields = {(type(leaf.section), leaf.path.rpartition(".")[2]) for each in configs for leaf in leaves(each)}
+    fields = {
+        (type(leaf.section), leaf.path.rpartition(".")[2]) for each in configs for leaf in walk_fields(each)
+    }
     entries = {(entry.section, entry.name) for entry in ENTRIES}
     assert fields - entries == set(), "give these fields an entry"
     assert entries - fields == set(), "these are no fields"

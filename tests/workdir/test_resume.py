@@ -13,11 +13,10 @@ import pytest
 
 from tests.support import tiny_regression
 from tests.support.tiny import make_config
-from tfm.config import save
+from tfm.config import save, walk_fields
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
 from tfm.errors import UserError
-from tfm.fields import leaves
 from tfm.tasks.translation.task import Config
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
@@ -74,7 +73,7 @@ OPTIMIZER = {  # no resumed run may change them, but a warm start may
     *("training.freeze", "training.ema_decay", "training.optimizer.parameter_scale"),
 }
 BASES = [dataclasses.replace(BASE, training=TrainingConfig(optimizer=made())) for made in OPTIMIZERS.values()]
-LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in leaves(base)}
+LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in walk_fields(base)}
 
 
 def begin_with(base, folder):

@@ -9,7 +9,7 @@
     def main(options: Compare) -> None:
         ...
 
-Each field is a flag or a positional argument. Its type and its rules (see `tfm.fields.FieldInfo`) give the
+Each field is a flag or a positional argument. Its type and its rules (see `tfm.config.FieldInfo`) give the
 check, the --help and the shell completion. A class with a method `open_config` has a config, whose fields
 --config.field=value changes. `FIRST_ARGUMENT` of a class is the name of a flag whose value may be the first
 argument without the flag.
@@ -27,8 +27,8 @@ from typing import Any, TypeVar, dataclass_transform
 from absl import flags
 
 from tfm.arguments import suggest
+from tfm.config import FieldInfo, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError
-from tfm.fields import FieldInfo, hints_of, info_of, kind_of, problem_of
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
 REQUIRED = dataclasses.MISSING
@@ -50,7 +50,7 @@ def option(
       flag: the name of the flag. "" is the name of the field.
       short_for: path of a config field that the flag sets, such as "decoding.beam_size".
       allow_empty: whether the value may be an empty text.
-      rules: attributes of `tfm.fields.FieldInfo`, such as `least`.
+      rules: attributes of `tfm.config.FieldInfo`, such as `minimum`.
     """
     info = FieldInfo(help, **rules)
     metadata = {"info": info, FLAG: flag, SHORT_FOR: short_for, ALLOW_EMPTY: allow_empty}
@@ -155,7 +155,7 @@ def read_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str
         argv = [f"--{first_flag}={argv[0]}", *argv[1:]]
     flag_values, fields = flags.FlagValues(), flag_fields(cls)
     for name, field in fields.items():
-        if kind_of(hints_of(cls)[field.name]) is bool:
+        if value_class(hints_of(cls)[field.name]) is bool:
             flags.DEFINE_bool(name, None, "", flag_values)
         else:
             flags.DEFINE_multi_string(name, None, "", flag_values)
@@ -193,7 +193,7 @@ def _convert(cls: Any, name: str, field: dataclasses.Field, given: Any) -> Any:
     if given is None:
         return field.default
     hint = hints_of(cls)[field.name]
-    kind = kind_of(hint)
+    kind = value_class(hint)
     if kind is bool:
         return given
     if "" in given and not field.metadata[ALLOW_EMPTY]:
@@ -204,7 +204,7 @@ def _convert(cls: Any, name: str, field: dataclasses.Field, given: Any) -> Any:
             value = kind(given[-1])
         except ValueError:
             raise UserError(f"--{name}: expected {KINDS[kind]}, got {shorten(given[-1])}.") from None
-    if problem := problem_of(value, hint, info_of(field), f"--{name}"):
+    if problem := find_problem(value, hint, info_of(field), f"--{name}"):
         raise UserError(problem)
     return value
 
@@ -246,7 +246,7 @@ def _before_dashes(argv: Sequence[str]) -> Sequence[str]:
 def _read_positionals(cls: Any, arguments: list[str]) -> dict[str, Any]:
     """Returns {field: value} of the positional arguments, or raises a UserError if their number is wrong."""
     fields = [field for field in dataclasses.fields(cls) if POSITIONAL in field.metadata]
-    any_number = bool(fields) and kind_of(hints_of(cls)[fields[-1].name]) is tuple
+    any_number = bool(fields) and value_class(hints_of(cls)[fields[-1].name]) is tuple
     single = len(fields) - any_number
     if len(arguments) < single or (len(arguments) > single and not any_number):
         expected, got = (" ".join(some) or "nothing" for some in (positional_names(cls), arguments))

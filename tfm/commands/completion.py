@@ -18,8 +18,8 @@ from tfm.commands.command import command, flag_fields
 from tfm.commands.config_files import read_config_file, shipped_configs
 from tfm.commands.main import COMMANDS
 from tfm.commands.options import OPTIONS, Completion, ConfigOptions, FinishedRun
+from tfm.config import FieldValue, hints_of, info_of, value_class, walk_fields
 from tfm.errors import UserError
-from tfm.fields import Leaf, hints_of, info_of, kind_of, leaves
 
 ANY_NUMBER = "*"  # marks a repeatable option for _arguments of zsh
 BOOLEANS = ("true", "false")
@@ -68,7 +68,7 @@ def describe_commands() -> list[Command]:
     return [_describe_command(name, meaning, fields) for name, meaning in COMMANDS.items()]
 
 
-def _describe_command(name: str, meaning: str, fields: Sequence[Leaf]) -> Command:
+def _describe_command(name: str, meaning: str, fields: Sequence[FieldValue]) -> Command:
     """Returns a command with its flags and with those of `fields` that it accepts."""
     cls = OPTIONS[name]
     section = "decoding." if issubclass(cls, FinishedRun) else ""
@@ -78,18 +78,18 @@ def _describe_command(name: str, meaning: str, fields: Sequence[Leaf]) -> Comman
     return Command(name, meaning, options, FIRST_WORDS.get(name, ()))
 
 
-def _shipped_fields() -> Iterator[Leaf]:
+def _shipped_fields() -> Iterator[FieldValue]:
     """Returns the fields of the configs that tfm ships, each path once."""
-    found: dict[str, Leaf] = {}
+    found: dict[str, FieldValue] = {}
     for path in shipped_configs().values():
-        for leaf in leaves(read_config_file(path)[0]):
+        for leaf in walk_fields(read_config_file(path)[0]):
             found.setdefault(leaf.path, leaf)
     return iter(found.values())
 
 
 def _from_flag(cls: type, name: str, field: dataclasses.Field) -> Option:
     """Returns the `Option` of a flag."""
-    kind, choices = kind_of(hints_of(cls)[field.name]), info_of(field).choices
+    kind, choices = value_class(hints_of(cls)[field.name]), info_of(field).choices
     return Option(
         name,
         help_text.describe_flag(cls, name, field)[1],
@@ -100,7 +100,7 @@ def _from_flag(cls: type, name: str, field: dataclasses.Field) -> Option:
     )
 
 
-def _from_field(leaf: Leaf) -> Option:
+def _from_field(leaf: FieldValue) -> Option:
     """Returns the `Option` of a config field."""
     choices = BOOLEANS if isinstance(leaf.value, bool) else tuple(map(str, leaf.info.choices))
     return Option(f"config.{leaf.path}", leaf.info.help, choices, closed=bool(choices))

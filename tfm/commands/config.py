@@ -14,8 +14,8 @@ from tfm.commands.command import command
 from tfm.commands.config_files import read_config_file
 from tfm.commands.options import Config
 from tfm.commands.overrides import override
+from tfm.config import walk_fields
 from tfm.errors import UserError
-from tfm.fields import leaves
 from tfm.workdir import runs
 
 ACTIONS = {"show": 1, "diff": 2}  # number of configs that each action needs
@@ -48,7 +48,7 @@ def read(path: str) -> Any:
 
 def values_of(chosen: Any) -> dict[str, Any]:
     """Returns {path of a field: value} of all fields of a config."""
-    return {leaf.path: leaf.value for leaf in leaves(chosen)}
+    return {leaf.path: leaf.value for leaf in walk_fields(chosen)}
 
 
 def describe_fields(chosen: Any, *, changed: bool = False) -> list[str]:

@@ -16,10 +16,10 @@ from tfm import config
 from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Evaluate
+from tfm.config import changes
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord
-from tfm.fields import changes
 from tfm.io.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Report

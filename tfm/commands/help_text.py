@@ -10,11 +10,11 @@ from typing import Any
 from tfm.commands.command import REQUIRED, flag_fields, positional_names, read_flags
 from tfm.commands.options import ConfigOptions, Data, FinishedRun
 from tfm.commands.overrides import override
+from tfm.config import FieldInfo, FieldValue, OnResume, hints_of, info_of, value_class, walk_fields
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, FieldInfo, Leaf, hints_of, info_of, kind_of, leaves
 from tfm.tasks.translation.task import Config
 
-MARKS = {CHANGEABLE: "*", NEVER: "-"}
+MARKS = {OnResume.FREE: "*", OnResume.FIXED: "-"}
 LEFT = 32  # width of the column of names and defaults
 WIDTHS = (60, 110)  # the smallest and the largest line width, in characters
 FIELDS_HELP = (
@@ -51,7 +51,7 @@ def make_help(module: str, cls: type, argv: Sequence[str]) -> str:
         lines += _row(*describe_flag(cls, name, field))
     if issubclass(cls, FinishedRun):
         lines += ["", *textwrap.wrap(DECODING_HELP, _width()), ""]
-        for leaf in leaves(_read_config(cls, argv).decoding, "decoding"):
+        for leaf in walk_fields(_read_config(cls, argv).decoding, "decoding"):
             lines += _field(leaf)
     elif issubclass(cls, ConfigOptions):
         lines += ["", *all_fields(_read_config(cls, argv))]
@@ -63,7 +63,9 @@ def all_fields(config: Any) -> Iterator[str]:
     yield from textwrap.wrap(FIELDS_HELP, _width())
     yield ""
     section = ""
-    for leaf in sorted(leaves(config), key=lambda leaf: "." in leaf.path):  # fields without a section first
+    for leaf in sorted(
+        walk_fields(config), key=lambda leaf: "." in leaf.path
+    ):  # fields without a section first
         if section != (section := leaf.path.rpartition(".")[0]):
             yield from ("", section)
         yield from _field(leaf, MARKS.get(leaf.info.resume, " "))
@@ -73,12 +75,12 @@ def describe_flag(cls: type, name: str, field: dataclasses.Field) -> tuple[str, 
     """Returns the flag with its default or a placeholder, and its meaning in one line."""
     hint = hints_of(cls)[field.name]
     left = f"  --{name}"
-    if kind_of(hint) is not bool:
+    if value_class(hint) is not bool:
         has_default = field.default not in (REQUIRED, None, "", ())
         left += f"={field.default if has_default else _placeholder(name)}"
     words = [describe(info_of(field))]
     words += ["Required."] * (field.default is REQUIRED)
-    words += ["May be repeated."] * (kind_of(hint) is tuple)
+    words += ["May be repeated."] * (value_class(hint) is tuple)
     return left, " ".join(words)
 
 
@@ -93,7 +95,7 @@ def _placeholder(flag: str) -> str:
     return "FILE" if flag == "config" else flag.upper()
 
 
-def _field(leaf: Leaf, mark: str = " ") -> list[str]:
+def _field(leaf: FieldValue, mark: str = " ") -> list[str]:
     """Returns the lines of a field: its mark, path and value, then its help and allowed values."""
     value = "''" if leaf.value == "" else leaf.value
     return _row(f"{mark} {leaf.path}={value}", describe(leaf.info))

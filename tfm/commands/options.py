@@ -81,8 +81,8 @@ class HostOptions:
         False, "Join the other processes of the run that SLURM, Kubernetes, Open MPI or the TPU VM reports."
     )
     coordinator: str = option("", "Address HOST:PORT of the first process, to join the processes by hand.")
-    processes: int = option(1, "For --coordinator: number of processes.", least=1)
-    process_id: int = option(0, "For --coordinator: index of this process, counted from 0.", least=0)
+    processes: int = option(1, "For --coordinator: number of processes.", minimum=1)
+    process_id: int = option(0, "For --coordinator: index of this process, counted from 0.", minimum=0)
 
 
 @options
@@ -117,13 +117,13 @@ class FinishedRun(ConfigOptions):
         1,
         "Number of checkpoints to average, counted back from the last. --checkpoint=STEP takes the "
         "checkpoints up to this step.",
-        least=1,
+        minimum=1,
     )
     ensemble: int = option(
         1,
         "Number of checkpoints to decode with as an ensemble, counted back from the last. --checkpoint=STEP "
         "takes the checkpoints up to this step.",
-        least=1,
+        minimum=1,
     )
 
     @classmethod
@@ -213,7 +213,7 @@ class Train(NewRun, HostOptions):
         "For --warm_start: parameters to take, TARGET=SOURCE, such as encoder/*=encoder/*. Without it, all.",
     )
     from_step: int | None = option(
-        None, "Resume from the checkpoint of this step, and set all later checkpoints aside.", least=0
+        None, "Resume from the checkpoint of this step, and set all later checkpoints aside.", minimum=0
     )
     allow_change: tuple[str, ...] = option(
         (), "Field that a resumed run may change although its results depend on it, such as training.seed."
@@ -227,7 +227,7 @@ class Sweep(NewRun):
     FIRST_ARGUMENT: ClassVar[str] = "config"
 
     seeds: int = option(
-        3, "Number of seeds of each variant. They count up from training.seed of the config.", least=1
+        3, "Number of seeds of each variant. They count up from training.seed of the config.", minimum=1
     )
     only: tuple[str, ...] = option(
         (), "Shell pattern of the variants to run, such as 'C-*'. The default is all variants."
@@ -238,7 +238,7 @@ class Sweep(NewRun):
         "Checkpoint to score, last or best. The paper's Table 3 scores the last, without averaging.",
         choices=("last", "best"),
     )
-    jobs: int = option(1, "Number of runs that train at the same time.", least=1)
+    jobs: int = option(1, "Number of runs that train at the same time.", minimum=1)
     scores: tuple[str, ...] = option(
         (),
         "Score to show in the table. The default is the scores that the variants publish, or the first.",
@@ -258,7 +258,7 @@ class Evaluate(FinishedRun, HostOptions):
         "", "Name of the files to write. The default is the name of the split, without its folder."
     )
     output_dir: str = option("", "Folder to write into. The default is the work directory.")
-    samples: int = option(4, "Number of examples to print.", least=0)
+    samples: int = option(4, "Number of examples to print.", minimum=0)
 
 
 @options
@@ -274,7 +274,7 @@ class Compare(ImportOptions):
         flag="name",
     )
     sentences: int = option(
-        5, "Number of sentences to print, beginning with the largest difference in chrF2.", least=0
+        5, "Number of sentences to print, beginning with the largest difference in chrF2.", minimum=0
     )
 
 
@@ -287,7 +287,7 @@ class Translate(DecodingRun):
     format: str = option(
         "text", "Output format: text, or a JSON object on each line.", choices=("text", "jsonl")
     )
-    n_best: int = option(1, "For --format=jsonl: number of translations of each line.", least=1)
+    n_best: int = option(1, "For --format=jsonl: number of translations of each line.", minimum=1)
     alignments: bool = option(False, "For --format=jsonl: also write word alignments in Pharaoh format.")
 
 
@@ -333,7 +333,7 @@ class Visualize(FinishedRun):
     output: str = option(
         "", "Folder of the figures. The default is the folder figures in the work directory."
     )
-    max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", least=1)
+    max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", minimum=1)
     format: str = option("png", "File format of the figures.", choices=FIGURE_FORMATS)
     layer: int | None = option(None, "Layer to draw, counted from 0. The default is all layers.")
     head: str | None = option(
@@ -381,12 +381,14 @@ class Plot(ImportOptions):
     )
     name: str | None = option(None, "For lengths: the --name that tfm evaluate was given.")
     sentences: int = option(
-        500, "For calibration: maximum number of sentence pairs, taken evenly from the split.", least=1
+        500, "For calibration: maximum number of sentence pairs, taken evenly from the split.", minimum=1
     )
-    d_model: int = option(512, "For positions and schedules: model width, d_model.", least=2, most=65_536)
-    length: int = option(100, "For positions: number of positions.", least=2, most=4096)
-    warmup_steps: int = option(4000, "For schedules: number of warm-up steps.", least=1, most=MAX_ROWS)
-    steps: int = option(20_000, "For schedules: number of training steps.", least=2, most=MAX_ROWS)
+    d_model: int = option(
+        512, "For positions and schedules: model width, d_model.", minimum=2, maximum=65_536
+    )
+    length: int = option(100, "For positions: number of positions.", minimum=2, maximum=4096)
+    warmup_steps: int = option(4000, "For schedules: number of warm-up steps.", minimum=1, maximum=MAX_ROWS)
+    steps: int = option(20_000, "For schedules: number of training steps.", minimum=2, maximum=MAX_ROWS)
 
 
 @options
@@ -394,7 +396,7 @@ class Replay(ImportOptions):
     """The options of tfm replay."""
 
     workdir: str = option(REQUIRED, "Folder of a run.")
-    step: int = option(REQUIRED, "Training step to recompute, counted from 1.", least=1)
+    step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
     read: tuple[str, ...] = option((), "Name or glob of activations to show, such as decoder.*.weights.")
     heads: bool = option(False, "Also print the norms of each attention head.")
     output: str = option(

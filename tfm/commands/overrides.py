@@ -14,9 +14,10 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from tfm import config
+from tfm.arguments import suggest
 from tfm.commands.command import shorten
+from tfm.config import hints_of, optional_of, walk_fields
 from tfm.errors import UserError
-from tfm.fields import hints_of, leaves, optional_of
 from tfm.sweep.plan import count_parameters
 from tfm.workdir import runs
 
@@ -98,7 +99,7 @@ def _replace_named_sections(base: Any, arguments: Sequence[str]) -> Any:
 
 def _given_names(base: Any, arguments: Sequence[str]) -> dict[str, str]:
     """Returns {path: text} of the names of sections and parts that the arguments give, and allows them."""
-    paths = [leaf.path for leaf in leaves(base) if leaf.path.rpartition(".")[2] in config.NAME_FIELDS]
+    paths = [leaf.path for leaf in walk_fields(base) if leaf.path.rpartition(".")[2] in config.NAME_FIELDS]
     values = flags.FlagValues()
     for path in paths:
         flags.DEFINE_string(f"{NAME}.{path}", None, "", values)
@@ -155,7 +156,7 @@ def _optional_fields(chosen: Any) -> set[str]:
     """Returns the flags of the fields that may be None."""
     return {
         f"{NAME}.{leaf.path}"
-        for leaf in leaves(chosen)
+        for leaf in walk_fields(chosen)
         if optional_of(hints_of(leaf.section.__class__)[leaf.path.rpartition(".")[2]]) is not None
     }
 
@@ -186,7 +187,7 @@ def _check_path(section: Any, path: Sequence[str]) -> None:
     for depth, name in enumerate(path[1:], 2):
         known = list(section.keys()) if isinstance(section, config_dict.ConfigDict) else []
         if name not in known:
-            raise UserError(config.unknown_field(".".join(path[:depth]), name, known))
+            raise UserError(f"{'.'.join(path[:depth])} does not exist; {suggest(name, known)}")
         section = section[name]
     if isinstance(section, config_dict.ConfigDict):  # a value for the section would reset its other fields
         name = ".".join(path)

@@ -6,9 +6,8 @@ import os
 import re
 from typing import Any
 
-from tfm.config import DOTTED
+from tfm.config import DOTTED, OnResume, check_fields, field, field_like
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field, field_like
 from tfm.io.files import user_cache
 
 LANGUAGE = re.compile(r"\w[\w.-]*")  # a language becomes part of file names
@@ -49,7 +48,7 @@ def _tokenizer_rules(*kinds: str) -> dict[str, Any]:
     return {
         "pattern": re.compile("|".join((*kinds, OWN_TOKENIZER)), re.DOTALL),
         "form": f"{', '.join(kinds)}, or {OWN_TOKENIZER_FORM}",
-        "resume": NEVER,
+        "resume": OnResume.FIXED,
     }
 
 
@@ -121,7 +120,7 @@ class PairsConfig(TextSection):
         "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
         "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
         "resumed run may read from another folder if the content of the training data is the same.",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     source_language: str = _vocabulary_field(
         "en",
@@ -158,7 +157,7 @@ class PairsConfig(TextSection):
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
-        "test", "Test split, in the form of data.train. Training does not read it.", resume=CHANGEABLE
+        "test", "Test split, in the form of data.train. Training does not read it.", resume=OnResume.FREE
     )
     mixing: str = field(
         "",
@@ -179,8 +178,8 @@ class PairsConfig(TextSection):
         0.0,
         "Share of the training pairs that are joined with the next pairs to texts of two to four pairs. A "
         "model that reads such texts translates sentences that are longer than those of the training data.",
-        least=0,
-        most=1,
+        minimum=0,
+        maximum=1,
     )
     tokenizer: str = _vocabulary_field(
         "word_pieces",
@@ -193,39 +192,39 @@ class PairsConfig(TextSection):
         37_000,
         "Number of word pieces that are learned. Both languages share this vocabulary. auto: the size of the "
         "training text decides.",
-        least=1,
-        most=10_000_000,
+        minimum=1,
+        maximum=10_000_000,
         word=AUTO,
         unit="pieces",
-        resume=NEVER,
+        resume=OnResume.FIXED,
     )
     vocabulary_pairs: int = _vocabulary_field(
         5_000_000,
         "Maximum number of training pairs, evenly spaced, that the vocabulary is learned on.",
-        least=1,
-        most=10**12,
+        minimum=1,
+        maximum=10**12,
         unit="pairs",
-        resume=NEVER,
+        resume=OnResume.FIXED,
     )
     subword_dropout: float = field(
         0.0,
         "Probability that a merge of two pieces is dropped (BPE dropout, Provilkov et al. 2020, who use "
         "0.1). Applies to both sides of the training split.",
-        least=0,
-        below=1,
+        minimum=0,
+        less_than=1,
     )
     subword_samples: int = field(
         8,
         "Number of random tokenisations of the training split with subword_dropout. They are computed before "
         "training, and the epochs read them in turn.",
-        least=1,
-        most=1000,
+        minimum=1,
+        maximum=1000,
     )
     max_length: int = field(
         256,
         "Maximum tokens of a side, including EOS. Training and validation leave out longer pairs.",
-        least=1,
-        most=MAX_SIDE_TOKENS,
+        minimum=1,
+        maximum=MAX_SIDE_TOKENS,
         unit="tokens",
     )
     batching: str = field(
@@ -237,15 +236,15 @@ class PairsConfig(TextSection):
     batch_tokens: int = field(
         25_000,
         "Tokens of a batch on each side, including padding. Section 5.1 has about 25,000.",
-        least=1,
-        most=10**8,
+        minimum=1,
+        maximum=10**8,
         unit="tokens",
     )
-    row_length: int = field(256, "Tokens of a packed row.", least=1, most=MAX_SIDE_TOKENS, unit="tokens")
+    row_length: int = field(256, "Tokens of a packed row.", minimum=1, maximum=MAX_SIDE_TOKENS, unit="tokens")
     cache_dir: str = field(
         "",
         "Folder of prepared data and tokens. If empty, the user's cache folder.",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     def __post_init__(self):
@@ -299,7 +298,7 @@ class DocumentsConfig(TextSection):
         "",
         "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
         "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     feature: str = _tokenizer_field(
         "text",
@@ -333,11 +332,11 @@ class DocumentsConfig(TextSection):
         32_000,
         "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
         "field.",
-        least=1,
-        most=10_000_000,
+        minimum=1,
+        maximum=10_000_000,
         word=AUTO,
         unit="pieces",
-        resume=NEVER,
+        resume=OnResume.FIXED,
     )
     rows: str = field(
         "contiguous",
@@ -349,12 +348,12 @@ class DocumentsConfig(TextSection):
     row_length: int = field(
         1024,
         "Tokens of a row, the longest context of training.",
-        least=2,
-        most=MAX_SIDE_TOKENS,
+        minimum=2,
+        maximum=MAX_SIDE_TOKENS,
         unit="tokens",
     )
     batch_tokens: int = field(
-        32_768, "Tokens of a batch, including padding.", least=1, most=10**8, unit="tokens"
+        32_768, "Tokens of a batch, including padding.", minimum=1, maximum=10**8, unit="tokens"
     )
     cache_dir: str = _shared_field("cache_dir")
 
@@ -412,13 +411,13 @@ class ImagesConfig(DataSection):
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = _shared_field("test")
     batch_size: int = field(
-        128, "Images of a batch, summed over all hosts.", least=1, most=10**7, unit="images"
+        128, "Images of a batch, summed over all hosts.", minimum=1, maximum=10**7, unit="images"
     )
     max_shift: int = field(
         0,
         "Maximum random shift of each training image, vertically and horizontally. Zeros fill the margin.",
-        least=0,
-        most=4096,
+        minimum=0,
+        maximum=4096,
         unit="pixels",
     )
     flip: bool = field(False, "Random mirroring of training images, left to right, with probability 1/2.")

@@ -4,12 +4,12 @@ import dataclasses
 import functools
 import math
 
+from tfm.config import OnResume, check_fields, field, field_like
 from tfm.decoding.mbr import UTILITIES
 from tfm.decoding.parameters import INT8
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, check_fields, field, field_like
 
-option = functools.partial(field, resume=CHANGEABLE)  # Training does not depend on decoding.
+option = functools.partial(field, resume=OnResume.FREE)  # Training does not depend on decoding.
 MAX_TOKENS = 65_536  # limit of an input, and of the tokens that an output may have beyond its input
 # Maximum logarithm of the length penalty. float32 can represent exp(88). The margin is for outputs that are
 # longer than the config says, because they begin with a prefix.
@@ -23,40 +23,44 @@ class DecodingConfig:
     beam_size: int = option(
         4,
         "Number of hypotheses in the beam. 1 means greedy search. Sampling ignores it.",
-        least=1,
-        most=1000,
+        minimum=1,
+        maximum=1000,
         unit="hypotheses",
     )
     length_penalty: float = option(
         0.6,
         "Exponent of the length penalty (alpha in Wu et al. 2016, equation 14). Larger values favour longer "
         "outputs. Sampling ignores it.",
-        least=0,
-        most=10,
+        minimum=0,
+        maximum=10,
     )
     coverage_penalty: float = option(
         0.0,
         "Weight of the coverage penalty (beta in Wu et al. 2016, equation 14). It favours outputs that "
         "attend to the whole input. 0, as in the paper, turns it off. Greedy search and sampling ignore it.",
-        least=0,
-        most=100,
+        minimum=0,
+        maximum=100,
     )
     min_length: int = option(
-        1, "Minimum number of tokens in an output, including EOS.", least=1, most=MAX_TOKENS, unit="tokens"
+        1,
+        "Minimum number of tokens in an output, including EOS.",
+        minimum=1,
+        maximum=MAX_TOKENS,
+        unit="tokens",
     )
     max_extra_tokens: int = option(
         50,
         "Maximum number of tokens that an output may have beyond the number of tokens in its input.",
-        least=0,
-        most=MAX_TOKENS,
+        minimum=0,
+        maximum=MAX_TOKENS,
         unit="tokens",
     )
     samples: int = option(
         0,
         "Number of samples for each sentence, for minimum Bayes risk decoding (Eikema and Aziz 2020). The "
         "translation is the sample that agrees best with all samples. 0 uses a search instead of samples.",
-        least=0,
-        most=1000,
+        minimum=0,
+        maximum=1000,
         unit="samples",
     )
     utility: str = option(
@@ -66,37 +70,41 @@ class DecodingConfig:
         1.0,
         "Divisor of the logits for samples. To always take the most probable token, set samples=0 and "
         "beam_size=1. A search ignores it.",
-        least=0.001,
-        most=1000,
+        minimum=0.001,
+        maximum=1000,
     )
     top_k: int = option(
         0,
         "Number of most probable tokens that can be sampled. 0 means all tokens. A search ignores it.",
-        least=0,
-        most=10_000_000,
+        minimum=0,
+        maximum=10_000_000,
         unit="tokens",
     )
     top_p: float = option(
         1.0,
         "Probability of the nucleus. Samples are drawn from the smallest set of most probable tokens whose "
         "total probability reaches it. A search ignores it.",
-        least=1e-6,
-        most=1,
+        minimum=1e-6,
+        maximum=1,
     )
     # JAX ignores the bits of a seed above 32.
-    seed: int = option(0, "Random seed of the samples.", least=0, most=2**32 - 1)
+    seed: int = option(0, "Random seed of the samples.", minimum=0, maximum=2**32 - 1)
     attention_layer: int = option(
         -1,
         "Index of the decoder layer whose attention to the source, averaged over heads, gives alignments and "
         "coverage. Negative numbers count from the last layer.",
-        least=-1000,
-        most=999,
+        minimum=-1000,
+        maximum=999,
     )
     batch_size: int = option(
-        64, "Maximum number of sentences in a batch.", least=1, most=65_536, unit="sentences"
+        64, "Maximum number of sentences in a batch.", minimum=1, maximum=65_536, unit="sentences"
     )
     max_input: int = option(
-        256, "Maximum number of tokens in an input, including EOS.", least=2, most=MAX_TOKENS, unit="tokens"
+        256,
+        "Maximum number of tokens in an input, including EOS.",
+        minimum=2,
+        maximum=MAX_TOKENS,
+        unit="tokens",
     )
     overflow: str = option(
         "split",
@@ -138,8 +146,8 @@ class GenerationConfig:
     samples: int = option(
         1,
         "Number of samples for each text. 0 searches for the most probable continuation instead.",
-        least=0,
-        most=1000,
+        minimum=0,
+        maximum=1000,
         unit="samples",
     )
     max_tokens: int = option(
@@ -147,23 +155,25 @@ class GenerationConfig:
         "Maximum number of tokens in a continuation. If the model has learned positions, a text and its "
         "continuation may need more positions than it has. Samples and greedy search then see a sliding "
         "window of the last tokens, and a beam sees only the last tokens of the text.",
-        least=1,
-        most=MAX_TOKENS,
+        minimum=1,
+        maximum=MAX_TOKENS,
         unit="tokens",
     )
     temperature: float = option(
         1.0,
         "Divisor of the logits for samples. Values below 1 favour probable tokens. To always take the most "
         "probable token, set samples=0. A search ignores it.",
-        least=0.001,
-        most=1000,
+        minimum=0.001,
+        maximum=1000,
     )
     top_k: int = same_field("top_k")
     top_p: float = same_field("top_p")
     seed: int = same_field("seed")
     beam_size: int = same_field("beam_size", 1)
     length_penalty: float = same_field("length_penalty", 0.0)
-    batch_size: int = option(16, "Maximum number of texts in a batch.", least=1, most=65_536, unit="texts")
+    batch_size: int = option(
+        16, "Maximum number of texts in a batch.", minimum=1, maximum=65_536, unit="texts"
+    )
     dtype: str = same_field("dtype")
 
     def __post_init__(self):

@@ -13,8 +13,8 @@ import functools
 from collections.abc import Iterator
 
 from tfm.attention_kernels import IMPLEMENTATIONS, unsupported_reason
+from tfm.config import InheritsHelp, OnResume, check_fields, field
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, InheritsHelp, check_fields, field
 from tfm.layers.feed_forward import ACTIVATIONS
 from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, ROTARY_POSITIONS, SINUSOIDAL_POSITIONS
@@ -22,11 +22,11 @@ from tfm.layers.residual import NORM_ORDERS
 
 # A resumed run and a warm start must not change these fields, because the shapes or the meaning of the
 # parameters depend on them.
-fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
-size_field = functools.partial(fixed_field, least=1, most=65_536, unit="features")
+fixed_field = functools.partial(field, resume=OnResume.FIXED, warm_start=False)
+size_field = functools.partial(fixed_field, minimum=1, maximum=65_536, unit="features")
 # Dropout at a rate near 1 would zero almost all elements, so a larger rate is probably a mistake.
-rate_field = functools.partial(field, least=0, most=0.999)
-speed_field = functools.partial(field, resume=CHANGEABLE)
+rate_field = functools.partial(field, minimum=0, maximum=0.999)
+speed_field = functools.partial(field, resume=OnResume.FREE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,8 +35,8 @@ class BlockConfig(InheritsHelp):
 
     name: str = fixed_field("", "Name of a module in tfm.models, or package.module:attribute of your own.")
     d_model: int = size_field(512, "Model width, d_model.")
-    d_ff: int = size_field(2048, "Width of the feed-forward networks, d_ff.", most=1 << 20)
-    heads: int = fixed_field(8, "Number of attention heads, h.", least=1, most=1024, unit="heads")
+    d_ff: int = size_field(2048, "Width of the feed-forward networks, d_ff.", maximum=1 << 20)
+    heads: int = fixed_field(8, "Number of attention heads, h.", minimum=1, maximum=1024, unit="heads")
     key_features: int | None = size_field(
         None, "Width of each head's queries and keys, d_k. None means d_model / h."
     )
@@ -44,8 +44,8 @@ class BlockConfig(InheritsHelp):
     key_value_heads: int | None = fixed_field(
         None,
         "Number of key and value heads. h / key_value_heads query heads share each of them. None means h.",
-        least=1,
-        most=1024,
+        minimum=1,
+        maximum=1024,
         unit="heads",
     )
     scale_attention: bool = fixed_field(True, "Division of the attention logits by sqrt(d_k).")
@@ -53,8 +53,8 @@ class BlockConfig(InheritsHelp):
         None,
         "Number of positions around each query that self-attention sees (r in section 4). None means all "
         "positions.",
-        least=1,
-        most=1 << 20,
+        minimum=1,
+        maximum=1 << 20,
         unit="tokens",
     )
     attention_bias: bool = fixed_field(False, "Biases in the attention projections.")
@@ -86,8 +86,8 @@ class BlockConfig(InheritsHelp):
         LAYER_NORM_EPSILON,
         "Epsilon added to the variance (LayerNorm) or mean square (RMSNorm). The paper gives no value; the "
         "authors' code uses 1e-6.",
-        least=1e-12,
-        most=1,
+        minimum=1e-12,
+        maximum=1,
     )
     dropout: float = rate_field(0.1, "Dropout rate of each sublayer's output and of the embeddings, P_drop.")
     attention_dropout: float = rate_field(0.0, "Dropout rate of the attention weights.")
@@ -174,8 +174,8 @@ class SequenceConfig(BlockConfig):
         1024,
         "Number of learned positions. It limits the length of a sequence. Other kinds of positions ignore "
         "this field.",
-        least=1,
-        most=1 << 20,
+        minimum=1,
+        maximum=1 << 20,
         unit="tokens",
     )
 

@@ -6,8 +6,7 @@ A model that reads tokens is created by `Model(config, vocabulary_size=V)`.
 import sys
 from typing import Any
 
-from tfm.config import find_by_name
-from tfm.fields import field
+from tfm.config import field, find_by_name
 from tfm.models.transformer import Transformer, TransformerConfig
 
 __all__ = ["Transformer", "TransformerConfig", "find", "model_field"]

@@ -28,7 +28,7 @@ class DecoderLMConfig(SequenceConfig):
     """The config of a decoder without an encoder. The defaults describe the small model of GPT-2."""
 
     name: str = "decoder_lm"
-    layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
+    layers: int = fixed_field(12, "Number of layers, N.", minimum=1, maximum=1000, unit="layers")
     d_model: int = 768
     d_ff: int = 3072
     heads: int = 12

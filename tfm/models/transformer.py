@@ -23,8 +23,12 @@ class TransformerConfig(SequenceConfig):
     """The config of the paper's Transformer. The defaults describe the base model."""
 
     name: str = "transformer"
-    encoder_layers: int = fixed_field(6, "Number of encoder layers, N.", least=1, most=1000, unit="layers")
-    decoder_layers: int = fixed_field(6, "Number of decoder layers, N.", least=1, most=1000, unit="layers")
+    encoder_layers: int = fixed_field(
+        6, "Number of encoder layers, N.", minimum=1, maximum=1000, unit="layers"
+    )
+    decoder_layers: int = fixed_field(
+        6, "Number of decoder layers, N.", minimum=1, maximum=1000, unit="layers"
+    )
     tied_embeddings: str = fixed_field(
         "three",
         "Embedding matrices that are shared: three (source, target and output, as in the paper), two (target "

@@ -28,15 +28,24 @@ class ViTConfig(BlockConfig):
     """The config of a Vision Transformer. The defaults describe ViT-B/16 for ImageNet."""
 
     name: str = "vit"
-    image_size: int = fixed_field(224, "Height and width of an image.", least=1, most=8192, unit="pixels")
+    image_size: int = fixed_field(
+        224, "Height and width of an image.", minimum=1, maximum=8192, unit="pixels"
+    )
     channels: int = fixed_field(
-        3, "Number of channels of an image, C: 1 for grey images, 3 for colour images.", least=1, most=1024
+        3,
+        "Number of channels of an image, C: 1 for grey images, 3 for colour images.",
+        minimum=1,
+        maximum=1024,
     )
     patch_size: int = fixed_field(
-        16, "Height and width of a patch, P. It must divide image_size.", least=1, most=8192, unit="pixels"
+        16,
+        "Height and width of a patch, P. It must divide image_size.",
+        minimum=1,
+        maximum=8192,
+        unit="pixels",
     )
-    classes: int = fixed_field(1000, "Number of classes.", least=2, most=10_000_000, unit="classes")
-    encoder_layers: int = fixed_field(12, "Number of encoder layers.", least=1, most=1000, unit="layers")
+    classes: int = fixed_field(1000, "Number of classes.", minimum=2, maximum=10_000_000, unit="classes")
+    encoder_layers: int = fixed_field(12, "Number of encoder layers.", minimum=1, maximum=1000, unit="layers")
     d_model: int = 768
     d_ff: int = 3072
     heads: int = 12

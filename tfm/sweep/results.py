@@ -15,9 +15,9 @@ from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 from tfm.checkpoints.store import list_steps
+from tfm.config import changes
 from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
-from tfm.fields import changes
 from tfm.io.files import atomic_file
 from tfm.io.provenance import last_start
 from tfm.sweep.plan import PlannedRun

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import prefetch
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.images import (
@@ -32,7 +33,6 @@ from tfm.data.images import (
 )
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
-from tfm.fields import NEVER, check_fields, field
 from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
@@ -54,14 +54,14 @@ log = logging.getLogger(__name__)
 class Config:
     """The config of a run that classifies images."""
 
-    task: str = field("classification", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    task: str = field("classification", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(
         ViTConfig, "Image classifier. Its config has image_size, channels and classes."
     )
     data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     label_smoothing: float = field(
-        0.0, "Share of the target probability that is spread over all other classes.", least=0, below=1
+        0.0, "Share of the target probability that is spread over all other classes.", minimum=0, less_than=1
     )
     SCORES: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy of *", "cross-entropy")
 

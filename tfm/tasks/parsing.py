@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from tfm.arguments import check_texts
+from tfm.config import OnResume, field
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
@@ -31,7 +32,6 @@ from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.bracketing import Parse, bracketing_scores
 from tfm.evaluation.score import Score
-from tfm.fields import CHANGEABLE, NEVER, field
 from tfm.tasks import translation
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import prepare_tokenizer
@@ -48,17 +48,17 @@ fingerprint, plan = translation.fingerprint, translation.plan
 class Config(translation.Config):
     """The config of a parsing run. The defaults are those of section 6.3 of the paper."""
 
-    task: str = field("parsing", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    task: str = field("parsing", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     data: PairsConfig = field(DATA, "Trees and their batches.")
     decoding: DecodingConfig = field(DECODING, "Search of evaluation and parsing.")
     validation_sentences: int = field(
         500,
         "Number of validation sentences to parse greedily for the F1 that selects the best checkpoint. The "
         "F1 includes error sentences. The validation loss uses all sentences that fit into data.max_length.",
-        least=0,
-        most=10**9,
+        minimum=0,
+        maximum=10**9,
         unit="sentences",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     SCORED_BY_BLEU: ClassVar[bool] = False

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 from tfm import tasks
-from tfm.config import from_mapping, load, save
-from tfm.fields import leaves
+from tfm.config import from_mapping, load, save, walk_fields
 from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
@@ -291,7 +290,7 @@ class TaskContract:
 
     def test_a_portable_config_contains_no_path(self, run):
         portable = run.config.without_paths()
-        values = [leaf.value for leaf in leaves(portable)]
+        values = [leaf.value for leaf in walk_fields(portable)]
         values = [each for value in values for each in (value if isinstance(value, tuple) else [value])]
         assert not [value for value in values if isinstance(value, str) and os.path.isabs(value)]
         assert portable.without_paths() == portable

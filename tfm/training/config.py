@@ -3,8 +3,8 @@
 import dataclasses
 from typing import Any
 
+from tfm.config import OnResume, check_fields, field
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.training.optimizers import DECAYING, Adam, find_optimizer, parse_factors
 from tfm.training.trackers import check_names
 
@@ -18,15 +18,15 @@ class TrainingConfig:
     seed: int = field(
         0,
         "Random seed of the initial parameters, dropout and the order of the data.",
-        least=0,
-        most=2**32 - 1,
+        minimum=0,
+        maximum=2**32 - 1,
     )
     steps: int = field(
         100_000,
         "Number of updates. With linear_decay and cosine_decay, it changes the learning rate of every step.",
-        least=1,
-        most=MAX_COUNT,
-        resume=CHANGEABLE,
+        minimum=1,
+        maximum=MAX_COUNT,
+        resume=OnResume.FREE,
         unless=("schedule", DECAYING),
     )
     schedule: str = field(
@@ -36,29 +36,29 @@ class TrainingConfig:
         choices=("inverse_sqrt", *DECAYING, "constant"),
     )
     warmup_steps: int = field(
-        4000, "Steps of the linear warm-up of the learning rate.", least=1, most=MAX_COUNT, unit="steps"
+        4000, "Steps of the linear warm-up of the learning rate.", minimum=1, maximum=MAX_COUNT, unit="steps"
     )
     peak_learning_rate: float | None = field(
         None,
         "Largest learning rate, reached at step warmup_steps. None uses the paper's rate, "
         "(d_model * warmup_steps)^-0.5, and needs a model with a d_model.",
-        above=0,
-        most=1000,
+        greater_than=0,
+        maximum=1000,
     )
     learning_rate_scale: float = field(
-        1.0, "Constant factor of the learning rate of every step.", above=0, most=1000
+        1.0, "Constant factor of the learning rate of every step.", greater_than=0, maximum=1000
     )
     clip_norm: float | None = field(
         None,
         "Maximum global norm of the gradients. Larger gradients are scaled down to it. None, as in the "
         "paper, turns clipping off.",
-        above=0,
-        most=1e9,
+        greater_than=0,
+        maximum=1e9,
     )
     freeze: tuple[str, ...] = field(
         (),
         "Shell patterns of the paths of parameters that are not trained, such as encoder/*.",
-        resume=NEVER,
+        resume=OnResume.FIXED,
     )
     learning_rate_factors: tuple[str, ...] = field(
         (),
@@ -74,92 +74,97 @@ class TrainingConfig:
         1,
         "Number of micro-batches per update. Activation memory shrinks by this factor. The update stays the "
         "same except for the dropout masks.",
-        least=1,
-        most=65_536,
+        minimum=1,
+        maximum=65_536,
         unit="micro-batches",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     ema_decay: float = field(
         0.0,
         "Decay per step of an exponential moving average of the parameters, for example 0.999. Validation, "
         "translation and export then use the average. 0 keeps no average.",
-        least=0,
-        most=0.999999,
-        resume=NEVER,
+        minimum=0,
+        maximum=0.999999,
+        resume=OnResume.FIXED,
     )
     on_non_finite: str = field(
         "stop",
         "Reaction to a loss or gradient that is not finite. stop ends the run with the parameters from "
         "before that step and names the tensor. skip leaves out the update of that step and counts it.",
         choices=("stop", "skip"),
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     diverged_after: int = field(
         200,
         "Consecutive steps with a loss above the loss at the start of the run after which the run logs one "
         "warning. 0 turns the warning off.",
-        least=0,
-        most=MAX_COUNT,
+        minimum=0,
+        maximum=MAX_COUNT,
         unit="steps",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     log_every: int = field(
-        100, "Steps between two lines of progress.", least=1, most=MAX_COUNT, unit="steps", resume=CHANGEABLE
+        100,
+        "Steps between two lines of progress.",
+        minimum=1,
+        maximum=MAX_COUNT,
+        unit="steps",
+        resume=OnResume.FREE,
     )
     eval_every: int = field(
         1500,
         "Steps between two evaluations on the validation split. Every evaluation also saves a checkpoint.",
-        least=1,
-        most=MAX_COUNT,
+        minimum=1,
+        maximum=MAX_COUNT,
         unit="steps",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     checkpoint_every: int = field(
         1500,
         "Steps between two checkpoints. Evaluations save further checkpoints.",
-        least=1,
-        most=MAX_COUNT,
+        minimum=1,
+        maximum=MAX_COUNT,
         unit="steps",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     patience: int = field(
         0,
         "Evaluations without a new best score after which training stops early. 0 turns early stopping off.",
-        least=0,
-        most=MAX_COUNT,
+        minimum=0,
+        maximum=MAX_COUNT,
         unit="evaluations",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     keep: int = field(
         6,
         "Number of newest checkpoints to keep. The default is one more than the paper averages, because the "
         "last step is not always a multiple of checkpoint_every.",
-        least=1,
-        most=MAX_COUNT,
+        minimum=1,
+        maximum=MAX_COUNT,
         unit="checkpoints",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     keep_best: int = field(
         1,
         "Number of checkpoints with the best validation score to keep in addition to the newest.",
-        least=1,
-        most=MAX_COUNT,
+        minimum=1,
+        maximum=MAX_COUNT,
         unit="checkpoints",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     keep_hours: float = field(
         0.0,
         "Also keep one checkpoint every N hours. 0 turns this off.",
-        least=0,
-        most=1_000_000,
+        minimum=0,
+        maximum=1_000_000,
         unit="hours",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     trackers: tuple[str, ...] = field(
         ("tensorboard",),
         "Trackers that receive the metrics and samples of the run: tensorboard, wandb, mlflow, or a class of "
         "another package as package.module:Class.",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     parallel: str = field(
         "auto",
@@ -167,25 +172,25 @@ class TrainingConfig:
         "devices. mesh splits each batch over the devices of all hosts and can also split the parameters. "
         "auto is the same as mesh.",
         choices=("auto", "jit", "pmap", "mesh"),
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     mesh_fsdp: int = field(
         1,
         "Size of the mesh axis over which parameters and optimizer state are divided. The batch is divided "
         "over this axis, too. Needs the layout mesh.",
-        least=1,
-        most=65_536,
+        minimum=1,
+        maximum=65_536,
         unit="devices",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     mesh_tensor: int = field(
         1,
         "Size of the mesh axis over which every attention, feed-forward network and embedding is divided. "
         "Needs the layout mesh.",
-        least=1,
-        most=65_536,
+        minimum=1,
+        maximum=65_536,
         unit="devices",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     optimizer: Any = field(
         Adam,

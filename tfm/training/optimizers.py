@@ -14,9 +14,8 @@ import jax
 import optax
 
 from tfm import schedules
-from tfm.config import find_by_name
+from tfm.config import OnResume, check_fields, field, find_by_name
 from tfm.errors import UserError
-from tfm.fields import NEVER, check_fields, field
 from tfm.schedules import Schedule
 from tfm.training.patterns import match
 from tfm.tree_paths import join_path
@@ -41,20 +40,22 @@ class OptimizerConfig(Protocol):
 
 
 def _name(default: str) -> Any:
-    return field(default, "Name of the optimizer. The other fields depend on the optimizer.", resume=NEVER)
+    return field(
+        default, "Name of the optimizer. The other fields depend on the optimizer.", resume=OnResume.FIXED
+    )
 
 
 def _beta(default: float, help: str, **rules: Any) -> Any:
-    return field(default, help, least=0, most=LARGEST_BETA, **rules)
+    return field(default, help, minimum=0, maximum=LARGEST_BETA, **rules)
 
 
 def _weight_decay(default: float, help: str) -> Any:
-    return field(default, help, least=0, most=10)
+    return field(default, help, minimum=0, maximum=10)
 
 
 def _epsilon(default: float) -> Any:
     # Much smaller values are 0 in float32.
-    return field(default, "Added to the square root of the second moment.", least=1e-30, most=1)
+    return field(default, "Added to the square root of the second moment.", minimum=1e-30, maximum=1)
 
 
 def _mean_dtype() -> Any:
@@ -159,16 +160,16 @@ class Adafactor:
         128,
         "Minimum size of two axes of a parameter whose second moment is factored. Smaller parameters have a "
         "full second moment.",
-        least=1,
-        most=2**31,
-        resume=NEVER,
+        minimum=1,
+        maximum=2**31,
+        resume=OnResume.FIXED,
     )
-    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=NEVER)
+    momentum: float = _beta(0.0, "Decay of the first moment. 0 keeps no first moment.", resume=OnResume.FIXED)
     parameter_scale: bool = field(
         True,
         "Multiply each update by the root mean square of its parameter. The learning rate is then relative "
         "to the parameters, about 0.01.",
-        resume=NEVER,
+        resume=OnResume.FIXED,
     )
 
     def __post_init__(self):
@@ -189,7 +190,7 @@ class SGD:
     """Stochastic gradient descent, optionally with Polyak's or Nesterov's momentum."""
 
     name: str = _name("sgd")
-    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=NEVER)
+    momentum: float = _beta(0.0, "Decay of the momentum. 0 keeps no momentum.", resume=OnResume.FIXED)
     nesterov: bool = field(False, "Use Nesterov's momentum.")
     weight_decay: float = _weight_decay(
         0.0, "Weight decay. This factor times the parameter is added to its gradient."

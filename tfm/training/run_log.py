@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
+from tfm.config import LARGEST_INT
 from tfm.errors import UserError
-from tfm.fields import LARGEST_INT
 from tfm.io.files import end_last_line, read_json_lines, writing
 from tfm.training.hooks import Hook, Outcome
 

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfm import config, tasks
+from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
+from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError
-from tfm.fields import NEVER, WITH_FLAG, Change, FieldInfo, changes, leaves
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
@@ -30,7 +31,7 @@ def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ())
     """Checks that the run of a work directory may have this config, and logs the changes.
 
     Before the first checkpoint, any field may change except the fields that produced the tokenizer or other
-    assets. After it, `tfm.fields.FieldInfo.resume` decides for each field.
+    assets. After it, `tfm.config.FieldInfo.resume` decides for each field.
 
     Args:
       chosen: the new config.
@@ -59,7 +60,7 @@ def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ())
     else:
         _check_assets(changed, workdir)
     for change in changed:
-        log.log(logging.WARNING if change.rule == WITH_FLAG else logging.INFO, "config.%s", change)
+        log.log(logging.WARNING if change.rule == OnResume.ASK else logging.INFO, "config.%s", change)
 
 
 def _saved_config(workdir: str, begun: bool) -> Any:
@@ -88,12 +89,12 @@ def _saved_config(workdir: str, begun: bool) -> Any:
 
 def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
     """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
-    known = {leaf.path: leaf.info for leaf in leaves(chosen)}
+    known = {leaf.path: leaf.info for leaf in walk_fields(chosen)}
     paths = [name.removeprefix("config.") for name in names]
     for path in paths:
         if path not in known:
-            raise UserError(f"--allow_change: {config.unknown_field(path, path, known)}")
-        if known[path].resume == NEVER:
+            raise UserError(f"--allow_change: {path} does not exist; {suggest(path, known)}")
+        if known[path].resume == OnResume.FIXED:
             raise UserError(
                 f"--allow_change={path}: this field can never change in a run. {_advice(known[path])}"
             )
@@ -102,8 +103,8 @@ def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
 
 def _check_resume(changed: Sequence[Change], chosen: Any, workdir: str, allowed: Sequence[str]) -> None:
     """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
-    forbidden = [change for change in changed if change.rule == NEVER]
-    forbidden += [change for change in changed if change.rule == WITH_FLAG and change.path not in allowed]
+    forbidden = [change for change in changed if change.rule == OnResume.FIXED]
+    forbidden += [change for change in changed if change.rule == OnResume.ASK and change.path not in allowed]
     _refuse([_reason(change) for change in forbidden], workdir)
     moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
     other = _other_data(chosen, workdir) if moved else ""
@@ -125,7 +126,7 @@ def _other_data(chosen: Any, workdir: str) -> str:
 
 def _reason(change: Change, why: str = "") -> str:
     """Returns the change of a field, why it is not allowed, and the flag that allows it if there is one."""
-    if change.rule == NEVER:
+    if change.rule == OnResume.FIXED:
         return f"{change} (never allowed. {_advice(change.new.info)})"
     if change.depends:
         why += f"{change.depends} depends on it; "

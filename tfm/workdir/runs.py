@@ -13,8 +13,8 @@ from tfm import config, tasks
 from tfm.arguments import check_count
 from tfm.checkpoints.store import CheckpointDeleted
 from tfm.checkpoints.trees import average_trees
+from tfm.config import OnResume, changes
 from tfm.errors import UserError
-from tfm.fields import NEVER, changes
 from tfm.io.files import check_entries
 from tfm.memory import check_parameters_fit, host_memory
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
@@ -113,7 +113,7 @@ def load(
 
 def _check_fixed(saved: Any, chosen: Any) -> None:
     """Raises a UserError if two configs have different models, even with parameters of equal shapes."""
-    fixed = [str(change) for change in changes(saved, chosen) if change.rule == NEVER]
+    fixed = [str(change) for change in changes(saved, chosen) if change.rule == OnResume.FIXED]
     if fixed:
         raise UserError(
             f"The parameters of the run belong to another model: {'; '.join(fixed)}. Leave these fields as "

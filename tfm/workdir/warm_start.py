@@ -10,8 +10,8 @@ from typing import Any
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import tasks
+from tfm.config import changes
 from tfm.errors import UserError
-from tfm.fields import changes
 from tfm.io.files import atomic_file
 from tfm.sharding import fetch
 from tfm.training.parameter_map import Entry, load_tree

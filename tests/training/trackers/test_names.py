@@ -56,7 +56,7 @@ def test_a_class_of_the_users_own_has_all_methods():
 
 
 def test_own_trackers_are_imported_if_named(monkeypatch):
-    monkeypatch.setattr(config, "allowed_modules", set())
+    monkeypatch.setattr(config.names, "allowed_modules", set())
     with pytest.raises(UserError, match="give --import=tests"):
         find_tracker(NAME)
     override(Config(), [f"--config.training.trackers='tensorboard',\"{NAME}\""])

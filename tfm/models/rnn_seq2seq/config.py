@@ -7,13 +7,13 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from tfm.config import InheritsHelp, OnResume, check_fields, field
 from tfm.errors import UserError
-from tfm.fields import NEVER, InheritsHelp, check_fields, field
 from tfm.models.rnn_seq2seq.cells import SCORES, Initializers
 
 CELLS = ("gru", "lstm")
-fixed_field = functools.partial(field, resume=NEVER, warm_start=False)
-features_field = functools.partial(fixed_field, least=1, most=65_536, unit="features")
+fixed_field = functools.partial(field, resume=OnResume.FIXED, warm_start=False)
+features_field = functools.partial(fixed_field, minimum=1, maximum=65_536, unit="features")
 
 
 def _uniform(key, shape, dtype=jnp.float32):
@@ -56,7 +56,7 @@ class RNNConfig(InheritsHelp):
         choices=CELLS,
     )
     layers: int = fixed_field(
-        1, "Number of layers in the encoder, and in the decoder.", least=1, most=1000, unit="layers"
+        1, "Number of layers in the encoder, and in the decoder.", minimum=1, maximum=1000, unit="layers"
     )
     bidirectional: bool = fixed_field(True, "Encoder layers that read the source in both directions.")
     embedding_features: int = features_field(620, "Width of the embeddings, E.")
@@ -107,12 +107,14 @@ class RNNConfig(InheritsHelp):
         "glorot: Glorot uniform and orthogonal recurrent matrices.",
         choices=tuple(INITIALIZATIONS),
     )
-    forget_bias: float = fixed_field(0.0, "Constant added to the forget gate of an LSTM.", least=-10, most=10)
+    forget_bias: float = fixed_field(
+        0.0, "Constant added to the forget gate of an LSTM.", minimum=-10, maximum=10
+    )
     dropout: float = field(
         0.0,
         "Dropout rate of each layer's input and of the output features (Zaremba et al. 2014).",
-        least=0,
-        most=0.999,
+        minimum=0,
+        maximum=0.999,
     )
     dtype: str = field(
         "float32",

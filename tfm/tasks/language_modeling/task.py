@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import plan_largest_batch
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.documents import check_documents, open_documents
@@ -28,7 +29,6 @@ from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 class Config:
     """The config of a language-modelling run. The defaults are GPT-2 small on the bytes of text files."""
 
-    task: str = field("language_modeling", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    task: str = field("language_modeling", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(DecoderLMConfig)
     data: DocumentsConfig = field(DocumentsConfig, "Documents and their rows.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
@@ -67,37 +67,37 @@ class Config:
     loss_chunk_size: int = field(
         4096,
         "Number of positions whose logits are in memory at the same time. Smaller chunks save memory.",
-        least=1,
-        most=10**9,
+        minimum=1,
+        maximum=10**9,
         unit="positions",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     stride: int = field(
         512,
         "Tokens between the starts of two windows of an evaluation. Windows have data.row_length tokens. A "
         "smaller stride gives tokens more context and takes longer. At most data.row_length.",
-        least=1,
-        most=10**6,
+        minimum=1,
+        maximum=10**6,
         unit="tokens",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     validation_documents: int = field(
         0,
         "Number of validation documents to score during training. 0 scores all.",
-        least=0,
-        most=10**9,
+        minimum=0,
+        maximum=10**9,
         unit="documents",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     validation_samples: int = field(
         0,
         "Number of validation documents to continue greedily from their first words at each evaluation, "
         "written into samples.jsonl. Compiles the search once. 0 turns this off.",
-        least=0,
-        most=1000,
+        minimum=0,
+        maximum=1000,
         unit="documents",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     SCORES: ClassVar[tuple[str, ...]] = ("bits per byte", "bits per character", "perplexity")

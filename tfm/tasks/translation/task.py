@@ -17,6 +17,7 @@ import numpy as np
 
 from tfm import models
 from tfm.array_types import Array
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.pairs import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, PairsConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
@@ -29,7 +30,6 @@ from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
 from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
-from tfm.fields import CHANGEABLE, NEVER, check_fields, field
 from tfm.losses import fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
@@ -67,38 +67,38 @@ log = logging.getLogger(__name__)
 class Config:
     """The config of a translation run. The defaults are the paper's base model on WMT14 English-German."""
 
-    task: str = field("translation", "A module of tfm.tasks.", resume=NEVER, warm_start=False)
+    task: str = field("translation", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(TransformerConfig)
     data: PairsConfig = field(PairsConfig, "Pairs of sentences and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     decoding: DecodingConfig = field(DecodingConfig, "Search of evaluation and translation.")
-    label_smoothing: float = field(0.1, "Label smoothing, epsilon_ls (section 5.4).", least=0, below=1)
+    label_smoothing: float = field(0.1, "Label smoothing, epsilon_ls (section 5.4).", minimum=0, less_than=1)
     loss_chunk_size: int = field(
         1024,
         "Number of target positions whose logits are in memory at the same time. Smaller chunks save memory.",
-        least=1,
-        most=10**9,
+        minimum=1,
+        maximum=10**9,
         unit="positions",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
     validation_sentences: int = field(
         500,
         "Number of validation sentences to decode greedily for the BLEU that selects the best checkpoint. "
         "The validation loss uses all pairs that fit into data.max_length.",
-        least=0,
-        most=10**9,
+        minimum=0,
+        maximum=10**9,
         unit="sentences",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     validation_samples: int = field(
         4,
         "Number of these sentences that each evaluation writes into samples.jsonl with their translations, "
         "with a picture of the attention of the first. 0 turns this off.",
-        least=0,
-        most=1000,
+        minimum=0,
+        maximum=1000,
         unit="sentences",
-        resume=CHANGEABLE,
+        resume=OnResume.FREE,
     )
 
     SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` can compare two runs

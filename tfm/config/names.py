@@ -1,0 +1,135 @@
+"""Parts that a config names: short names of tfm, and dotted names of other packages."""
+
+import importlib
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from ml_collections import config_dict
+
+from tfm.errors import UserError
+
+IDENTIFIER = r"[A-Za-z_]\w*"
+MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
+# "package.module:attribute" or "package.module": names of modules outside tfm.
+DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
+NAME_FIELDS = ("name", "task", "kind", "trackers")
+allowed_modules: set[str] = set()
+
+
+def find_by_name(
+    known: ModuleType | Mapping[str, Any], name: str, path: str, needs: tuple[str, ...] = ()
+) -> Any:
+    """Returns the object that a config field names: a part of tfm, or a part of the user's package.
+
+    Args:
+      known: a package of tfm whose modules have the short names, or a table {short name: value}.
+      name: a short name, "package.module:attribute", or "package.module".
+      path: path of the field, for the error message.
+      needs: attributes that a part of the user's package must have.
+
+    Raises:
+      UserError: if there is no such part, if its module is not allowed or cannot be imported, or if it does
+        not have an attribute of `needs`.
+    """
+    if isinstance(known, Mapping):
+        names = list(known)
+    else:
+        names = [module.name for module in pkgutil.iter_modules(known.__path__)]
+    if name in names:
+        if isinstance(known, Mapping):
+            return known[name]
+        return importlib.import_module(f"{known.__name__}.{name}")
+    if not is_dotted(name):
+        raise UserError(
+            f"{path} must be one of {names}, or 'package.module:attribute' of your own package, got {name!r}."
+        )
+    found = _import(name, path)
+    missing = [attribute for attribute in needs if not hasattr(found, attribute)]
+    if missing:
+        raise UserError(f"{path}={name} must have {' and '.join(needs)}, but it has no {missing[0]}.")
+    return found
+
+
+def is_dotted(name: Any) -> bool:
+    """Returns whether a value is the name of an object outside tfm, such as "my_lab.models:gru"."""
+    return isinstance(name, str) and bool(DOTTED.fullmatch(name))
+
+
+def allow_modules(names: Iterable[str]) -> None:
+    """Allows configs to import these modules and their submodules.
+
+    Importing a module runs its code, and a config.json may come from somebody else. So tfm imports foreign
+    modules only if the command line or a config file in Python names them.
+
+    Args:
+      names: names such as "my_lab.models" or "my_lab.models:gru".
+
+    Raises:
+      UserError: if a name is not the name of a module.
+    """
+    for name in names:
+        module = name.partition(":")[0]
+        if not MODULE.fullmatch(module):
+            raise UserError(f"Expected the name of a module, such as my_lab.models, got {name!r}.")
+        allowed_modules.add(module)
+
+
+def allow_current_folder() -> None:
+    """Lets Python import modules from the current folder, as `python FILE` does for the folder of FILE."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
+    """Returns all names of objects outside tfm that a config contains, in all its sections."""
+    found = []
+    for key in mapping:
+        if is_section(mapping[key]):
+            found += dotted_names(mapping[key])
+        elif key in NAME_FIELDS:
+            value = mapping[key]
+            found += filter(is_dotted, value if isinstance(value, tuple | list) else [value])
+    return found
+
+
+def _import(name: str, path: str) -> Any:
+    """Imports the module or attribute with a dotted name, from `sys.path` or the current folder.
+
+    Raises:
+      UserError: if the module is not allowed, cannot be imported, or has no such attribute.
+    """
+    module, _, attribute = name.partition(":")
+    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in allowed_modules):
+        raise UserError(
+            f"{path} names {name!r}, which is not part of tfm and is not imported by default. If you trust "
+            f"it, give --import={module}, or call tfm.config.allow_modules(['{module}'])."
+        )
+    allow_current_folder()
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        raise UserError(_import_problem(module, path, error)) from error
+    if attribute and not hasattr(found, attribute):
+        raise UserError(f"{path}={name}: the module {module!r} has no {attribute!r}.")
+    return getattr(found, attribute) if attribute else found
+
+
+def _import_problem(module: str, path: str, error: Exception) -> str:
+    """Returns the error message for a module that cannot be imported."""
+    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    if absent and f"{module}.".startswith(f"{absent}."):
+        return (
+            f"{path} names the module {module!r}, but there is no {absent!r} on sys.path or in the current "
+            "folder; an attribute of a module is written 'package.module:attribute'."
+        )
+    return f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
+
+
+def is_section(value: Any) -> bool:
+    """Returns whether a value is a mapping."""
+    return isinstance(value, Mapping | config_dict.ConfigDict)
