@@ -30,8 +30,8 @@ BATCHES = 8
 class Loop(NewRun):
     """The options of the benchmark."""
 
-    rounds: int = option(3, "Number of turns of the two loops.", least=1)
-    steps: int = option(100, "Timed steps of each turn, and between two lines of the log.", least=2)
+    rounds: int = option(3, "Number of turns of the two loops.", minimum=1)
+    steps: int = option(100, "Timed steps of each turn, and between two lines of the log.", minimum=2)
 
 
 @command

@@ -4,7 +4,7 @@ The config of a model adds fields, and changes a default by assigning another va
 
     @dataclasses.dataclass(frozen=True)
     class DecoderLMConfig(SequenceConfig):
-        layers: int = fixed_field(12, "Number of layers, N.", least=1, most=1000, unit="layers")
+        layers: int = fixed_field(12, "Number of layers, N.", minimum=1, maximum=1000, unit="layers")
         d_model: int = 768  # keeps the help and the allowed values of BlockConfig
 """
 
