@@ -15,14 +15,15 @@ import pytest
 import tfm
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
+from tfm.commands import resumable_output
 from tfm.commands import translate as translate_module
 from tfm.commands.options import Translate
+from tfm.commands.resumable_output import open_output
 from tfm.commands.translate import (
     LINE_BYTES,
     as_json,
     as_text,
     chunks,
-    open_output,
     read_lines,
     translate_file,
     translate_lines,
@@ -316,11 +317,11 @@ def test_a_file_of_another_origin_is_kept(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 4}, most_lines=1)
-    with pytest.raises(UserError, match="begun with another input or other options"):
-        write_output(count_lines([], 9), b"a\n", path, {"beam": 5})
-    (tmp_path / "out.part").write_text("x\ny\n")
-    with pytest.raises(UserError, match="has 2 lines, but the input only 1"):
-        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
+    with pytest.raises(UserError, match=r"out\.part"):
+        write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})
+    (tmp_path / "out.part").write_text("x\ny\nz\n")
+    with pytest.raises(UserError, match=r"\b3 lines.*\b2\b"):
+        write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 4})
     path.write_text("mine")
     with pytest.raises(UserError, match="already exists"):
         write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
@@ -328,21 +329,37 @@ def test_a_file_of_another_origin_is_kept(tmp_path):
 
 
 def test_another_input_does_not_resume_a_file(tmp_path):
-    """Standard input has no name and no size to tell it by."""
     path, text = tmp_path / "out", b"a\nb\nc\nd\n"
     with pytest.raises(Killed):
         write_output(count_lines([], 2), text, path, {}, most_lines=1)
-    before = (tmp_path / "out.part").read_bytes()
-    for other in (b"a\nx\nc\nd\n", b"a\r\nb\nc\nd\n"):
-        with pytest.raises(UserError, match="begun with another input"):
+    for other in (b"a\nx\nc\nd\n", b"a\r\nb\nc\nd\n", text + b"e\n"):
+        with pytest.raises(UserError, match=r"out\.part"):
             write_output(count_lines([], 9), other, path, {})
-        assert (tmp_path / "out.part").read_bytes() == before == b"<a>\n<b>\n"
-    with pytest.raises(Killed):  # killed again, behind further lines
-        write_output(count_lines([], 1), text, path, {}, most_lines=1)
-    with pytest.raises(UserError, match="begun with another input"):
-        write_output(count_lines([], 9), b"a\nb\nx\nd\n", path, {})
-    write_output(count_lines([], 9), text + b"e\n", path, {})  # what follows is not translated yet
-    assert path.read_text() == "<a>\n<b>\n<c>\n<d>\n<e>\n"
+        assert (tmp_path / "out.part").read_bytes() == b"<a>\n<b>\n"
+    write_output(count_lines([], 9), text, path, {})
+    assert path.read_text() == "<a>\n<b>\n<c>\n<d>\n"
+
+
+def test_an_output_from_a_pipe_does_not_resume(tmp_path):
+    path, text = tmp_path / "out", b"a\nb\nc\n"
+
+    def write_from_pipe(translate):
+        source, end = os.pipe()
+        os.write(end, text)
+        os.close(end)
+        with open(source, "rb") as file, open_output(str(path)) as target:
+            translate_file(translate, file, target, {}, most_lines=1)
+
+    with pytest.raises(KeyboardInterrupt, match=rf"^2 lines are complete in {path}\.part$"):
+        write_from_pipe(interrupted([], 2))
+    for write in (write_from_pipe, lambda translate: write_output(translate, text, path, {})):
+        with pytest.raises(UserError, match=r"out\.part"):
+            write(count_lines([], 9))
+        assert (tmp_path / "out.part").read_bytes() == b"<a>\n<b>\n"
+    (tmp_path / "out.part").unlink()
+    write_from_pipe(count_lines([], 9))
+    assert path.read_text() == "<a>\n<b>\n<c>\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.long
@@ -360,7 +377,7 @@ def test_an_empty_file_takes_other_options(tmp_path):
         write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out.part").touch()  # as a kill leaves it
-    (tmp_path / "out.origin").write_text('{"origin": {"beam": 4}, "lines": 0, "checksum": ""}')
+    (tmp_path / "out.origin").write_text('{"origin": {"beam": 4}, "checksum": ""}')
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
     write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted
@@ -402,7 +419,7 @@ def test_an_output_completed_meanwhile_is_kept(tmp_path, monkeypatch):
         path.write_text("theirs")
         return open_locked(*arguments)
 
-    monkeypatch.setattr(translate_module, "open_locked", lock_late)
+    monkeypatch.setattr(resumable_output, "open_locked", lock_late)
     with pytest.raises(UserError, match="already exists"):
         write_output(count_lines([], 9), b"x\n", path, {})
     assert path.read_text() == "theirs"
@@ -426,25 +443,11 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     path, origin = tmp_path / "out", {"beam": 4}
     with pytest.raises(KeyboardInterrupt) as stop:
         write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
-    assert str(stop.value).startswith(f"2 lines are translated in {path}.part; the same command")
+    assert str(stop.value).startswith(f"2 lines are complete in {path}.part; the same command")
     calls = []
     write_output(count_lines(calls, 9), b"a\nb\nc\n", path, origin, most_lines=1)
     assert path.read_text() == "<a>\n<b>\n<c>\n"
     assert calls == [["c"]]
-
-
-def test_ctrl_c_between_a_write_and_its_count(tmp_path):
-    errors = [None, KeyboardInterrupt(), None]  # after each of the flushes
-    with open(tmp_path / "out.part", "w+b") as part:
-
-        def flush_and_stop():
-            part.flush()
-            if error := errors.pop(0):
-                raise error
-
-        target = types.SimpleNamespace(name=part.name, write=part.write, flush=flush_and_stop)
-        with pytest.raises(KeyboardInterrupt, match=r"^2 lines are translated in "):
-            translate_file(count_lines([], 9), io.BytesIO(b"a\nb\nc\n"), target, {}, most_lines=1)
 
 
 def test_ctrl_c_before_the_first_line(tmp_path):

@@ -19,7 +19,8 @@ from tfm.checkpoints import manifest
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare
 from tfm.commands.overrides import override
-from tfm.commands.translate import as_json, as_text, open_output, translate_file, translate_lines
+from tfm.commands.resumable_output import open_output
+from tfm.commands.translate import as_json, as_text, translate_file, translate_lines
 from tfm.config import changes
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
@@ -141,6 +142,10 @@ def evaluation(folder, content):
     compare.check_texts(os.path.join(folder, "test.de.scores.json"), ["a"], ["b"])
 
 
+NUMBERS = b"0\n1\n2\n3\n4\n"
+ORIGIN = json.dumps({"origin": {"beam": 4}, "checksum": hashlib.sha256(NUMBERS).hexdigest()}).encode()
+
+
 def resumed(folder, content, noted):
     """A translation that resumes behind an output with this content, of which that is noted."""
     path = os.path.join(folder, "output")
@@ -149,9 +154,10 @@ def resumed(folder, content, noted):
             os.unlink(os.path.join(folder, name))
     write(folder, "output.part", content)
     write(folder, "output.origin", noted)
-    source = b"".join(b"%d\n" % number for number in range(5))
     with open_output(path) as target:
-        translate_file(lambda lines: [f"<{line}>" for line in lines], io.BytesIO(source), target, {"beam": 4})
+        translate_file(
+            lambda lines: [f"<{line}>" for line in lines], io.BytesIO(NUMBERS), target, {"beam": 4}
+        )
     with open(path, "rb") as file:
         done = content[: content.rfind(b"\n") + 1]
         found = file.read()

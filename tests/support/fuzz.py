@@ -100,7 +100,7 @@ def entry_points(folder):
         "evaluation": (lambda x: entries.evaluation(place, x), REPORT[:-1] + b', "texts": "ab"}'),
         "resumed output": (
             lambda x: entries.resumed(place, *split(x)),
-            b'<0>\n<1\0{"origin": {"beam": 4}, "lines": 0, "checksum": ""}',
+            b"<0>\n<1\0" + entries.ORIGIN,
         ),
         "manifest": (
             lambda x: entries.listed_export(place, sound, x),

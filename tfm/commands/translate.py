@@ -5,11 +5,10 @@ chunks, so its memory does not grow with the input. --format=jsonl writes a JSON
 the --n_best best translations, their scores and, with --alignments, word alignments.
 
 With --output=FILE, the finished lines are in FILE.part until all lines are translated. If the command was
-interrupted, the same command resumes after the last complete line there. A second command cannot write the
-same output at the same time.
+interrupted, the same command resumes after the last complete line there, unless the input is a pipe. A second
+command cannot write the same output at the same time.
 """
 
-import contextlib
 import functools
 import hashlib
 import json
@@ -18,7 +17,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import jax
 import numpy as np
@@ -28,10 +27,10 @@ from tfm.commands import terminal
 from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Translate
+from tfm.commands.resumable_output import count_finished_lines, explain_kept_part, open_output
 from tfm.data.sources.text_files import one_line
 from tfm.decoding.translate import check_n_best
 from tfm.errors import UserError
-from tfm.io.files import atomic_file, open_locked
 from tfm.sharding import fetch
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
@@ -44,14 +43,7 @@ LINE_BYTES = 1 << 20
 PROGRESS_SECONDS = 10
 
 
-class LineReader(Protocol):
-    """A binary file, or another object that can be read line by line."""
-
-    def readline(self, size: int, /) -> bytes:
-        """Returns the next line, or its first `size` bytes. Returns b"" at the end."""
-
-
-def read_lines(source: LineReader) -> Iterator[str]:
+def read_lines(source: BinaryIO) -> Iterator[str]:
     """Yields the lines of a binary file as texts.
 
     A line ends in "\\n", and "\\r" before it is removed. Bytes that are not UTF-8 become replacement
@@ -117,12 +109,11 @@ def as_json(
 
 def translate_lines(
     translate: Callable[[list[str]], list[str]],
-    source: LineReader,
+    source: BinaryIO,
     target: BinaryIO,
     *,
     done: int = 0,
     most_lines: int = CHUNK_LINES,
-    on_chunk: Callable[[], object] | None = None,
 ) -> None:
     """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
@@ -131,7 +122,6 @@ def translate_lines(
       source, target: binary files.
       done: number of lines of the source that the target already contains.
       most_lines: maximum number of lines in a chunk.
-      on_chunk: function without arguments that is called after each chunk is written, or None.
 
     Raises:
       UserError: if the source has fewer than `done` lines.
@@ -150,40 +140,11 @@ def translate_lines(
             target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
             target.flush()
             number += len(chunk)
-            if on_chunk is not None:
-                on_chunk()
             if time.monotonic() - shown > PROGRESS_SECONDS:
                 shown = time.monotonic()
                 log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{done + number:,} lines are translated") from None
-
-
-@contextlib.contextmanager
-def open_output(path: str) -> Iterator[BinaryIO]:
-    """Opens the file `path`.part, locked, for a new output. Renames it to `path` after a success.
-
-    After an error, `path`.part keeps its content, so that `translate_file` can resume. If it is empty, it is
-    removed.
-
-    Raises:
-      UserError: if `path` exists, another process writes it, or an I/O error occurs.
-    """
-    part, about = f"{path}.part", f"{path}.origin"
-    _check_absent(path)
-    with open_locked(part, "--output") as target:
-        try:
-            _check_absent(path)  # again: the process that had the lock may have completed it
-            yield target
-            with _explain_kept_part(part):
-                os.fsync(target.fileno())  # some file systems report a full disk only here
-                os.replace(part, path)
-                os.unlink(about)
-        finally:
-            with contextlib.suppress(OSError):
-                if not os.path.getsize(part):
-                    os.unlink(part)
-                    os.unlink(about)
 
 
 def translate_file(
@@ -197,135 +158,18 @@ def translate_file(
 
     Args:
       translate, source, options: see `translate_lines`.
-      target: the file from `open_output`.
-      origin: dict for JSON with everything that decides the output, except the source. A resumed output must
-        have an equal origin.
+      target: the file of `open_output`.
+      origin: see `count_finished_lines`.
 
     Raises:
-      UserError: if the existing part of the output has another origin, has more lines than the source, or
-        was made from other lines than the first lines of the source.
-      KeyboardInterrupt: if the user interrupts. Its text says how many lines are complete and how to resume.
+      UserError: if the existing part of the output was made from another input or with another origin, or has
+        more lines than the source.
     """
-    part = target.name
-    about = f"{part.removesuffix('.part')}.origin"
-    done, lines, checksum = _whole_lines(part, about, origin)
-    done = _share_done(done)
+    done = _share_done(count_finished_lines(target, source, origin))
     if done:
-        log.info("Resuming after line %s of %s", f"{done:,}", part)
-    checked = _CheckedLines(source, part, lines, checksum)
-    note = functools.partial(_write_origin, about, origin, checked)
-    with _explain_kept_part(part):
-        try:
-            translate_lines(translate, checked, target, done=done, on_chunk=note, **options)
-        except KeyboardInterrupt:
-            target.flush()
-            if not os.path.getsize(part):
-                raise
-            # The lines of the file count, because the interrupt may have come between a write and its count.
-            (done, _), how = _count_lines(part), "the same command on the same input resumes after them"
-            raise KeyboardInterrupt(f"{done:,} lines are translated in {part}; {how}") from None
-
-
-class _CheckedLines:
-    """A binary file whose first lines must be equal to the lines that an earlier process read.
-
-    Args:
-      file: the binary file to read.
-      part: path of the unfinished output, for the error message.
-      lines, checksum: number of lines that the earlier process read, and their SHA-256.
-
-    Attributes:
-      lines: number of complete lines read so far.
-    """
-
-    def __init__(self, file, part, lines, checksum):
-        self._file, self._part, self._expected = file, part, (lines, checksum)
-        self._digest = hashlib.sha256()
-        self.lines = 0
-
-    @property
-    def checksum(self) -> str:
-        """The SHA-256 of the bytes read so far, in hexadecimal."""
-        return self._digest.hexdigest()
-
-    def readline(self, size: int) -> bytes:
-        """Reads a line like a binary file.
-
-        Raises:
-          UserError: if the lines differ from the lines of the earlier process.
-        """
-        piece = self._file.readline(size)
-        self._digest.update(piece)
-        ends = piece.endswith(b"\n")
-        self.lines += ends
-        if ends and self.lines == self._expected[0] and self.checksum != self._expected[1]:
-            raise UserError(_other_origin_message(self._part))
-        return piece
-
-
-@contextlib.contextmanager
-def _explain_kept_part(part: str) -> Iterator[None]:
-    """Converts an I/O error inside into a UserError that says where the finished lines are."""
-    try:
-        yield
-    except OSError as error:
-        reason = error.strerror or error
-        path = part.removesuffix(".part")
-        raise UserError(f"Cannot write {path}: {reason}; the finished lines are in {part}.") from None
-
-
-def _check_absent(path: str) -> None:
-    """Raises a UserError if the path exists."""
-    if os.path.lexists(path):
-        raise UserError(f"{path} already exists. Choose another --output, or delete it.")
-
-
-def _other_origin_message(part: str) -> str:
-    """Returns the error message for an unfinished output with another origin."""
-    return f"{part} was begun with another input or other options. Delete it to start again."
-
-
-def _write_origin(about: str, origin: dict[str, Any], source: "_CheckedLines") -> None:
-    """Writes the origin of an unfinished output and the source lines that were read to the file `about`.
-
-    It is called after each chunk of output, so the output contains at least the lines of the last call.
-    """
-    with atomic_file(about, "w") as file:
-        json.dump({"origin": origin, "lines": source.lines, "checksum": source.checksum}, file)
-
-
-def _count_lines(path: str) -> tuple[int, int]:
-    """Returns the number of complete lines of a file, and the number of their bytes."""
-    lines = end = 0
-    with open(path, "rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                lines, end = lines + 1, end + len(line)
-    return lines, end
-
-
-def _whole_lines(part: str, about: str, origin: dict[str, Any]) -> tuple[int, int, str]:
-    """Truncates an unfinished output to its complete lines. If it is empty, writes its origin to `about`.
-
-    Returns:
-      The number of complete lines of `part`, and the number and the checksum of the source lines that
-      `about` records.
-    """
-    if not os.path.getsize(part):
-        source = _CheckedLines(None, part, 0, "")
-        _write_origin(about, origin, source)
-        return 0, source.lines, source.checksum
-    try:
-        with open(about, encoding="utf-8") as file:
-            before = json.load(file)
-        noted: tuple = int(before["lines"]), str(before["checksum"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        before, noted = {}, ()
-    if before.get("origin") != json.loads(json.dumps(origin)):
-        raise UserError(_other_origin_message(part))
-    lines, end = _count_lines(part)
-    os.truncate(part, end)
-    return lines, *noted
+        log.info("Resuming after line %s of %s", f"{done:,}", target.name)
+    with explain_kept_part(target.name):
+        translate_lines(translate, source, target, done=done, **options)
 
 
 @command
