@@ -1,13 +1,11 @@
 """Cases of the contracts: readers with what writes their files, and batches."""
 
-import csv
 import functools
 import json
 
 import numpy as np
-import pyarrow
-import pyarrow.parquet
 
+from tests.support.corpora import WRITERS, write_text, write_tsv
 from tests.support.pairs import Letters, pair_config, random_pairs
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
@@ -38,19 +36,14 @@ def open_texts(folder, **fields):
     return open_documents(DocumentsConfig(**fields), "train")
 
 
-def write_sides(folder, rows, stem="train"):
-    for language, texts in zip(LANGUAGES, zip(*rows, strict=True), strict=True):
-        (folder / f"{stem}.{language}").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
-
-
 def write_two_corpora(folder, rows):
     """Writes the first two rows into a.*, and the others into b.*, without the tag of the sources."""
     for stem, part in (("a", rows[:2]), ("b", rows[2:])):
-        write_sides(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
+        write_text(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
 
 
 PAIRS = {
-    "text": Reader(write_sides, functools.partial(open_source, kind="text"), options=REVERSED),
+    "text": Reader(write_text, functools.partial(open_source, kind="text"), options=REVERSED),
     "several files": Reader(
         write_two_corpora,
         functools.partial(open_source, kind="text", train="a,b"),
@@ -85,24 +78,12 @@ TREES = {
 }
 
 
-def write_tsv(folder, rows):
-    lines = ["\t".join(row) for row in [("id", *LANGUAGES), *(("0", *row) for row in rows)]]
-    (folder / "train.tsv").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+def write_table(folder, rows, form):
+    WRITERS[form](folder / f"train.{form}", rows)
 
 
-def write_csv(folder, rows):
-    with open(folder / "train.csv", "w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([LANGUAGES, *rows])
-
-
-def write_jsonl(folder, rows):
-    lines = [json.dumps(dict(zip(LANGUAGES, row, strict=True)), ensure_ascii=False) for row in rows]
-    (folder / "train.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-
-
-def write_parquet(folder, rows):
-    columns = {"de": [target for _, target in rows], "en": [source for source, _ in rows]}
-    pyarrow.parquet.write_table(pyarrow.table(columns), folder / "train.parquet", row_group_size=3)
+def write_tsv_with_ids(folder, rows):
+    write_tsv(folder / "train.tsv", [("0", *row) for row in rows], header=("id", *LANGUAGES))
 
 
 def save_dataset(folder, rows):
@@ -114,10 +95,11 @@ def save_dataset(folder, rows):
 
 open_table = functools.partial(open_source, kind="table")
 TABLES = {
-    "tsv": Reader(write_tsv, open_table, options=[*REVERSED, {"source_column": "id"}]),
-    "csv": Reader(write_csv, open_table, options=REVERSED),
-    "jsonl": Reader(write_jsonl, open_table, options=REVERSED),
-    "parquet": Reader(write_parquet, open_table, options=REVERSED),
+    "tsv": Reader(write_tsv_with_ids, open_table, options=[*REVERSED, {"source_column": "id"}]),
+    **{
+        form: Reader(functools.partial(write_table, form=form), open_table, options=REVERSED)
+        for form in ("csv", "jsonl", "parquet")
+    },
     "huggingface": Reader(
         save_dataset,
         functools.partial(open_source, kind="huggingface"),

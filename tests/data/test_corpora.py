@@ -6,7 +6,7 @@ import pytest
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.batches.pairs import compute_repeats
 from tfm.data.config import PairsConfig
-from tfm.data.sources.opening import check_splits, open_pairs
+from tfm.data.sources.opening import check_splits
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 
@@ -20,21 +20,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_a_tag_is_before_each_source(folder):
-    config = text_config(folder, train="train_de, train_fr", tags="<de>,<fr>")
-    pairs = [("<de> one", "eins"), ("<de> two", "zwei"), ("", "leer"), ("<fr> one", "un")]
-    assert pairs_of(config) == pairs
-    assert open_pairs(config, "train")[::-2] == pairs[::-2]
-
-
-def test_a_corpus_may_have_no_tag(folder):
-    config = text_config(folder, train="train_de,train_fr", tags=",<fr>")
-    assert pairs_of(config) == [("one", "eins"), ("two", "zwei"), ("", "leer"), ("<fr> one", "un")]
-
-
-def test_a_pattern_is_one_corpus(folder):
-    config = text_config(folder, train="train_*", tags="<x>")
-    assert [source for source, _ in pairs_of(config)] == ["<x> one", "<x> two", "", "<x> one"]
+@pytest.mark.parametrize(
+    ("train", "tags", "sources"),
+    [
+        ("train_de, train_fr", "<de>,<fr>", ["<de> one", "<de> two", "", "<fr> one"]),
+        ("train_de,train_fr", ",<fr>", ["one", "two", "", "<fr> one"]),
+        ("train_*", "<x>", ["<x> one", "<x> two", "", "<x> one"]),  # a pattern is one corpus
+    ],
+)
+def test_each_source_text_begins_with_the_tag_of_its_corpus(folder, train, tags, sources):
+    pairs = pairs_of(text_config(folder, train=train, tags=tags))
+    assert pairs == list(zip(sources, ["eins", "zwei", "leer", "un"], strict=True))
 
 
 def test_a_tag_is_one_piece(tmp_path):
@@ -49,7 +45,7 @@ def test_a_tag_is_one_piece(tmp_path):
 
 def test_every_split_needs_as_many_names(folder):
     config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags="<de>,<fr>")
-    with pytest.raises(UserError, match=r"data\.tags .*2 .*'dev_de' 1 "):
+    with pytest.raises(UserError, match=r"data\.tags .*2 .*'dev_de' .*1 "):
         check_splits(config)
     check_splits(text_config(folder, train="train_de,train_fr", validation="dev_de,dev_fr", tags="<de>,<fr>"))
 

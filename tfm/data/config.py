@@ -111,7 +111,8 @@ class PairsConfig(TextSection):
     )
     name: str = _vocabulary_field(
         "wmt14_translate/de-en",
-        "tfds: name of the data set. huggingface: name with the configuration, such as wmt/wmt14:de-en.",
+        "Name of the data set. tfds: with the configuration after a slash, such as wmt14_translate/de-en. "
+        "huggingface: with the configuration after a colon, such as wmt/wmt14:de-en.",
         pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
     )
@@ -176,8 +177,8 @@ class PairsConfig(TextSection):
     )
     joined_share: float = _vocabulary_field(
         0.0,
-        "Share of the training pairs that are joined with the next pairs to texts of two to four pairs. A "
-        "model that reads such texts translates sentences that are longer than those of the training data.",
+        "Share of the training pairs that are joined with the next pairs to texts of two to four pairs, so "
+        "that the model learns to translate texts that are longer than the training sentences.",
         minimum=0,
         maximum=1,
     )
@@ -289,8 +290,8 @@ class DocumentsConfig(TextSection):
     )
     name: str = _tokenizer_field(
         "",
-        "tfds: name of the data set, such as lm1b. huggingface: name with the configuration, such as "
-        "Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
+        "Name of the data set. tfds: such as lm1b. huggingface: with the configuration after a colon, such "
+        "as Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
     )

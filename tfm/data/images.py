@@ -22,6 +22,7 @@ import numpy as np
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import collect, raise_all
 from tfm.data.sources import tfds
+from tfm.data.sources.splits import find_name
 from tfm.errors import UserError, install_extra
 
 Batch = dict[str, np.ndarray]
@@ -87,8 +88,8 @@ class RecordImages:
       split: TFDS's name of the split.
 
     Raises:
-      UserError: if the files are damaged, or some images, of which at most `CHECKED_IMAGES` are read, have
-        no label or differ in size.
+      UserError: if the files are damaged, or some images have no label or differ in size. At most
+        `CHECKED_IMAGES` images are read for this check.
     """
 
     largest = 255.0
@@ -147,11 +148,7 @@ def open_images(config: ImagesConfig, split: str) -> Images:
     Raises:
       UserError: if the data are missing or unusable, or the config has no name for the split.
     """
-    name = getattr(config, split) if split in SPLITS else split
-    if not name:
-        raise UserError(
-            f"There is no split to read because data.{split} is empty. Set it or choose another split."
-        )
+    name = find_name(config, split)
     if config.kind == "digits":
         return _open_digits(name)
     if config.kind == "arrays":

@@ -11,7 +11,6 @@ from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source, add_tag, join, join_neighbours
 from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
-from tfm.data.sources.columns import require_two_columns
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_empty_names, find_name, find_split_problems, list_distinct
 from tfm.data.sources.tables import TableOptions
@@ -38,8 +37,8 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
 
     Args:
       config: the data section.
-      split: "train", "validation" or "test", for the name in the config; any other name is taken as it is,
-        such as "pronoun" of the built-in language.
+      split: "train", "validation" or "test", for the name in the config; any other text
+        is itself the name, such as "pronoun" of the built-in language.
 
     Raises:
       UserError: if a corpus is missing or cannot be opened, or there are more or fewer tags than corpora.
@@ -54,8 +53,8 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     tags = split_tags(config.tags)
     if len(tags) != len(corpora):
         raise UserError(
-            f"data.tags has {len(tags)} tags, and the split '{name}' {len(corpora)} names between commas: "
-            "give a tag for each, or nothing between two commas for none."
+            f"data.tags has {len(tags)} tags, but the split '{name}' has {len(corpora)} names separated by "
+            "commas. Give a tag for each name, or nothing between two commas for a name without a tag."
         )
     return [add_tag(pairs, tag) if tag else pairs for pairs, tag in zip(corpora, tags, strict=True)]
 
@@ -78,10 +77,10 @@ def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
 
 
 def check_splits(config: PairsConfig, splits: Sequence[str] = SPLITS) -> None:
-    """Reads all rows of some splits, so that no problem is found later, after a long tokenization.
+    """Reads all rows of some splits, so that problems show before a long tokenization.
 
     Raises:
-      UserError: its message lists all problems.
+      UserError: if there are problems. The message lists all problems.
     """
     raise_all(find_problems(config, splits))
 
@@ -94,7 +93,7 @@ def find_problems(config: PairsConfig, splits: Sequence[str]) -> list[str]:
     if config.source_language == config.target_language:
         return [
             "data.source_language and data.target_language are both "
-            f"'{config.source_language}': a translation of a text into itself."
+            f"'{config.source_language}', so the text would be translated into itself. Set another language."
         ]
     if config.kind == "tfds":
         return _find_tfds_problems(config, splits)
@@ -134,7 +133,7 @@ def _open_by_function(config: PairsConfig, name: str) -> Source:
     if not isinstance(first, tuple | list) or not all(map(_is_pair, first)):
         raise UserError(
             f"data.kind={config.kind} must return a source whose slices are lists of pairs of strings, "
-            f"(source, target); its first is {reprlib.repr(first)} in the split '{name}'."
+            f"(source, target). The first slice of the split '{name}' is {reprlib.repr(first)}."
         )
     if isinstance(pairs, Source):
         return pairs
@@ -146,7 +145,7 @@ def _open_by_function(config: PairsConfig, name: str) -> Source:
     return Source(read, lambda: pairs.fingerprint, lambda: len(pairs), list)
 
 
-def _is_pair(row):
+def _is_pair(row: object) -> bool:
     return isinstance(row, tuple | list) and list(map(type, row)) == [str, str]
 
 
@@ -175,8 +174,8 @@ def _require_usable(pairs: Source, name: str) -> None:
     )
     if not any(usable):
         raise UserError(
-            f"No pair of {name} has text on both sides, of at most {MAX_TEXT_BYTES:,} bytes: expected one "
-            "sentence a line."
+            f"No pair of {name} has text of at most {MAX_TEXT_BYTES:,} bytes on both sides. Expected one "
+            "sentence in each line."
         )
 
 
@@ -201,8 +200,18 @@ def _find_tfds_problems(config: PairsConfig, splits: Sequence[str]) -> list[str]
 
 
 def _columns(config: PairsConfig) -> tuple[str, str]:
-    require_two_columns(config.columns)
-    return config.columns
+    """Returns the source and the target column.
+
+    Raises:
+      UserError: if both are the same column.
+    """
+    source, target = config.columns
+    if source == target:
+        raise UserError(
+            f"The source and the target are both the column {source!r}, so the text would be translated into "
+            "itself. Set data.source_column and data.target_column."
+        )
+    return source, target
 
 
 def _clean(text: str) -> str:

@@ -19,14 +19,16 @@ def find_name(config: Any, split: str) -> str:
 
     Args:
       config: the data section.
-      split: "train", "validation" or "test"; any other name is returned as it is.
+      split: "train", "validation" or "test". Any other text is itself the name.
 
     Raises:
       UserError: if the name is empty, or is the name of standard input.
     """
     name = getattr(config, split) if split in SPLITS else split
     if not name:
-        raise UserError(f"There is no split to read: data.{split} is empty; name one, or choose another.")
+        raise UserError(
+            f"There is no split to read because data.{split} is empty. Set it or choose another split."
+        )
     if name == PIPE and not is_dotted(config.kind):
         raise UserError(NOT_READ)
     return name
@@ -47,7 +49,7 @@ def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]
     except MissingFile:
         named.remove("test")
     except UserError:
-        pass  # the split exists and is damaged: its check reports why
+        pass  # the split exists and is damaged, and its check reports why
     return named
 
 
@@ -73,7 +75,7 @@ def find_split_problems(
 def find_empty_names(config: Any, splits: Sequence[str]) -> list[str]:
     """Returns a message for each split without a name. Only the test split may have no name."""
     return [
-        f"data.{split} is empty: name a split."
+        f"data.{split} is empty. Set it to the name of a split."
         for split in ("train", "validation")
         if split in splits and not getattr(config, split)
     ]

@@ -1,11 +1,11 @@
 """Texts of the columns of tables: TSV, CSV, JSON Lines and Parquet files.
 
 A TSV file has rows as lines and tabs between columns, and nothing is quoted. A CSV file follows RFC 4180. The
-first line names the columns, unless the columns are numbers, counted from 1: then the first line is a row.
-Each line of a JSON Lines file is an object. Blank lines are no rows.
+first line contains the names of the columns. If the columns are numbers, counted from 1, the first line is a
+row. Each line of a JSON Lines file is an object. Blank lines are ignored.
 
-Python's own csv and json read the rows. PyArrow's readers accept a file with an unclosed quote as one long
-field, a missing key as an empty text, and number the rows of a JSON file from the start of a block.
+Python's own csv and json read the rows, because PyArrow's readers accept a file with an unclosed quote as one
+long field and a missing key as an empty text, and count the rows of a JSON file from the start of a block.
 """
 
 import csv
@@ -95,8 +95,8 @@ def open_table(path: str, options: TableOptions) -> Source:
     )
 
 
-def _find_table(path):
-    """Returns the file of a path that may lack its ending."""
+def _find_table(path: str) -> str:
+    """Returns the path of a table. The ending of `path` may be missing."""
     if _has_file(path) or os.path.splitext(path)[1] in FORMAT_OF:
         return find_file(path, ADVICE)
     paths = [path + ending for ending in FORMAT_OF if _has_file(path + ending)]
@@ -109,11 +109,12 @@ def _find_table(path):
     return find_file(paths[0])
 
 
-def _has_file(path):
+def _has_file(path: str) -> bool:
     return any(exists(path + packed, [""]) and not os.path.isdir(path + packed) for packed in OPENERS)
 
 
-def _find_format(path):
+def _find_format(path: str) -> str:
+    """Returns the format that the ending of a file stands for, also before .gz or .xz."""
     ending = os.path.splitext(path.removesuffix(compression(path)))[1]
     if ending not in FORMAT_OF:
         raise UserError(
@@ -178,8 +179,8 @@ def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise file.error(
                 number,
-                f"cannot be read: the quotes of this record do not fit ({error}); a field with a quote "
-                "stands in quotes, and the quote is doubled",
+                f"cannot be read because the quotes of this record do not fit ({error}). Put a field that "
+                "contains a quote in quotes, and double the quote",
             ) from None
         if fields is None:
             return
@@ -200,34 +201,23 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
       first: the fields of the first line.
 
     Raises:
-      ValueError: if it has not the columns.
+      ValueError: if a column is missing, or several columns have its name.
     """
     names = [name.strip() for name in first]
-    find = _find_number if all(column.isdecimal() for column in columns) else _find_name
-    indices = [find(column, names) for column in columns]
+    if all(column.isdecimal() for column in columns):
+        columns = [str(int(column)) for column in columns]
+        names = [str(number) for number in range(1, len(names) + 1)]
+    for column in columns:
+        if names.count(column) > 1:
+            raise ValueError(f"{names.count(column)} columns have the name {column!r}")
+    indices = [names.index(find_path(column, dict.fromkeys(names))[0]) for column in columns]
 
     def parse(fields):
         if len(fields) != len(names):
-            raise ValueError(f"it has {_count(len(fields))} and the first line has {len(names)}")
+            raise ValueError(f"expected {len(names)} columns as in the first line, got {len(fields)}")
         return [fields[index] for index in indices]
 
     return parse
-
-
-def _find_number(column, names):
-    if not 1 <= int(column) <= len(names):
-        raise ValueError(f"it has {_count(len(names))}, so there is no column {column}")
-    return int(column) - 1
-
-
-def _find_name(column, names):
-    if names.count(column) > 1:
-        raise ValueError(f"it names {names.count(column)} columns {column!r}")
-    return names.index(find_path(column, dict.fromkeys(names))[0])
-
-
-def _count(columns):
-    return f"{columns} column" if columns == 1 else f"{columns} columns"
 
 
 def _make_json_parser(columns: Sequence[str], first: str) -> Parser:

@@ -34,7 +34,7 @@ ADVICE = "check data.directory, the split's stem and the languages"
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 NO_FILE = {
     stat.S_IFDIR: "a folder",
-    stat.S_IFIFO: "a named pipe, which can be read only once",
+    stat.S_IFIFO: "a named pipe (it can be read only once)",
     stat.S_IFSOCK: "a socket",
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
@@ -142,7 +142,7 @@ class TextFile:
 
     @property
     def content(self) -> Content:
-        """The findings of one pass over the file, which are kept.
+        """The findings of one pass over the file. They are kept, so that the file is read once.
 
         Raises:
           UserError: if the file is damaged or was written to after this object was made.
@@ -201,8 +201,11 @@ class TextFile:
             content = block.removeprefix(BOM) if number == 1 else block
             try:
                 lines = content.decode("utf-8").split("\n")
-            except UnicodeDecodeError:
-                raise self._find_undecodable_line(content, number) from None
+            except UnicodeDecodeError as error:
+                bad_line = number + content.count(b"\n", 0, error.start)
+                place = error.start - content.rfind(b"\n", 0, error.start) - 1
+                reason = f"{error.reason} at its byte {place}"
+                raise self.error(bad_line, f"is not UTF-8 ({reason}): convert the file to UTF-8") from None
             yield lines
             number += len(lines)
         if number == 1:
@@ -228,17 +231,11 @@ class TextFile:
         if rest:
             yield rest
 
-    def _find_undecodable_line(self, block, number):
-        """Returns the error of the first line of a block that is not UTF-8."""
-        for line_number, line in enumerate(block.split(b"\n"), number):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                reason = f"{error.reason} at its byte {error.start}"
-                return self.error(line_number, f"is not UTF-8 ({reason}): convert the file to UTF-8")
-        raise AssertionError("a block fails only with one of its lines")
-
-    def _check_unchanged(self):
+    def _check_unchanged(self) -> None:
+        """
+        Raises:
+          UserError: if the file was written to after this object was made.
+        """
         try:
             now = os.stat(self.path)
         except OSError:
@@ -275,7 +272,8 @@ class _Reader(io.RawIOBase):
         return len(content)
 
 
-def _decodes(decoder, block, final=False):
+def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = False) -> bool:
+    """Returns whether the next bytes of a text are UTF-8."""
     try:
         decoder.decode(block, final)
     except UnicodeDecodeError:
@@ -283,7 +281,8 @@ def _decodes(decoder, block, final=False):
     return True
 
 
-def _version(state):
+def _version(state: os.stat_result) -> tuple[int, int]:
+    """Returns numbers that change when a file is written to."""
     return state.st_size, state.st_mtime_ns
 
 
@@ -314,7 +313,9 @@ def find_file(path: str, advice: str = ADVICE) -> str:
             kind = stat.S_IFMT(os.stat(name).st_mode)
         except (FileNotFoundError, NotADirectoryError):
             if os.path.islink(name):
-                error = UserError(f"{name} is a link to {os.readlink(name)}, which does not exist: {advice}.")
+                error = UserError(
+                    f"{name} is a link to {os.readlink(name)}, but there is no such file: {advice}."
+                )
             continue
         if kind == stat.S_IFREG:
             return name
