@@ -52,6 +52,8 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     ("data", "told"),
     [
         (PairsConfig(kind="table"), "tables `train`, validated on `validation`"),
+        (PairsConfig(kind="tfds", name="a/b"), "TFDS `a/b`, `train`, validated on `validation`"),
+        (PairsConfig(kind="builtin"), "the built-in language of tfm, `train`, validated on"),
         (PairsConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
         (
             PairsConfig(kind="huggingface", directory="/home/me/set"),

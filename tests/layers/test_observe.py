@@ -149,6 +149,20 @@ def test_weights_of_a_second_use_have_its_name():
     np.testing.assert_allclose(recorder.reads["attention.weights#2"], expected, atol=1e-6)
 
 
+@pytest.mark.long
+def test_weights_that_are_read_are_dropped_like_weights_that_are_not():
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
+    attention = layers.MultiHeadAttention(features=4, heads=2, dropout_rate=0.5)
+    variables = attention.init(jax.random.key(0), x, x, mask=None, train=False)
+    rngs = {"dropout": jax.random.key(1)}
+    expected = attention.apply(variables, x, x, mask=None, train=True, rngs=rngs)
+    recorder = Recorder("weights")
+    with activate(recorder):
+        found = attention.apply(variables, x, x, mask=None, train=True, rngs=rngs)
+    assert recorder.reads.keys() == {"weights"}
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_recorders_end_with_their_block():
     def fail():
         with activate(Recorder("*")):

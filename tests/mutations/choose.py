@@ -13,7 +13,7 @@ from tests.mutations.record import FOLDER
 
 EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
-SECONDS = 45.0  # of a processor, for the tests of one mutation
+SECONDS = 150.0  # of a processor, for the tests of one mutation
 
 
 class Recorded(NamedTuple):
@@ -81,7 +81,8 @@ def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
 
     First come the tests that execute the lines, then those of the same test files, which may read what an
     earlier test left in a cache, then the tests that execute other lines of the file. Among them, cheap tests
-    that execute few other files come first. Lines that run when a module is imported belong to no test.
+    that execute few other files come first. The test of all defaults comes before all of them, because lines
+    that run when a module is imported belong to any test that happened to import it.
     """
     recorded = read()
     query = """SELECT context, path, numbits FROM line_bits
@@ -99,10 +100,9 @@ def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
         if test.partition("::")[0] in files:
             rank = IS_BESIDE, recorded.cost(test)
             ranks[test] = min(rank, ranks.get(test, rank))
-    at_import = not files
-    chosen, left = [DEFAULTS] * at_import, SECONDS
+    chosen, left = [DEFAULTS], SECONDS
     for test in sorted(ranks, key=ranks.__getitem__):
-        if recorded.cost(test) <= left or not chosen:
+        if recorded.cost(test) <= left or len(chosen) == 1:
             chosen.append(test)
             left -= recorded.cost(test)
     return chosen

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 SKIPPED_CALLS = {"log", "warnings", "print"}  # their arguments are texts for people
 TYPES = {"TypeVar", "cast"}  # calls that matter to type checkers only
+CHECKS = {"strict"}  # keywords, of zip, that only turn a mistake elsewhere into an error
 
 
 class Edit(NamedTuple):
@@ -65,7 +66,7 @@ def _mutate(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
         yield "constant", node, str(_change(node.value))
     if isinstance(node, ast.Call):
         for i, keyword in enumerate(node.keywords):
-            if keyword.arg is not None:
+            if keyword.arg is not None and keyword.arg not in CHECKS:
                 call = copy.deepcopy(node)
                 del call.keywords[i]
                 yield "dropped keyword", node, ast.unparse(call)
@@ -90,7 +91,7 @@ def _default_arguments(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST
     first, *rest = function.body
     is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
     body = rest if is_docstring else function.body
-    if not body:
+    if not body or ast.unparse(body[0]) == "...":  # a method of a protocol
         return
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]

@@ -15,13 +15,13 @@ from tfm.workdir import runs
 
 
 def test_calibration_by_hand():
-    probabilities = np.array([0.05, 0.15, 0.11, 0.95, 1.0, 0.92])
-    correct = np.array([False, True, False, True, True, False])
+    probabilities = np.array([0.05, 0.15, 0.11, 0.85, 0.95, 1.0, 0.92])
+    correct = np.array([False, True, False, True, True, True, False])
     found = measures.calibrate(probabilities, correct)
-    np.testing.assert_allclose(found.confidence, [0.05, 0.13, 2.87 / 3])
-    np.testing.assert_allclose(found.accuracy, [0, 0.5, 2 / 3])
-    assert found.count.tolist() == [1, 2, 3]
-    np.testing.assert_allclose(found.error, (0.05 + 2 * 0.37 + 3 * (2.87 / 3 - 2 / 3)) / 6)
+    np.testing.assert_allclose(found.confidence, [0.05, 0.13, 0.85, 2.87 / 3])
+    np.testing.assert_allclose(found.accuracy, [0, 0.5, 1, 2 / 3])
+    assert found.count.tolist() == [1, 2, 1, 3]
+    np.testing.assert_allclose(found.error, (0.05 + 2 * 0.37 + 0.15 + 3 * (2.87 / 3 - 2 / 3)) / 7)
 
 
 def test_calibrated_model_has_no_error():

@@ -47,7 +47,7 @@ def test_characters_and_bytes_become_words(known, text, expected):
     ids = [1, *tokenizer.encode([text])[0], 2]
     assert words.word_texts(tokenizer, ids) == ["<s>", *expected, "</s>"]
     labels = words.label_tokens(tokenizer, ids)
-    assert len(labels) == len(ids)
+    assert (labels[0], labels[-1], len(labels)) == ("<s>", "</s>", len(ids))
     assert labels.count("▁") == text.count(" ")
 
 
