@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import types
 
@@ -18,6 +19,7 @@ from tfm.commands.hosts import join_hosts
 from tfm.commands.options import HostOptions, Train
 from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
+from tfm.io import files, provenance
 from tfm.training import optimizers
 
 
@@ -116,6 +118,53 @@ def test_the_config_is_checked_before_the_vocabulary_is_trained(fields, message,
     with contextlib.suppress(UserError):  # there is no run at all
         list_runs.main([str(tmp_path / "runs")])
         assert "not started" in capsys.readouterr().out
+
+
+def break_data(workdir, patch):
+    def open_data(_):
+        raise UserError("train.tsv is missing")
+
+    patch.setattr(tiny_regression.Regression, "open_data", open_data)
+    return "train.tsv"
+
+
+def break_loss(workdir, patch):
+    patch.setattr(tiny_regression, "predict", lambda params, x: params["slope"] @ x)
+    return "'loss' does not fit"
+
+
+def break_metrics(workdir, patch):
+    (workdir / "metrics.jsonl").mkdir(parents=True)
+    return "metrics.jsonl"
+
+
+def fill_disk(workdir, patch):
+    def append(path, line):
+        with files.writing(path):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    patch.setattr(provenance, "append_json_line", append)
+    return "starts.jsonl"
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+@pytest.mark.parametrize("break_start", [break_data, break_loss, break_metrics, fill_disk])
+def test_a_start_that_fails_leaves_no_started_run(break_start, is_warm, regression_run, tmp_path):
+    """Until its last preparation, the next start may therefore change every field of the config."""
+    config, workdir = write_config_file(tmp_path, tiny_regression.make_config()), tmp_path / "runs" / "a"
+    arguments = [f"--config={config}", f"--workdir={workdir}"]
+    arguments += [f"--warm_start={regression_run}"] * is_warm
+    with pytest.MonkeyPatch.context() as patch:
+        expected = break_start(workdir, patch)
+        result = run_command("train", *arguments)
+    assert result.code == 2
+    assert expected in result.error
+    assert "not started" in run_command("list", workdir.parent).output
+    if break_start is break_metrics:
+        (workdir / "metrics.jsonl").rmdir()
+    if break_start is not fill_disk:
+        again = run_command("train", *arguments, "--config.training.seed=7")
+        assert again.code == 0, again.error
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,16 @@ def train(
             setup.check_padding(example, state)
         del get_state  # which may keep the restored state in memory
         guard.check()  # preparing may have taken long, and what follows makes files and folders
-        record_start(workdir, task.config, data.identity(), step, bfloat16_library)
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)
         called.on_start(step, compiled)
         del compiled
+        if initial_variables is not None and newest is None:
+            # The run resumes with these variables whenever it is stopped. A start that fails earlier saves
+            # nothing, so that every field of its config may still change.
+            checkpoints.save(0, setup.partitioner.fetch(state).items())
+        # The last preparation, because a run with a record counts as started.
+        record_start(workdir, task.config, data.identity(), step, bfloat16_library)
         sums = checkpoints.progress(step).get("sums", {}) if newest is not None else {}
         metrics = StepMetrics(setup, data, guard, called, step, sums)
         preemption = Preemption(signals)

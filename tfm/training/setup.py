@@ -158,9 +158,7 @@ class Setup:
             state = TrainState.from_items(checkpoints.restore(step, like.items()))
             return lambda: self.partitioner.place(state)
         if initial_variables is not None:
-            # Saved at once, so that the run resumes with these variables whenever it is stopped.
             placed = self.initialize_with(initial_variables)
-            checkpoints.save(0, self.partitioner.fetch(placed).items())
             return lambda: placed
         compiling = pool.submit(lambda: self._initialize.lower(self.init_key).compile())
 
