@@ -159,11 +159,11 @@ def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
     each = [np.exp(one.score(*pair)[0]) for one in (translator, reverse)]
     np.testing.assert_allclose(np.exp(mixed.score(*pair)[0]), np.mean(each, axis=0), rtol=1e-4)
     assert twice.align(*pair) == translator.align(*pair)
-    loaded = tfm.Translator.load(str(tiny_run), ensemble_last=2)
+    loaded = tfm.Translator.load(str(tiny_run), ensemble=2)
     assert loaded.run.steps == [4, 6]
     assert len(loaded.run.params) == 2
     with pytest.raises(UserError, match="either averaged or an ensemble"):
-        tfm.Translator.load(str(tiny_run), ensemble_last=2, average_last=2)
+        tfm.Translator.load(str(tiny_run), ensemble=2, average=2)
 
 
 @pytest.mark.long

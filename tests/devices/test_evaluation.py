@@ -121,7 +121,7 @@ def test_a_run_is_evaluated_where_it_trains(corpus, tmp_path):
     jit = dataclasses.replace(
         config, training=dataclasses.replace(config.training, parallel="jit", mesh_fsdp=1)
     )
-    one = runs.load(str(workdir), chosen=jit)
+    one = runs.load(str(workdir), config=jit)
     assert {x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(one.params)} == {True}
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.params), jax.device_get(one.params))
     scores = one.task.evaluate(one.variables, one.task.open_data()).scores

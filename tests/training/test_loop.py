@@ -149,14 +149,14 @@ def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
 
 
 def test_load_averages_the_last_checkpoints(regression_run):
-    mean = runs.load(str(regression_run), average_last=2)
+    mean = runs.load(str(regression_run), average=2)
     assert mean.steps == [4, 6]
     each = [runs.load(str(regression_run), checkpoint=str(step)).params for step in mean.steps]
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *each)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean.params, expected)
-    assert runs.load(str(regression_run), average_last=3).steps == [2, 4, 6]  # there is one of step 3 too
+    assert runs.load(str(regression_run), average=3).steps == [2, 4, 6]  # there is one of step 3 too
     with pytest.raises(UserError, match="Expected 40 checkpoints at equal distances"):
-        runs.load(str(regression_run), average_last=40)
+        runs.load(str(regression_run), average=40)
     with pytest.raises(UserError, match="'best', 'last' or one of the steps"):
         runs.load(str(regression_run), checkpoint="5")
 

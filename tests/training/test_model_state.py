@@ -52,7 +52,7 @@ def test_state_is_saved_evaluated_averaged_exported_and_starts_another_run(tmp_p
     write_bundle(found, str(tmp_path / "export"), workdir=workdir)
     assert_equal(runs.load(str(tmp_path / "export")).variables, found.variables)
     two = [runs.load(workdir, checkpoint=step).variables for step in (2, 4)]
-    averaged = runs.load(workdir, checkpoint=4, average_last=2).variables
+    averaged = runs.load(workdir, checkpoint=4, average=2).variables
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *two)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), averaged, expected)
     # A run of no step begins with the state of the source.

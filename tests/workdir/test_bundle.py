@@ -134,7 +134,7 @@ def test_a_failed_export_leaves_nothing(run, tiny_run, tmp_path):
 
 
 def test_an_export_has_no_checkpoints(exported):
-    for choice in ({"checkpoint": "last"}, {"checkpoint": "6"}, {"average_last": 2}):
+    for choice in ({"checkpoint": "last"}, {"checkpoint": "6"}, {"average": 2}):
         with pytest.raises(UserError, match=re.escape(str(exported))):
             tfm.Translator.load(str(exported), **choice)
 
@@ -373,7 +373,7 @@ def test_an_exported_average_translates(tiny_run, tmp_path):
     )
     assert result.returncode == 0, result.stderr
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["out"]
-    mean = runs.load(str(tiny_run), average_last=2)
+    mean = runs.load(str(tiny_run), average=2)
     loaded = runs.load(str(out))
     assert loaded.steps == mean.steps == [4, 6]
     jax.tree.map(np.testing.assert_array_equal, loaded.params, mean.params)

@@ -76,7 +76,7 @@ def other_vocabulary(tiny_run, tmp_path):
     return str(workdir)
 
 
-@pytest.mark.parametrize("several", [{}, {"average_last": 2}, {"ensemble_last": 2}, {"checkpoint": "4"}])
+@pytest.mark.parametrize("several", [{}, {"average": 2}, {"ensemble": 2}, {"checkpoint": "4"}])
 def test_weights_need_their_own_tokenizer(several, other_vocabulary):
     with pytest.raises(UserError, match=r"step [246] .*vocabulary\.model"):
         runs.load(other_vocabulary, **several)
@@ -111,8 +111,8 @@ def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monke
 
 def test_too_few_checkpoints_are_listed(tiny_run):
     with pytest.raises(UserError, match=r"\b40\b.*\b2 steps.*\[2, 3, 4, 6\]"):
-        runs.load(str(tiny_run), average_last=40)
-    for count in ({"average_last": 0}, {"ensemble_last": -3}):
+        runs.load(str(tiny_run), average=40)
+    for count in ({"average": 0}, {"ensemble": -3}):
         ((name, value),) = count.items()
         with pytest.raises(UserError, match=rf"at least 1 .*{name}.* {value}\b"):
             runs.load(str(tiny_run), **count)
@@ -120,7 +120,7 @@ def test_too_few_checkpoints_are_listed(tiny_run):
 
 @pytest.mark.long
 def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
-    run = runs.load(str(tiny_run), average_last=2, checkpoint="4")
+    run = runs.load(str(tiny_run), average=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
     monkeypatch.setattr(
         translation.Translation, "report", lambda task, variables, split: iter([result(variables)])
@@ -131,7 +131,7 @@ def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize("several", ["average", "ensemble"])
 @pytest.mark.parametrize(
     ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]
 )
@@ -140,7 +140,7 @@ def test_averages_end_at_the_chosen_step(tiny_run, several, checkpoint, steps):
     assert runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2}).steps == steps
 
 
-@pytest.mark.parametrize("several", ["average_last", "ensemble_last"])
+@pytest.mark.parametrize("several", ["average", "ensemble"])
 @pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
 def test_averages_need_an_existing_last_step(tiny_run, several, checkpoint):
     expected = rf"'last'.*\[2, 3, 4, 6\].*{re.escape(repr(checkpoint))}"
@@ -158,7 +158,7 @@ def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
         assert runs.load(str(tiny_run)).steps == steps
 
 
-@pytest.mark.parametrize("options", [{"average_last": 2.5}, {"ensemble_last": True}])
+@pytest.mark.parametrize("options", [{"average": 2.5}, {"ensemble": True}])
 def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
     ((name, value),) = options.items()
     with pytest.raises(UserError, match=f"{name}.*{value}"):
@@ -173,10 +173,10 @@ def test_another_model_has_no_weights_here(tiny_run):
     for name, value in (("activation", "gelu"), ("norm_order", "pre")):
         chosen = dataclasses.replace(saved, model=dataclasses.replace(saved.model, **{name: value}))
         with pytest.raises(UserError, match=rf"model\.{name} .*'{value}'"):
-            runs.load(str(tiny_run), chosen=chosen)
+            runs.load(str(tiny_run), config=chosen)
     decoding = dataclasses.replace(saved.decoding, beam_size=2)
     chosen = dataclasses.replace(saved, decoding=decoding, loss_chunk_size=7)
-    assert runs.load(str(tiny_run), chosen=chosen).task.config == chosen
+    assert runs.load(str(tiny_run), config=chosen).task.config == chosen
 
 
 @pytest.mark.parametrize("field", ["heads", "decoder_layers"])

@@ -115,7 +115,7 @@ def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report,
 
 def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
     """Returns the scores of the last averaged checkpoint without averaging, to show the gain of averaging."""
-    last = runs.load(options.workdir, checkpoint=run.steps[-1], chosen=run.task.config)
+    last = runs.load(options.workdir, checkpoint=run.steps[-1], config=run.task.config)
     return next(last.task.report(last.variables, options.split)).scores
 
 

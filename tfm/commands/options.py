@@ -142,9 +142,9 @@ class FinishedRun(ConfigOptions):
         return runs.load(
             self.workdir,
             checkpoint=self.checkpoint,
-            average_last=self.average,
-            ensemble_last=self.ensemble,
-            chosen=self.config,
+            average=self.average,
+            ensemble=self.ensemble,
+            config=self.config,
         )
 
 

@@ -28,7 +28,7 @@ class Generator:
 
     @classmethod
     def load(cls, workdir: str, **options: Any) -> "Generator":
-        """Loads a run. `options` such as `checkpoint` and `average_last`: see `tfm.workdir.runs.load`."""
+        """Loads a run. `options` such as `checkpoint` and `average`: see `tfm.workdir.runs.load`."""
         return cls(runs.load(workdir, **options))
 
     def generate(self, prefixes: Sequence[str], **decoding: Any) -> list[list[str]]:

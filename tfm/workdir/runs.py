@@ -1,7 +1,7 @@
 """The work directory of a run: config.json, tokenizer, checkpoints, metrics."""
 
 import contextlib
-import functools
+import itertools
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from ml_collections import config_dict
 
-from tfm import config, tasks
+from tfm import config as configs
+from tfm import tasks
 from tfm.arguments import check_count
 from tfm.checkpoints.store import CheckpointDeleted
 from tfm.checkpoints.trees import average_trees
@@ -50,13 +51,21 @@ class Run(NamedTuple):
         return parameters_of(self.variables)
 
 
+class Choice(NamedTuple):
+    """The checkpoints to load, see `load`."""
+
+    checkpoint: str | int | None = None
+    average: int = 1
+    ensemble: int = 1
+
+
 def load(
     workdir: str,
     *,
     checkpoint: str | int | None = None,
-    average_last: int = 1,
-    ensemble_last: int = 1,
-    chosen: Any = None,
+    average: int = 1,
+    ensemble: int = 1,
+    config: Any = None,
 ) -> Run:
     """Loads a trained model from the folder of a run or from an export.
 
@@ -67,53 +76,57 @@ def load(
       checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
         evaluated. Both skip damaged checkpoints. None means "best". For an average or an ensemble: "last", or
         the step of the last checkpoint to use; None means "last".
-      average_last: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages
-        nothing.
-      ensemble_last: number of checkpoints to load as an ensemble. The probabilities of its models are
-        averaged at every token. 1 loads a single model.
-      chosen: config to use instead of the config of the run, for example with another beam size.
+      average: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages nothing.
+      ensemble: number of checkpoints to load as an ensemble. The probabilities of its models are averaged at
+        every token. 1 loads a single model.
+      config: config to use instead of the config of the run, for example with another beam size.
 
     Raises:
       UserError: if there is no run or no such checkpoint, if the checkpoints are damaged, of another model,
-        or too few or unequally spaced to average, if the model does not fit into the memory, or if `chosen`
+        or too few or unequally spaced to average, if the model does not fit into the memory, or if `config`
         has another model. For an export, if a checkpoint is chosen, or if `read_bundle` raises.
     """
     if not isinstance(workdir, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
-    if chosen is None:
-        chosen = read_config(workdir)
-    else:
-        _check_fixed(read_config(workdir), chosen)
+    saved = read_config(workdir)
+    config = saved if config is None else config
+    _check_fixed(saved, config)
+    choice = Choice(checkpoint, average, ensemble)
+    _check_choice(choice, workdir)
+    task = tasks.find(config.task).create(config, workdir, new=False)
+    partitioner = make_evaluation_partitioner(config.training, task.init)
     if is_bundle(workdir):
-        if (checkpoint, average_last, ensemble_last) != (None, 1, 1):
-            raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
-        task = tasks.find(chosen.task).create(chosen, workdir, new=False)
         variables, steps = read_bundle(workdir, task)
-        partitioner = make_evaluation_partitioner(chosen.training, task.init)
         return Run(task, partitioner.fetch_variables(partitioner.place(variables)), steps)
-    check_count("average_last", average_last, "checkpoint")
-    check_count("ensemble_last", ensemble_last, "checkpoint")
-    if average_last > 1 and ensemble_last > 1:
-        raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
-    task = tasks.find(chosen.task).create(chosen, workdir, new=False)
     like = variable_shapes(task)
-    partitioner = make_evaluation_partitioner(chosen.training, task.init)
-    check_parameters_fit(like["params"], ensemble_last, sharers=partitioner.parameter_shards)
-    if average_last > 1:
+    check_parameters_fit(like["params"], ensemble, sharers=partitioner.parameter_shards)
+    if average > 1:
         check_parameters_fit(like["params"], AVERAGE_COPIES, available=host_memory())
-    restore = functools.partial(_restore, task, partitioner, like, workdir, checkpoint)
-    attempts = ATTEMPTS if checkpoint in (None, "best", "last") else 1
-    for _ in range(attempts - 1):
+    for attempt in itertools.count(1):
         try:
-            return Run(task, *restore(average_last, ensemble_last))
+            return Run(task, *_restore(task, partitioner, like, workdir, choice))
         except CheckpointDeleted as error:
+            if attempt == ATTEMPTS or checkpoint not in (None, "best", "last"):
+                raise
             log.info("Choosing another checkpoint: %s", error)
-    return Run(task, *restore(average_last, ensemble_last))
+    raise AssertionError("The loop above returns or raises.")
 
 
-def _check_fixed(saved: Any, chosen: Any) -> None:
+def _check_choice(choice: Choice, workdir: str) -> None:
+    """Raises a UserError if a folder cannot have the chosen checkpoints."""
+    if is_bundle(workdir):
+        if choice != Choice():
+            raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
+        return
+    check_count("average", choice.average, "checkpoint")
+    check_count("ensemble", choice.ensemble, "checkpoint")
+    if choice.average > 1 and choice.ensemble > 1:
+        raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
+
+
+def _check_fixed(saved: Any, config: Any) -> None:
     """Raises a UserError if two configs have different models, even with parameters of equal shapes."""
-    fixed = [str(change) for change in changes(saved, chosen) if change.rule == OnResume.FIXED]
+    fixed = [str(change) for change in changes(saved, config) if change.rule == OnResume.FIXED]
     if fixed:
         raise UserError(
             f"The parameters of the run belong to another model: {'; '.join(fixed)}. Leave these fields as "
@@ -122,38 +135,24 @@ def _check_fixed(saved: Any, chosen: Any) -> None:
 
 
 def _restore(
-    task: Any,
-    partitioner: Partitioner,
-    like: Variables,
-    workdir: str,
-    checkpoint: str | int | None,
-    average_last: int,
-    ensemble_last: int,
+    task: Any, partitioner: Partitioner, like: Variables, workdir: str, choice: Choice
 ) -> tuple[Any, list[int]]:
-    """Returns (placed variables, steps of their checkpoints).
-
-    Args:
-      task: task of the run.
-      partitioner: places the variables.
-      like: shapes of the variables.
-      workdir, checkpoint, average_last, ensemble_last: see `load`.
+    """Returns (placed variables, steps of their checkpoints), given the shapes `like` of the variables.
 
     Raises:
       CheckpointDeleted: if training deleted a chosen checkpoint before it was read.
     """
     training = task.config.training
     with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
-        last = max(average_last, ensemble_last)
-        steps = _steps(checkpoints, checkpoint, last, training.checkpoint_every)
+        several = max(choice.average, choice.ensemble)
+        steps = _steps(checkpoints, choice.checkpoint, several, training.checkpoint_every)
         placed = partitioner.like(like)
         restored = (
             partitioner.fetch_variables(checkpoints.restore_variables(step, placed)) for step in steps
         )
-        if ensemble_last > 1:
+        if choice.ensemble > 1:
             return tuple(restored), steps
-        if average_last > 1:
-            return average_trees(restored), steps
-        return next(restored), steps
+        return average_trees(restored) if choice.average > 1 else next(restored), steps
 
 
 def require_translation(chosen: Any, what: str) -> None:
@@ -201,7 +200,7 @@ def read_config(workdir: str) -> Any:
         raise UserError(f"Expected the folder of a run at {workdir}, but there is none. Check the path.")
     check_entries(workdir)
     path = config_path(workdir)
-    mapping = config.load(path)
+    mapping = configs.load(path)
     try:
         found = parse_config(mapping)
     except UserError as error:
@@ -216,7 +215,7 @@ def read_config(workdir: str) -> Any:
 
 def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
     """Converts a mapping to the frozen config dataclass of the task that it names."""
-    return config.from_mapping(config_class(mapping), mapping)
+    return configs.from_mapping(config_class(mapping), mapping)
 
 
 def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:

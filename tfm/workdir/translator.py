@@ -29,7 +29,7 @@ class Translator:
 
     @classmethod
     def load(cls, workdir: str, **options: Any) -> "Translator":
-        """Loads a run. `options` such as `checkpoint` and `average_last`: see `tfm.workdir.runs.load`."""
+        """Loads a run. `options` such as `checkpoint` and `average`: see `tfm.workdir.runs.load`."""
         return cls(runs.load(workdir, **options))
 
     def translate(self, sentences: Iterable[str], **decoding: Any) -> list[str]:
