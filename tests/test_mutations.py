@@ -109,6 +109,7 @@ def recorded(tmp_path, monkeypatch):
     """Records of tests of tfm/a.py. Lines 1 and 2 run when it is imported, line 7 in a shared fixture."""
     lines = {
         "": {"a.py": [1, 2]},
+        "tests/test_a.py::test_beside": {"a.py": [1, 2]},
         "tests/test_a.py::test_cheap": {"a.py": [5]},
         "tests/test_a.py::test_costly": {"a.py": [5]},
         "tests/test_b.py::test_broad": {"a.py": [5, 6], "b.py": [1], "c.py": [1], "d.py": [1]},
@@ -130,7 +131,12 @@ def recorded(tmp_path, monkeypatch):
     ]
     text = [json.dumps(dict(zip(("name", "seconds", "fixtures"), row, strict=True))) for row in rows]
     (tmp_path / "times-1.jsonl").write_text("\n".join(text), encoding="utf-8")
+    (tmp_path / "tfm").mkdir()
+    (tmp_path / "tfm" / "a.py").write_text(
+        "A = 1\nB = 2\n\ndef f():\n    return 5\n    return 6\n    return 7\n"
+    )
     monkeypatch.setattr(choose, "FOLDER", tmp_path)
+    monkeypatch.setattr(choose, "ROOT", tmp_path)
     choose.read.cache_clear()
     yield
     choose.read.cache_clear()

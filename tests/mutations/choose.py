@@ -1,5 +1,6 @@
 """The tests that should notice a mutation, by the lines that each test executed when it was recorded."""
 
+import ast
 import collections
 import functools
 import json
@@ -10,6 +11,7 @@ from typing import NamedTuple
 from coverage.numbits import numbits_to_nums
 
 from tests.mutations.record import FOLDER
+from tests.support.paths import ROOT
 
 EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
@@ -76,22 +78,34 @@ def read() -> Recorded:
     return Recorded(database, seconds, fixtures, dict(database.execute(counts)))
 
 
+def function_lines(path: str) -> set[int]:
+    """Returns the lines of a file that run when a function is called, not when the module is imported."""
+    tree = ast.parse((ROOT / path).read_bytes())
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.Lambda)]
+    bodies = [node.body if isinstance(node.body, list) else [node.body] for node in functions]
+    return {line for body in bodies for line in range(body[0].lineno, (body[-1].end_lineno or 0) + 1)}
+
+
 def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
     """Returns the tests that may notice a mutation of lines of a file, up to a limit of time.
 
-    First come the tests that execute the lines, then those of the same test files, which may read what an
-    earlier test left in a cache, then the tests that execute other lines of the file. Among them, cheap tests
-    that execute few other files come first. The test of all defaults comes before all of them, because lines
-    that run when a module is imported belong to any test that happened to import it.
+    The test of all defaults comes first. Then come the tests that execute the lines, the tests of the same
+    test files, which may read what an earlier test left in a cache, and the tests that execute other lines of
+    the file. Among them, cheap tests that execute few other files come first.
+
+    Lines that run when a module is imported say nothing about a test, because any test may be the first to
+    import the module. For such lines, all tests that call a function of the file come after the defaults.
     """
-    recorded = read()
+    recorded, calls = read(), function_lines(path)
+    at_import = calls.isdisjoint(lines)
     query = """SELECT context, path, numbits FROM line_bits
                JOIN context ON context.id = context_id JOIN file ON file.id = file_id
                WHERE path LIKE ?"""
     ranks: dict[str, tuple[int, float]] = {}
     for name, measured, numbits in recorded.database.execute(query, [f"%{path}"]):
-        if measured.endswith(path):  # LIKE reads an underscore as any character
-            group = EXECUTES_LINES if set(lines).intersection(numbits_to_nums(numbits)) else EXECUTES_FILE
+        executed = calls.intersection(numbits_to_nums(numbits))
+        if executed and measured.endswith(path):  # LIKE reads an underscore as any character
+            group = EXECUTES_FILE if at_import or executed.isdisjoint(lines) else EXECUTES_LINES
             for test in recorded.users(name):
                 rank = group, recorded.breadth[name] * (0.05 + recorded.cost(test))
                 ranks[test] = min(rank, ranks.get(test, rank))
