@@ -40,8 +40,9 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     This schedule is not in the paper. Equation 3 would end a short run at a high rate.
 
-    >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-    [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
+    Example:
+      >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+      [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
 
     Args:
       peak: rate of step W.
@@ -62,8 +63,9 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     Loshchilov and Hutter 2017, without restarts: the rate falls to 0 after the last of T steps. For the
     arguments, see `linear_decay`.
 
-    >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
-    [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
+    Example:
+      >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
+      [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
     """
 
     def rate(step):
@@ -76,8 +78,9 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 def constant(peak: float, warmup_steps: int) -> Schedule:
     """Returns peak * min(s / W, 1). With a warm-up of one step, all steps have the rate `peak`.
 
-    >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
-    [0.5, 1.0, 1.0, 1.0]
+    Example:
+      >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
+      [0.5, 1.0, 1.0, 1.0]
     """
     return _make_schedule(lambda step: peak * jnp.minimum(step / warmup_steps, 1.0), warmup_steps)
 
