@@ -102,6 +102,10 @@ class _Save(NamedTuple):
     digesting: Future[trees.Digests]
 
 
+class SaveLost(UserError):
+    """A checkpoint was not read back as it was saved, and was not kept. Another save may succeed."""
+
+
 class CheckpointStore:
     """The checkpoints in one folder.
 
@@ -326,7 +330,8 @@ class CheckpointStore:
         """Returns when the last save is durable. Then deletes checkpoints that are no longer kept.
 
         Raises:
-          UserError: if the checkpoint could not be written or read back, or the run folder was moved.
+          SaveLost: if the checkpoint was not read back as it was saved.
+          UserError: if the checkpoint could not be written, or the run folder was moved.
         """
         if self._writer is None or self._saving is None:
             return
@@ -362,7 +367,7 @@ class CheckpointStore:
         record, digesting = self._saving
         unfinished = self._path(record.step) + UNFINISHED
         if difference := trees.find_difference(unfinished, digesting.result()):
-            raise UserError(
+            raise SaveLost(
                 f"The checkpoint of step {record.step} in {self.folder} is not read back as it was saved "
                 f"({difference}), and was not kept. Check the disk, or give another --workdir."
             )
@@ -475,7 +480,9 @@ class CheckpointStore:
                 self._guard.check(created)
             if jax.process_index() == 0:
                 shutil.rmtree(self._path(step) + UNFINISHED, ignore_errors=True)
-            if not isinstance(error, ValueError) or io_error_message(error) is not None:
+            if isinstance(error, SaveLost) or not isinstance(error, ValueError):
+                raise
+            if io_error_message(error) is not None:
                 raise
             raise UserError(  # libraries raise ValueError for files that differ from what they wrote
                 f"The checkpoint of step {step} in {self.folder} could not be written: "
