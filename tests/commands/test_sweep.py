@@ -222,7 +222,8 @@ def test_a_stopped_sweep_leaves_no_process_and_its_runs_resume(number, path, tmp
     process = subprocess.Popen(
         [sys.executable, "-m", "tfm", "sweep", *command, *slow], cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
-    wait_until((run / "metrics.jsonl").exists, "the first line of the log", process)
+    log = run / "metrics.jsonl"
+    wait_until(lambda: log.exists() and log.stat().st_size, "the first line of the log", process)
     process.send_signal(number)
     _, error = finish(process)
     wait_until(lambda: not find_holder(str(run)), "the end of the training")

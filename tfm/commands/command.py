@@ -27,7 +27,7 @@ from typing import Any, TypeVar, dataclass_transform
 from absl import flags
 
 from tfm.arguments import suggest
-from tfm.config import FieldInfo, find_problem, hints_of, info_of, value_class
+from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
@@ -116,8 +116,6 @@ def parse(cls: type, argv: Sequence[str]) -> Any:
     """
     values, rest = parse_flags(cls, argv)
     if "imports" in values:
-        from tfm.config import allow_modules  # imported here because it imports ml_collections
-
         allow_modules(values["imports"])
     if hasattr(cls, "open_config"):
         config_values, rest = cls.open_config(values, [*_short_overrides(cls, values), *rest])
