@@ -49,6 +49,14 @@ def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
     assert len(cut) == 1  # nothing was written behind it
 
 
+def test_a_checkpoint_is_deleted_when_the_last_evaluation_is_better(tmp_path, monkeypatch):
+    """The steps 3 and 6 are evaluated, and step 3 is the best until step 6 has a score."""
+    scores = itertools.count()  # more is better
+    monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": next(scores)}))
+    train_run(make_config(keep=1, keep_best=1), tmp_path)
+    assert os.listdir(tmp_path / "checkpoints") == ["6"]
+
+
 def lose_saves(monkeypatch, *numbers):
     """Makes saves of these numbers, counted from 1, look as if the disk had changed them."""
     calls, find = itertools.count(1), trees.find_difference
