@@ -40,7 +40,7 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     This schedule is not in the paper. Equation 3 would end a short run at a high rate.
 
-    Example:
+    Examples:
       >>> [round(float(linear_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
       [0.5, 1.0, 0.75, 0.5, 0.25, 0.0]
 
@@ -63,7 +63,7 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
     Loshchilov and Hutter 2017, without restarts: the rate falls to 0 after the last of T steps. For the
     arguments, see `linear_decay`.
 
-    Example:
+    Examples:
       >>> [round(float(cosine_decay(1.0, 2, 5)(count)), 2) for count in range(6)]
       [0.5, 1.0, 0.85, 0.5, 0.15, 0.0]
     """
@@ -78,7 +78,7 @@ def cosine_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 def constant(peak: float, warmup_steps: int) -> Schedule:
     """Returns peak * min(s / W, 1). With a warm-up of one step, all steps have the rate `peak`.
 
-    Example:
+    Examples:
       >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
       [0.5, 1.0, 1.0, 1.0]
     """
