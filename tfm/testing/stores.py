@@ -65,6 +65,11 @@ class _Recorder:
         finally:
             self._lock.release()
 
+    def finish(self) -> None:
+        """Copies the last state, which an operation may have left while another thread copied."""
+        with self._lock:
+            self._copy()
+
     def _copy(self) -> None:
         files = sorted(pathlib.Path(self.folder).rglob("*"))
         state = tuple((str(path), path.stat().st_size) for path in files)
@@ -105,6 +110,7 @@ def record_kills(folder: pathlib.Path, copies: pathlib.Path) -> Iterator[list[pa
     _recorders.append(recorder)
     try:
         yield recorder.paths
+        recorder.finish()
     finally:
         _recorders.remove(recorder)
 
