@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import random
@@ -52,6 +53,7 @@ class _Recorder:
     def __init__(self, folder: pathlib.Path, copies: pathlib.Path):
         self.folder, self._copies = os.fspath(folder), copies
         self.paths: list[pathlib.Path] = []
+        self._numbers = itertools.count()
         self._states: set[tuple] = set()
         self._lock = threading.Lock()
 
@@ -74,7 +76,7 @@ class _Recorder:
         files = sorted(pathlib.Path(self.folder).rglob("*"))
         state = tuple((str(path), path.stat().st_size) for path in files)
         if state not in self._states:
-            path = self._copies / str(len(self._states))
+            path = self._copies / str(next(self._numbers))  # a copy that failed leaves its folder
             shutil.copytree(self.folder, path)
             self._states.add(state)
             self.paths.append(path)
