@@ -7,9 +7,7 @@ that a typo is an error. The command converts it once, with `from_mapping`. Othe
 import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
-
-from ml_collections import config_dict
+from typing import TYPE_CHECKING, Any
 
 from tfm.arguments import suggest
 from tfm.config.fields import (
@@ -26,11 +24,16 @@ from tfm.config.names import is_section
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, read_limited
 
+if TYPE_CHECKING:
+    from ml_collections import config_dict
+
 LARGEST_JSON = 1 << 24  # bytes; a typical config has two thousand
 
 
-def to_config_dict(config: Any) -> config_dict.ConfigDict:
+def to_config_dict(config: Any) -> "config_dict.ConfigDict":
     """Converts a frozen dataclass with nested sections to a locked ConfigDict with typed fields."""
+    from ml_collections import config_dict  # imported here because commands read their flags without it
+
     result = config_dict.ConfigDict()
     hints = hints_of(config.__class__)
     for field in dataclasses.fields(config):
@@ -47,7 +50,9 @@ def to_config_dict(config: Any) -> config_dict.ConfigDict:
     return result.lock()
 
 
-def from_mapping(cls: type, mapping: Mapping[str, Any] | config_dict.ConfigDict, path: str = "config") -> Any:
+def from_mapping(
+    cls: type, mapping: "Mapping[str, Any] | config_dict.ConfigDict", path: str = "config"
+) -> Any:
     """Converts a ConfigDict or a plain dict to the dataclass `cls`. Its `__post_init__` validates the values.
 
     If the class of a section depends on the section's `name`, as for models, the `FieldInfo` of its field has

@@ -7,11 +7,12 @@ import re
 import sys
 from collections.abc import Iterable, Mapping
 from types import ModuleType
-from typing import Any
-
-from ml_collections import config_dict
+from typing import TYPE_CHECKING, Any
 
 from tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from ml_collections import config_dict
 
 IDENTIFIER = r"[A-Za-z_]\w*"
 MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
@@ -85,7 +86,7 @@ def allow_current_folder() -> None:
         sys.path.append(os.getcwd())
 
 
-def dotted_names(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> list[str]:
+def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[str]:
     """Returns all names of objects outside tfm that a config contains, in all its sections."""
     found = []
     for key in mapping:
@@ -132,4 +133,6 @@ def _import_problem(module: str, path: str, error: Exception) -> str:
 
 def is_section(value: Any) -> bool:
     """Returns whether a value is a mapping."""
+    from ml_collections import config_dict  # imported here because commands read their flags without it
+
     return isinstance(value, Mapping | config_dict.ConfigDict)
