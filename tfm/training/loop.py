@@ -201,20 +201,20 @@ class Loop:
 
     def save(self) -> None:
         """Saves a checkpoint, which is written while training continues."""
-        self.finish_save()
-        if self.saved_step != self.step:
-            self._save()
+        self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
+        with self.metrics.paused():
+            self.finish_save()
+            if self.saved_step != self.step:
+                self._save()
 
     def finish_save(self) -> None:
         """Returns when the last checkpoint is durable."""
         self._repeat_if_lost(self.checkpoints.wait)
 
     def _save(self) -> None:
-        """Saves a checkpoint of the current step."""
-        self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
-        with self.metrics.paused():
-            tree = self.setup.partitioner.fetch(self.state).items()
-            self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
+        """Saves a checkpoint of the current step, whose metrics are read."""
+        tree = self.setup.partitioner.fetch(self.state).items()
+        self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
         self.saved_step = self.step
 
     def _repeat_if_lost(self, check: Callable[[], None]) -> None:
