@@ -63,9 +63,8 @@ def all_fields(config: Any) -> Iterator[str]:
     yield from textwrap.wrap(FIELDS_HELP, _width())
     yield ""
     section = ""
-    for leaf in sorted(
-        walk_fields(config), key=lambda leaf: "." in leaf.path
-    ):  # fields without a section first
+    fields = sorted(walk_fields(config), key=lambda leaf: "." in leaf.path)  # those without a section first
+    for leaf in fields:
         if section != (section := leaf.path.rpartition(".")[0]):
             yield from ("", section)
         yield from _field(leaf, MARKS.get(leaf.info.resume, " "))

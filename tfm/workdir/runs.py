@@ -102,14 +102,14 @@ def load(
     check_parameters_fit(like["params"], ensemble, sharers=partitioner.parameter_shards)
     if average > 1:
         check_parameters_fit(like["params"], AVERAGE_COPIES, available=host_memory())
-    for attempt in itertools.count(1):
+    attempts = itertools.count(1)
+    while True:
         try:
             return Run(task, *_restore(task, partitioner, like, workdir, choice))
         except CheckpointDeleted as error:
-            if attempt == ATTEMPTS or checkpoint not in (None, "best", "last"):
+            if next(attempts) == ATTEMPTS or checkpoint not in (None, "best", "last"):
                 raise
             log.info("Choosing another checkpoint: %s", error)
-    raise AssertionError("The loop above returns or raises.")
 
 
 def _check_choice(choice: Choice, workdir: str) -> None:

@@ -37,8 +37,8 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
 
     Args:
       config: the data section.
-      split: "train", "validation" or "test", for the name in the config; any other text
-        is itself the name, such as "pronoun" of the built-in language.
+      split: "train", "validation" or "test", for the name in the config; any other text is itself the
+        name, such as "pronoun" of the built-in language.
 
     Raises:
       UserError: if a corpus is missing or cannot be opened, or there are more or fewer tags than corpora.

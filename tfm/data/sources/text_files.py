@@ -232,10 +232,7 @@ class TextFile:
             yield rest
 
     def _check_unchanged(self) -> None:
-        """
-        Raises:
-          UserError: if the file was written to after this object was made.
-        """
+        """Raises a UserError if the file was written to after this object was made."""
         try:
             now = os.stat(self.path)
         except OSError:
