@@ -1,8 +1,9 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
 README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
-becomes a page. Each file of code that a page links to becomes a page with numbered lines. A link to a symbol,
-such as `../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
+becomes a page. A line "Flags: `tfm COMMAND --help`" becomes the table of these flags. Each file of code that
+a page links to becomes a page with numbered lines. A link to a symbol, such as
+`../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
 """
 
 import os
@@ -23,6 +24,9 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.util import ClassNotFound
 from symbols import symbol_lines
 
+from tfm.commands.command import describe_flag, flag_fields
+from tfm.commands.options import OPTIONS
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
 PAGES = {"index.md": "README.md"}  # of the site: file of the repository
@@ -34,6 +38,7 @@ NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave mo
 COMMANDS = "reference/commands.md"
 COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
 FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
+FLAGS = re.compile(r"^Flags: `tfm (\w+) --help`$", re.MULTILINE)
 MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
@@ -43,6 +48,7 @@ NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
 HTML_LINK = re.compile(rf"((?:href|src)=\"){LOCAL}([^\"#]+)(#[^\"]*)?(\")")
+MARKUP = re.compile(r"([*_|<])")  # characters that Markdown would interpret in the meaning of a flag
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 CODE_WITH_PIPES = re.compile(r"`([^`]*\\\|[^`]*)`")
 # Code in a text and in blocks of plain text, not in blocks of a programming language.
@@ -73,9 +79,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Leads the links of a page to pages of the site, and shows modules, the figure and pipes in tables."""
+    """Leads the links of a page to pages of the site, and shows modules, flags, the figure and pipes."""
     if page.file.src_uri.startswith("reference/"):
         markdown = MODULE.sub(r"## \1\n\n::: \1\n", markdown)
+    markdown = FLAGS.sub(lambda line: _tabulate_flags(line[1]), markdown)
     markdown = _inline_figure(markdown, page.file.src_uri)
     markdown = EXPLORER.sub(IFRAME, markdown)
     for pattern in (LINK, HTML_LINK):
@@ -134,6 +141,16 @@ def _show_commands() -> str:
     shown = {name: text if name == "train" else FIELDS.sub("", text) for name, text in texts.items()}
     sections = [f"## tfm {name}\n\n```text\n{text.strip()}\n```\n" for name, text in shown.items()]
     return "\n".join(["# Commands and config fields\n", *sections])
+
+
+def _tabulate_flags(command: str) -> str:
+    """Returns a table of the flags of a command with their meanings, made from its options."""
+    cls, lines = OPTIONS[command], ["| flag | meaning |", "| --- | --- |"]
+    for name, field in flag_fields(cls).items():
+        flag, meaning = describe_flag(cls, name, field)
+        meaning = MARKUP.sub(r"\\\1", meaning)
+        lines.append(f"| `{flag}` | {meaning} |")
+    return "\n".join(lines)
 
 
 def _help(*command: str) -> str:

@@ -74,6 +74,13 @@ def test_every_page_is_in_the_site():
     assert pages <= set(re.findall(r"[\w/]+\.md", navigation))
 
 
+def test_lists_of_flags_name_commands():
+    """The site shows them as tables, see `docs/site_hooks.py`."""
+    pages = [path.read_text(encoding="utf-8") for path in documents()]
+    named = [name for page in pages for name in re.findall(r"^Flags: `tfm (.*) --help`$", page, re.MULTILINE)]
+    assert {"train", "evaluate", "translate", "visualize"} <= set(named) <= OPTIONS.keys()
+
+
 def test_the_reference_names_modules_that_exist():
     for page in (ROOT / "docs" / "reference").glob("*.md"):
         modules = re.findall(r"^- `(\S+)`$", page.read_text(encoding="utf-8"), re.MULTILINE)

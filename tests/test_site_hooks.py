@@ -93,3 +93,12 @@ def test_words_that_would_break_are_marked(hooks):
     assert mark(python) == python
     text = python.replace("python", "text")
     assert mark(text) == text.replace("a-b", '<span class="word">a-b</span>')
+
+
+def test_flags_become_a_table_of_the_options(hooks):
+    table = render(hooks, "Text.\n\nFlags: `tfm train --help`\n").splitlines()
+    assert table[:4] == ["Text.", "", "| flag | meaning |", "| --- | --- |"]
+    meanings = dict(line.strip("| ").split("` | ") for line in table[4:])
+    assert list(meanings)[0] == "`--config=FILE"
+    assert meanings["`--import=IMPORT"].startswith("Module of your own")
+    assert r"encoder/\*=encoder/\*" in meanings["`--warm_start_map=WARM_START_MAP"]

@@ -180,6 +180,24 @@ def positional_names(cls: Any) -> list[str]:
     return [field.metadata[POSITIONAL] for field in dataclasses.fields(cls) if POSITIONAL in field.metadata]
 
 
+def describe_flag(cls: type, name: str, field: dataclasses.Field) -> tuple[str, str]:
+    """Returns the flag with its default or a placeholder, and its meaning in one line."""
+    hint = hints_of(cls)[field.name]
+    left = f"--{name}"
+    if value_class(hint) is not bool:
+        has_default = field.default not in (REQUIRED, None, "", ())
+        left += f"={field.default if has_default else placeholder(name)}"
+    words = [info_of(field).description]
+    words += ["Required."] * (field.default is REQUIRED)
+    words += ["May be repeated."] * (value_class(hint) is tuple)
+    return left, " ".join(words)
+
+
+def placeholder(flag: str) -> str:
+    """Returns the word for the value of a flag in the help."""
+    return "FILE" if flag == "config" else flag.upper()
+
+
 def shorten(value: object) -> str:
     """Returns a value for an error message, a text in quotes. The middle of a long value is left out."""
     text, half = repr(value), MAX_SHOWN_CHARACTERS // 2

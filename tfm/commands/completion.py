@@ -13,8 +13,8 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from tfm.commands import config, help_text, plot
-from tfm.commands.command import command, flag_fields
+from tfm.commands import config, plot
+from tfm.commands.command import command, describe_flag, flag_fields
 from tfm.commands.config_files import read_config_file, shipped_configs
 from tfm.commands.main import COMMANDS
 from tfm.commands.options import OPTIONS, Completion, ConfigOptions, FinishedRun
@@ -92,7 +92,7 @@ def _from_flag(cls: type, name: str, field: dataclasses.Field) -> Option:
     kind, choices = value_class(hints_of(cls)[field.name]), info_of(field).choices
     return Option(
         name,
-        help_text.describe_flag(cls, name, field)[1],
+        describe_flag(cls, name, field)[1],
         tuple(shipped_configs()) if name == "config" else choices,
         closed=bool(choices),
         is_switch=kind is bool,

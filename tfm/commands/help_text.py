@@ -1,16 +1,22 @@
 """The --help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
 
-import dataclasses
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tfm.commands.command import REQUIRED, flag_fields, positional_names, read_flags
+from tfm.commands.command import (
+    REQUIRED,
+    describe_flag,
+    flag_fields,
+    placeholder,
+    positional_names,
+    read_flags,
+)
 from tfm.commands.options import ConfigOptions, Data, FinishedRun
 from tfm.commands.overrides import override
-from tfm.config import FieldInfo, FieldValue, OnResume, hints_of, info_of, value_class, walk_fields
+from tfm.config import FieldValue, OnResume, walk_fields
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
 
@@ -41,14 +47,15 @@ def make_help(module: str, cls: type, argv: Sequence[str]) -> str:
     """
     flags = flag_fields(cls)
     usage = ["usage: tfm", module.rpartition(".")[2]]
-    usage += [f"--{name}={_placeholder(name)}" for name, field in flags.items() if field.default is REQUIRED]
+    usage += [f"--{name}={placeholder(name)}" for name, field in flags.items() if field.default is REQUIRED]
     usage += positional_names(cls)
     usage += ["[--FLAG=VALUE ...]"] * bool(flags)
     usage += ["[--config.FIELD=VALUE ...]"] * issubclass(cls, ConfigOptions)
     lines = [" ".join(usage), "", (sys.modules[module].__doc__ or "").strip()]
     lines += ["", "Flags:"] if flags else []
     for name, field in flags.items():
-        lines += _row(*describe_flag(cls, name, field))
+        left, meaning = describe_flag(cls, name, field)
+        lines += _row(f"  {left}", meaning)
     if issubclass(cls, FinishedRun):
         lines += ["", *textwrap.wrap(DECODING_HELP, _width()), ""]
         for leaf in walk_fields(_read_config(cls, argv).decoding, "decoding"):
@@ -70,34 +77,10 @@ def all_fields(config: Any) -> Iterator[str]:
         yield from _field(leaf, MARKS.get(leaf.info.resume, " "))
 
 
-def describe_flag(cls: type, name: str, field: dataclasses.Field) -> tuple[str, str]:
-    """Returns the flag with its default or a placeholder, and its meaning in one line."""
-    hint = hints_of(cls)[field.name]
-    left = f"  --{name}"
-    if value_class(hint) is not bool:
-        has_default = field.default not in (REQUIRED, None, "", ())
-        left += f"={field.default if has_default else _placeholder(name)}"
-    words = [describe(info_of(field))]
-    words += ["Required."] * (field.default is REQUIRED)
-    words += ["May be repeated."] * (value_class(hint) is tuple)
-    return left, " ".join(words)
-
-
-def describe(info: FieldInfo) -> str:
-    """Returns the meaning of a field with its allowed values and its unit."""
-    allowed = " ".join(filter(None, [info.expectation, info.unit]))
-    return f"{info.help} ({allowed})" if allowed else info.help
-
-
-def _placeholder(flag: str) -> str:
-    """Returns the word for the value of a flag in the help."""
-    return "FILE" if flag == "config" else flag.upper()
-
-
 def _field(leaf: FieldValue, mark: str = " ") -> list[str]:
     """Returns the lines of a field: its mark, path and value, then its help and allowed values."""
     value = "''" if leaf.value == "" else leaf.value
-    return _row(f"{mark} {leaf.path}={value}", describe(leaf.info))
+    return _row(f"{mark} {leaf.path}={value}", leaf.info.description)
 
 
 def _read_config(cls: type[ConfigOptions], argv: Sequence[str]) -> Any:
