@@ -99,6 +99,6 @@ def test_flags_become_a_table_of_the_options(hooks):
     table = render(hooks, "Text.\n\nFlags: `tfm train --help`\n").splitlines()
     assert table[:4] == ["Text.", "", "| flag | meaning |", "| --- | --- |"]
     meanings = dict(line.strip("| ").split("` | ") for line in table[4:])
-    assert list(meanings)[0] == "`--config=FILE"
+    assert next(iter(meanings)) == "`--config=FILE"
     assert meanings["`--import=IMPORT"].startswith("Module of your own")
     assert r"encoder/\*=encoder/\*" in meanings["`--warm_start_map=WARM_START_MAP"]
