@@ -1,4 +1,4 @@
-"""Shared by all tests: a tiny trained run, and compiled programs kept for the length of a session."""
+"""Fixtures of all tests: tiny trained runs, and compiled programs that the whole session shares."""
 
 import collections
 import fcntl
@@ -9,40 +9,39 @@ import os
 import pathlib
 import shutil
 import signal
+from collections.abc import Callable
 
 import jax
 import pytest
 
 from tests.support import (
-    shape_checks,  # noqa: F401, before any module that it checks
+    shape_checks,  # noqa: F401 (before any module whose shapes it checks)
     tiny_regression,
 )
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.commands import compilation
 from tfm.memory import return_free_memory
 
-# Programs of tests, and of the processes that they start, take longer to compile than to run: XLA rewrites
-# and fuses as ever, but hardly optimises machine code, and writes it without MLIR, which takes longest,
-# and as one piece, not in up to 32 to compile side by side, as the workers have all cores already.
-# Read when the first program is compiled, which no import does.
+# Programs of tests take longer to compile than to run, so XLA hardly optimises their machine code. It still
+# rewrites and fuses operations as usual. The fusion emitters take the most time to compile. One piece of code
+# is enough, because the workers of pytest already use all cores. XLA reads these flags when it compiles the
+# first program, after all imports.
 FAST_TO_COMPILE = "--xla_backend_optimization_level=0"
-if jax.__version_info__ < (0, 11):  # later ones do not know the first, and end the process that has it
+if jax.__version_info__ < (0, 11):  # XLA of later versions ends the process because of unknown flags
     FAST_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 
-MOST_MEMORY = 800 << 20  # bytes of a worker, about: compiled programs go where a file ends above it
+MAX_RESIDENT_BYTES = 800 << 20  # of a worker; above it, compiled programs are dropped after a file
+MAX_CACHE_BYTES = 1 << 30  # of compiled programs on disk; above it, the cache is emptied
 
-# Programs in the background of a script start with SIGINT ignored, and so do the processes that they start:
-# no test of Ctrl-C could pass.
+# A script starts its background processes with SIGINT ignored, and their children inherit this. Tests of
+# Ctrl-C need the default handler.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-MAX_CACHE_BYTES = 1 << 30  # of compiled programs that sessions share; above it, the cache is emptied
-
-
 def pytest_sessionstart(session):
-    """Programs that an earlier session left are whole, and do not grow without end."""
+    """Empties a cache of compiled programs that is too large, and removes damaged programs from it."""
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
     if folder.name != compilation.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
         return
@@ -52,14 +51,14 @@ def pytest_sessionstart(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """One more than the cores: there is always one that waits, for a process or for the disk."""
+    """Returns one worker more than there are cores, because one usually waits for a process or the disk."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(config, items):
-    """Files that take long go first, so that no worker ends alone with one: a long test counts as ten."""
+    """Starts the slowest files first, so that no worker ends alone with one. A long test counts as ten."""
     if not hasattr(config, "workerinput"):
-        return  # one process keeps the order of its arguments
+        return  # a single process keeps the order of its arguments
     weights = collections.Counter()
     for item in items:
         weights[item.path] += 10 if item.get_closest_marker("long") else 1
@@ -67,24 +66,21 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """What is imported stays: the collector passes over it, and over the many objects of a trace less often.
-
-    A twentieth of the time went into it.
-    """
+    """Excludes imported objects from garbage collection, which otherwise takes a twentieth of the time."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(5_000)
 
 
 @pytest.fixture(scope="session")
-def shared_folder(tmp_path_factory, worker_id):
-    """A folder that all workers of the session have."""
+def shared_folder(tmp_path_factory, worker_id) -> pathlib.Path:
+    """Returns a folder that all workers of the session share."""
     base = tmp_path_factory.getbasetemp()
     return base if worker_id == "master" else base.parent
 
 
-def make_once(folder, make):
-    """The folder, which `make` fills for the first worker that needs it; the others wait."""
+def make_once(folder: pathlib.Path, make: Callable[[pathlib.Path], object]) -> pathlib.Path:
+    """Returns the folder after `make` has filled it. The first worker calls `make`, and the others wait."""
     with open(f"{folder}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         done = pathlib.Path(f"{folder}.done")
@@ -96,9 +92,9 @@ def make_once(folder, make):
 
 @pytest.fixture(scope="session", autouse=True)
 def _compilation_cache(shared_folder):
-    """Programs compiled once, for all workers and for the processes that tests start.
+    """Shares compiled programs between all workers and the processes that tests start.
 
-    If the environment names a folder, sessions share it. The Makefile names a folder.
+    If the environment names a folder, as the Makefile does, then later sessions use the programs, too.
     """
     shared = os.environ.get("JAX_COMPILATION_CACHE_DIR", shared_folder / "compiled")
     with pytest.MonkeyPatch.context() as patch:
@@ -111,19 +107,16 @@ def _compilation_cache(shared_folder):
 
 @pytest.fixture(scope="module", autouse=True)
 def _clear_programs():
-    """Compiled programs of many files take GB; those that files share are compiled again after this.
-
-    Without its last line the process keeps what they took, and the programs of every later file go as well.
-    """
+    """Drops compiled programs after a file if the process has become large, and frees their memory."""
     yield
-    if resident_bytes() > MOST_MEMORY:
+    if resident_bytes() > MAX_RESIDENT_BYTES:
         jax.clear_caches()
         gc.collect()
-        return_free_memory()
+        return_free_memory()  # otherwise the process stays large, and the next files lose their programs
 
 
-def resident_bytes():
-    """Memory of this process; infinite where the system does not tell."""
+def resident_bytes() -> float:
+    """Returns the memory of this process in bytes, or infinity where the system does not report it."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -133,15 +126,15 @@ def resident_bytes():
 
 @pytest.fixture(autouse=True)
 def _handler():
-    """The handler of SIGINT stays that of pytest: commands called in a test replace it."""
+    """Restores the handler of SIGINT, which commands replace."""
     before = signal.getsignal(signal.SIGINT)
     yield
     signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")
-def corpus(shared_folder):
-    """Folder with the tiny corpus."""
+def corpus(shared_folder) -> pathlib.Path:
+    """Returns the folder of the tiny corpus."""
 
     def make(folder):
         folder.mkdir()
@@ -151,13 +144,13 @@ def corpus(shared_folder):
 
 
 @pytest.fixture(scope="session")
-def tiny_run(corpus, shared_folder):
-    """Work directory of six training steps on it; not to be changed."""
+def tiny_run(corpus, shared_folder) -> pathlib.Path:
+    """Returns a run of six training steps on the tiny corpus. Tests must not change it."""
     return make_once(shared_folder / "run", functools.partial(train_run, make_config(corpus)))
 
 
 @pytest.fixture(scope="session")
-def regression_run(shared_folder):
-    """Work directory of six training steps of the tiny regression; not to be changed."""
+def regression_run(shared_folder) -> pathlib.Path:
+    """Returns a run of six training steps of the tiny regression. Tests must not change it."""
     make = functools.partial(train_run, tiny_regression.make_config())
     return make_once(shared_folder / "regression", make)

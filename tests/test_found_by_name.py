@@ -1,4 +1,4 @@
-"""Models, tasks and optimizers of the user's own package, by dotted names; nothing else is imported."""
+"""Models, tasks and optimizers of a user's package are found by dotted names. No other module is imported."""
 
 import dataclasses
 import json

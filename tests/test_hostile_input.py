@@ -24,7 +24,7 @@ from tfm.workdir import runs
 
 
 def fields(section, path="config"):
-    """The full names of all fields of a dataclass."""
+    """Yields the full names of all fields of a dataclass."""
     for field in dataclasses.fields(section):
         value = getattr(section, field.name)
         yield f"{path}.{field.name}"
@@ -52,7 +52,7 @@ def test_any_override_is_valid_or_an_error(chosen):
 
 @pytest.mark.long
 @given(st.lists(st.text(max_size=20).map("--config".__add__), min_size=1, max_size=2))
-def test_an_override_of_any_name_does_so_too(arguments):
+def test_an_override_of_any_name_is_valid_or_an_error(arguments):
     answer(entries.overrides, arguments)
 
 
@@ -103,7 +103,7 @@ CONTENTS = st.one_of(
 
 
 def rows_of(excluded):
-    """Rows of two texts without some characters."""
+    """Returns a strategy of rows of two texts without some characters."""
     text = st.text(st.characters(exclude_characters=excluded, exclude_categories=["Cs"]), max_size=9)
     return st.lists(st.tuples(text, text), min_size=1, max_size=5)
 
@@ -136,7 +136,7 @@ def test_any_two_files_are_pairs_or_an_error(source, target):
     pairs = in_folder(entries.texts, source, target)
     for side, content in zip(zip(*pairs, strict=True), (source, target), strict=True) if pairs else ():
         if content == b"\xef\xbb\xbf":
-            continue  # a mark alone is one empty line
+            continue  # a byte order mark alone is one empty line
         lines = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
         assert list(side) == [line.strip() for line in lines[: len(side)]]
         assert len(lines) - len(side) == (lines[-1] == "")
@@ -151,7 +151,7 @@ def test_any_two_files_are_pairs_or_an_error(source, target):
 )
 @settings(max_examples=200)
 def test_a_damaged_archive_is_read_or_an_error(kind, missing, place, byte):
-    """Both formats carry checksums; some bytes of a header mean nothing."""
+    """Both formats contain checksums, but some bytes of their headers have no meaning."""
     ending, compress = kind
     plain = b"".join(b"line %d\n" % i for i in range(50))
     packed = bytearray(compress(plain))
@@ -193,7 +193,7 @@ ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL
 @given(text=ANY_TEXT)
 @settings(max_examples=300)
 def test_any_text_survives_encoding_twice(tokenizer, text):
-    """One round trip normalises; after it, a second one changes nothing."""
+    """The first round trip normalises the text, and the second changes nothing."""
     (ids,) = tokenizer.encode([text])
     assert all(UNK_ID < i < len(tokenizer) for i in ids)
     once = tokenizer.decode(ids)
@@ -206,7 +206,7 @@ def test_any_text_survives_encoding_twice(tokenizer, text):
 
 
 @given(ids=st.lists(st.integers(0, 309), max_size=20))
-def test_any_ids_are_a_text(tokenizer, ids):
+def test_any_ids_are_decoded_to_a_text(tokenizer, ids):
     tokenizer.decode(ids).encode("utf-8")
 
 
@@ -216,7 +216,7 @@ def test_any_ids_are_a_text(tokenizer, ids):
 @pytest.mark.long
 @given(CONTENTS, st.lists(st.text(st.characters(codec="utf-8")) | LINE_ENDS, min_size=1, max_size=4))
 @settings(max_examples=200)
-def test_each_line_in_is_a_line_out(content, answers):
+def test_each_input_line_gives_an_output_line(content, answers):
     entries.translated(content, answers)
 
 
@@ -228,7 +228,7 @@ def translator(tiny_run):
 @pytest.mark.long
 @given(content=CONTENTS)
 @settings(max_examples=5)
-def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
+def test_each_input_line_gives_an_output_line_with_a_model(translator, content):
     entries.translated(content, [], translator)
 
 
@@ -241,14 +241,14 @@ def test_a_line_in_is_a_line_out_with_a_model_too(translator, content):
 @example(b'{"config": {"training": 5}}')
 @example(json.dumps(dataclasses.asdict(Config())).encode())
 @example(json.dumps({"config": dataclasses.asdict(Config())}).encode())
-def test_any_file_of_a_run_works_or_is_an_error(content):
+def test_any_file_of_a_run_is_read_or_an_error(content):
     for entry in (entries.changed_config, entries.started, entries.evaluation, entries.metrics):
         in_folder(entry, content)
     in_folder(entries.resumed, b"<0>\n<1", content)
 
 
 @given(CONTENTS)
-def test_a_resumed_output_keeps_what_it_has(content):
+def test_a_resumed_output_keeps_its_complete_lines(content):
     in_folder(entries.resumed, content, entries.ORIGIN)
 
 

@@ -1,4 +1,7 @@
-"""What malloc keeps: arenas, in processes of their own as the limit holds for one's life, and free memory."""
+"""Memory that malloc keeps: its arenas and its free blocks.
+
+The limit of arenas holds for the life of a process, so these tests start processes.
+"""
 
 import ctypes
 import os
@@ -16,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_info"), reason="needs glibc"),
 ]
 CORES = max(os.cpu_count(), 2)
-# Many threads at once hold a small block each; malloc_info(3) then lists the arenas as heaps.
+# Many threads allocate a small block at the same time. malloc_info(3) then lists the arenas as heaps.
 COUNT = """
 import ctypes, sys, threading
 from tfm.memory import limit_malloc_arenas
@@ -40,7 +43,7 @@ libc.fclose(file)
 
 
 def arenas(folder, how, **environment):
-    """How many arenas the many threads of a process get."""
+    """Returns the number of arenas that the threads of a process get."""
     report = folder / "arenas.xml"
     kept = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
     subprocess.run(
@@ -52,19 +55,19 @@ def arenas(folder, how, **environment):
     return report.read_text(encoding="utf-8").count("<heap ")
 
 
-def test_threads_share_one_arena_a_core(tmp_path):
-    assert arenas(tmp_path, "limited") <= CORES + 1  # and the first thread's own
+def test_threads_share_one_arena_for_each_core(tmp_path):
+    assert arenas(tmp_path, "limited") <= CORES + 1  # and the arena of the first thread
     assert arenas(tmp_path, "free") > 2 * CORES
 
 
-def test_what_the_environment_chose_holds(tmp_path):
+def test_limits_of_the_environment_stay_valid(tmp_path):
     limit = 4 * CORES
     assert arenas(tmp_path, "limited", GLIBC_TUNABLES=f"glibc.malloc.arena_max={limit}") > 2 * CORES
     assert arenas(tmp_path, "limited", MALLOC_ARENA_MAX=str(limit)) > 2 * CORES
 
 
-def test_free_memory_goes_back_to_the_system():
-    """The block that stays is above the others, where malloc does not give them back by itself."""
+def test_free_memory_is_returned_to_the_system():
+    """The last block stays above the others, so that malloc does not return them by itself."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     size, count = 4_000, 20_000

@@ -1,4 +1,4 @@
-"""A task with nothing but a loss, and steps of one update, for tests of the step."""
+"""A task that has only a loss, and training steps of one update, for tests of the step."""
 
 from typing import Any
 

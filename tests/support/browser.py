@@ -1,7 +1,7 @@
-"""A headless Chromium driven over two pipes, by the standard library alone.
+"""A headless Chromium that is controlled through two pipes, with the standard library only.
 
 It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol): JSON messages,
-each ended by a NUL byte, on file descriptors 3 and 4 of the browser.
+each terminated by a NUL byte, on file descriptors 3 and 4 of the browser.
 """
 
 import base64
@@ -40,7 +40,7 @@ MIDDLE = """(() => {
 
 
 def find_chromium():
-    """Path of a Chromium, or None: that of CHROMIUM in the environment, else one on the PATH."""
+    """Returns the path of a Chromium from CHROMIUM in the environment or from the PATH, or None."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
@@ -48,7 +48,7 @@ class Page:
     """One page of a browser.
 
     Attributes:
-      problems: uncaught errors, messages of the console above "info", and requests that left the disk.
+      problems: uncaught errors, console messages above "info", and requests to a network.
     """
 
     def __init__(self, reader, writer):
@@ -72,7 +72,7 @@ class Page:
             time.sleep(0.01)
 
     def evaluate(self, expression):
-        """The value of a JavaScript expression, as JSON has it."""
+        """Returns the value of a JavaScript expression as JSON."""
         found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
@@ -85,7 +85,7 @@ class Page:
         self._call("Input.dispatchKeyEvent", type="keyUp", **options)
 
     def point(self, selector, *, click=False):
-        """Moves the mouse to the middle of an element, and clicks there where asked."""
+        """Moves the mouse to the middle of an element, and optionally clicks."""
         box = self.evaluate(MIDDLE % json.dumps(selector))
         self._call("Input.dispatchMouseEvent", type="mouseMoved", **box)
         if click:
@@ -93,12 +93,12 @@ class Page:
                 self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
 
     def set_width(self, width, height=900):
-        """The width and height of the window, in CSS pixels."""
+        """Sets the width and height of the window in CSS pixels."""
         size = {"width": width, "height": height}
         self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
 
     def prefer(self, theme):
-        """The system's theme, "light" or "dark"."""
+        """Sets the theme of the system, "light" or "dark"."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
 
     def screenshot(self, path):
@@ -108,7 +108,7 @@ class Page:
             file.write(base64.b64decode(data))
 
     def print_pdf(self):
-        """The page as printed: the bytes of a PDF."""
+        """Returns the printed page as the bytes of a PDF."""
         return base64.b64decode(self._call("Page.printToPDF", printBackground=False)["data"])
 
     def _call(self, method, **params):
@@ -150,7 +150,7 @@ class Page:
 
 @contextlib.contextmanager
 def open_browser(chromium, folder):
-    """A `Page` of a new browser whose profile is in `folder`."""
+    """Yields a `Page` of a new browser whose profile is in `folder`."""
     to_browser, writer = os.pipe()
     reader, from_browser = os.pipe()
 

@@ -1,4 +1,4 @@
-"""Scripts of clusters/, run with programs in place of those of a cluster."""
+"""Runs the scripts of clusters/ with programs that replace the programs of a cluster."""
 
 import json
 import os
@@ -22,7 +22,7 @@ RECORD = """
 
 
 def install(folder, name, code):
-    """Makes a program of Python code, to be found before any other of its name."""
+    """Writes a program of Python code that precedes others of its name on the path of `start`."""
     path = folder / "bin" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!{sys.executable}\n{textwrap.dedent(code)}")
@@ -30,7 +30,7 @@ def install(folder, name, code):
 
 
 def start(script, folder, *arguments, **variables):
-    """A process of a script in a folder, with the programs of `install` first on its path."""
+    """Starts a script in a folder, with the programs of `install` first on its path."""
     path = f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
     environment = os.environ | {"JAX_PLATFORMS": "cpu", "PYTHONPATH": str(ROOT), "PATH": path} | variables
     command = ["bash", str(CLUSTERS / script), *arguments]
@@ -39,18 +39,18 @@ def start(script, folder, *arguments, **variables):
 
 
 def run(*arguments, **variables):
-    """Exit code and standard error of a script."""
+    """Runs a script and returns its exit code and standard error."""
     process = start(*arguments, **variables)
     _, errors = finish(process)
     return process.returncode, errors
 
 
 def calls_in(folder):
-    """The calls of the programs that record them, each a list of arguments."""
+    """Returns the arguments of each recorded call of a program."""
     path = folder / "calls"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def parse_train(arguments):
-    """The options of a `tfm train`, once its config is found to be good."""
+    """Returns the options of the arguments of `tfm train`, after checking its config."""
     return parse(Train, arguments)

@@ -1,4 +1,4 @@
-"""Files of sentence pairs: what writes and opens them, and what a check says to them."""
+"""Functions that write, open and check files of sentence pairs."""
 
 import csv
 import json
@@ -69,7 +69,7 @@ def pairs_of(config, split="train"):
 
 
 def problem(config, *splits):
-    """Returns the error message of the check of some splits, "" for none."""
+    """Returns the error message of the check of some splits, or "" if they are valid."""
     try:
         sources.check_splits(config, splits or ("train",))
     except UserError as error:

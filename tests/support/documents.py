@@ -21,7 +21,7 @@ def documents() -> list[pathlib.Path]:
 
 
 def load_docs_module(name: str) -> types.ModuleType:
-    """Imports docs/`name`.py in the way of MkDocs, which puts its folder on the path meanwhile."""
+    """Imports docs/`name`.py as MkDocs does, with its folder on the module path."""
     spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

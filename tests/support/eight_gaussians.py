@@ -1,6 +1,6 @@
-"""Two players: a generator learns eight Gaussians on a circle from a discriminator (docs/add_a_system.md).
+"""A generator that learns eight Gaussians on a circle from a discriminator (docs/add_a_system.md).
 
-python -m tests.support.eight_gaussians FOLDER trains a short run in a folder.
+`python -m tests.support.eight_gaussians FOLDER` trains a short run in a folder.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ class EightGaussians(Task):
         )
 
     def discriminator_loss(self, variables, batch, context):
-        """The logistic loss, with a penalty on the slope at real points (Mescheder et al. 2018)."""
+        """Computes the logistic loss plus a penalty on the slope at real points (Mescheder et al. 2018)."""
         params, weights = variables["params"], batch["weights"]
         made = self.generate(params, context.row_rng, len(weights))
         slopes = jax.vmap(jax.grad(lambda point: self.judge(params, point[None])[0]))(batch["points"])
@@ -113,7 +113,7 @@ class EightGaussians(Task):
         return LossOutput({"loss": ((losses * weights).sum(), weights.sum())})
 
     def loss(self, variables, batch, context):
-        """The loss of the generator."""
+        """Computes the loss of the generator."""
         params, weights = variables["params"], batch["weights"]
         losses = nn.softplus(-self.judge(params, self.generate(params, context.row_rng, len(weights))))
         return LossOutput({"loss": ((losses * weights).sum(), weights.sum())})

@@ -1,7 +1,7 @@
-"""Where data from outside comes in, as functions of it: a good answer, a UserError, or else a finding.
+"""The places where data from outside enters, as functions of the data.
 
-`tests/test_hostile_input.py` calls them with what Hypothesis draws, `tests/support/fuzz.py` with what a
-fuzzer makes of good examples.
+Each function returns a result or raises a UserError. Anything else is a bug. Hypothesis draws the arguments
+in `tests/test_hostile_input.py`.
 """
 
 import contextlib
@@ -41,18 +41,18 @@ from tfm.workdir import resume, runs
 
 
 def overrides(arguments, chosen=None):
-    """The config that a command makes of one (the default one when None) and the arguments."""
+    """Returns the config that arguments make of `chosen`, or of the default config."""
     return override(chosen or Config(), arguments).config
 
 
 def saved_config(folder, content):
-    """The config of a work directory whose config.json has this content."""
+    """Returns the config of a run whose config.json has some content."""
     write(folder, runs.CONFIG_FILE, content)
     return runs.read_config(folder)
 
 
 def texts(folder, source, target, ending=""):
-    """All pairs of two text files with this content."""
+    """Returns all pairs of two text files with some content."""
     write(folder, f"data.en{ending}", source)
     write(folder, "data.de", target)
     pairs = open_parallel_text(folder, "data", ("en", "de"))
@@ -61,7 +61,7 @@ def texts(folder, source, target, ending=""):
 
 
 def table(folder, content, form):
-    """All rows of a table with this content, one by one, and all at once."""
+    """Returns all rows of a table with some content, after reading them one by one as well."""
     write(folder, f"data.{form}", content)
     options = TableOptions(("en", "de"), form, str)
     source = open_table(os.path.join(folder, f"data.{form}"), options)
@@ -74,7 +74,7 @@ def table(folder, content, form):
 
 
 def tokenizer(folder, content):
-    """A tokenizer of this content, used once."""
+    """Encodes and decodes a text with a tokenizer file of some content."""
     write(folder, "v.model", content)
     loaded = load_word_pieces(os.path.join(folder, "v.model"))
     ids = loaded.encode(["The big cat, \U0001f600"])[0]
@@ -83,7 +83,7 @@ def tokenizer(folder, content):
 
 
 def changed_config(folder, content):
-    """What a resumed run says to a config.json with this content, and to a record of starts with it."""
+    """Returns the changes that a resumed run finds in a config.json with some content."""
     for name in os.listdir(folder):
         if os.path.isfile(os.path.join(folder, name)):
             os.unlink(os.path.join(folder, name))
@@ -97,13 +97,13 @@ def changed_config(folder, content):
 
 
 def started(folder, content):
-    """The last start in a record with this content, and what differs from it."""
+    """Returns the fields that differ from the last start in a record with some content."""
     write(folder, RECORD_FILE, content)
     return changed_fields(last_start(folder).get("config", {}), dataclasses.asdict(Config()))
 
 
 def checkpoint_header(folder, sound, content):
-    """Which steps of the checkpoints `sound` are intact with this content in the newest one's header."""
+    """Returns the newest intact step of copies of checkpoints, the newest of which has another manifest."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     checkpoints = CheckpointStore(folder)
@@ -113,7 +113,7 @@ def checkpoint_header(folder, sound, content):
 
 
 def data_problems(folder, source, target):
-    """What a new run says to two text files with this content."""
+    """Returns the problems that a new run finds in two text files with some content."""
     for name, content in {"train.en": source, "train.de": target, "val.en": b"a", "val.de": b"b"}.items():
         write(folder, name, content)
     data = PairsConfig(
@@ -126,7 +126,7 @@ def data_problems(folder, source, target):
 
 
 def treebank(folder, content):
-    """All pairs of a treebank with this content, each of them a tree over its words."""
+    """Returns all pairs of a treebank with some content, after restoring each tree from its words."""
     write(folder, "data.mrg", content)
     pairs = open_treebank(PairsConfig(directory=folder, cache_dir=folder), "data")[:]
     for words, tokens in pairs:
@@ -137,7 +137,7 @@ def treebank(folder, content):
 
 
 def evaluation(folder, content):
-    """Whether `compare` takes hypotheses whose scores.json has this content."""
+    """Checks hypotheses for `compare` whose scores.json has some content."""
     write(folder, "test.de.scores.json", content)
     compare.check_texts(os.path.join(folder, "test.de.scores.json"), ["a"], ["b"])
 
@@ -147,7 +147,7 @@ ORIGIN = json.dumps({"origin": {"beam": 4}, "checksum": hashlib.sha256(NUMBERS).
 
 
 def resumed(folder, content, noted):
-    """A translation that resumes behind an output with this content, of which that is noted."""
+    """Resumes a translation after an output with some content and a record of its origin."""
     path = os.path.join(folder, "output")
     for name in ("output", "output.part", "output.origin"):
         with contextlib.suppress(FileNotFoundError):
@@ -166,7 +166,7 @@ def resumed(folder, content, noted):
 
 
 def metrics(folder, content):
-    """The rows of a metrics.jsonl with this content; what reads them takes them."""
+    """Returns the rows of a metrics.jsonl with some content."""
     write(folder, METRICS_FILE, content)
     first_losses(folder)
     rows = read_metrics(folder)
@@ -175,13 +175,13 @@ def metrics(folder, content):
 
 
 def report(folder, content):
-    """The model card with a report of eval.py of this content."""
+    """Returns the model card of a run whose record of an evaluation has some content."""
     write(folder, "test.de.scores.json", content)
     return model_card.write(Config(), [6], 1, 1, model_card.read_records(folder, "de"), [])
 
 
 def export(folder, sound, name, content):
-    """A copy of the export `sound`, opened with other content in one of its files."""
+    """Opens a copy of the export `sound` in which one file has other content."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     write(folder, name, content)
@@ -189,13 +189,13 @@ def export(folder, sound, name, content):
 
 
 def listed_export(folder, sound, entries):
-    """A copy of the export `sound`, opened with a manifest of these entries that has its own checksum."""
+    """Opens a copy of the export `sound` whose manifest has other entries and a valid checksum."""
     checksum = hashlib.sha256(entries).hexdigest().encode()
     return export(folder, sound, manifest.FILE, checksum + b"\n" + entries)
 
 
 def token_cache(folder, name, content):
-    """A cache in one of whose files is other content, opened: it is as it was, or built again."""
+    """Returns the tokens of a cache that is opened after one of its files got other content."""
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
     TokenCache.open(pairs, Letters(), folder)
     (made,) = os.listdir(os.path.join(folder, "tokens"))
@@ -205,22 +205,22 @@ def token_cache(folder, name, content):
 
 
 class Parrot:
-    """A translator without a model: what it translates to, it is told."""
+    """A translator without a model that returns given answers."""
 
     def __init__(self, answers):
         self.answers = answers
 
     def translate(self, lines):
-        """An answer a line, in turn."""
+        """Returns one answer for each line, in turn."""
         return [self.answers[i % len(self.answers)] for i in range(len(lines))]
 
     def hypotheses(self, lines, n_best):
-        """The answers as hypotheses."""
+        """Returns the answers as hypotheses."""
         return [[(text, -1.5)] * n_best for text in self.translate(lines)]
 
 
 def translated(content, answers, translator=None):
-    """The output lines for an input file of this content: as text, and as JSON."""
+    """Translates an input file with some content as text and as JSON, and checks the number of lines."""
     translator = translator or Parrot(answers)
     outputs = []
     for form in (as_text, as_json):
@@ -235,6 +235,6 @@ def translated(content, answers, translator=None):
 
 
 def write(folder, name, content):
-    """The bytes into a file of the folder."""
+    """Writes the bytes of a file in the folder."""
     with open(os.path.join(folder, name), "wb") as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""Helpers of the property tests: their profile, the check of a result, and values of JSON."""
+"""Helpers of the property tests: the Hypothesis profile, the check of a result, and JSON values."""
 
 import tempfile
 
@@ -19,7 +19,7 @@ JSON = st.recursive(
 
 
 def answer(entry, *arguments):
-    """What an entry returns, or None for a UserError, which must be one error message."""
+    """Returns the result of a function, or None if it raises a UserError with a printable message."""
     sentences = []
     try:
         return entry(*arguments)
@@ -30,6 +30,6 @@ def answer(entry, *arguments):
 
 
 def in_folder(entry, *arguments):
-    """`answer` of an entry that takes a folder, which is new and gone afterwards."""
+    """Calls `answer` with a new temporary folder as the first argument of the function."""
     with tempfile.TemporaryDirectory() as folder:
         return answer(entry, folder, *arguments)

@@ -18,7 +18,7 @@ MODEL = ViTConfig(
 
 
 def write_arrays(path, sizes):
-    """An .npz file of random images [N, 6, 6, 5] of three classes; sizes: {split: N}."""
+    """Writes an .npz file of random images [N, 6, 6, 5] of three classes. `sizes` is {split: N}."""
     rng = np.random.default_rng(0)
     arrays = {"label_names": np.array(["cat", "dog", "bird"])}
     for split, size in sizes.items():

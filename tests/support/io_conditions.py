@@ -1,4 +1,4 @@
-"""Conditions of the machine, made for real: a disk that is full, a folder that cannot be written."""
+"""Real conditions of a machine in which files fail: a full disk, a folder that cannot be written."""
 
 import contextlib
 import os
@@ -11,7 +11,7 @@ import tempfile
 from tests.support.processes import LIMIT
 
 NOBODY = 65534
-# The mounts go with the process; root is not needed for them.
+# The mounts end with the process, and need no root.
 NAMESPACE = (
     "unshare",
     "--map-root-user",
@@ -23,7 +23,7 @@ NAMESPACE = (
 
 @contextlib.contextmanager
 def smallest_files(size):
-    """No file may grow beyond `size` bytes; the kernel refuses with EFBIG, whoever the user is."""
+    """Limits files to `size` bytes. The kernel then returns EFBIG, to root as well."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -34,7 +34,7 @@ def smallest_files(size):
 
 @contextlib.contextmanager
 def permissions(folder, mode):
-    """Gives a folder these permissions. They bind root too, which is another user meanwhile."""
+    """Gives a folder these permissions. A root process becomes another user inside, so that they apply."""
     os.chmod(folder, mode)
     if root := os.geteuid() == 0:
         os.seteuid(NOBODY)
@@ -47,25 +47,25 @@ def permissions(folder, mode):
 
 
 def unwritable(folder):
-    """A context in which nothing can be created in a folder."""
+    """Returns a context in which nothing can be created in a folder."""
     return permissions(folder, 0o555)
 
 
 def unreadable(folder):
-    """A context in which nothing in a folder can be found."""
+    """Returns a context in which a folder cannot be listed and its files cannot be opened."""
     return permissions(folder, 0o000)
 
 
 @contextlib.contextmanager
 def open_folder():
-    """A temporary folder that every user can reach, as those of pytest are not."""
+    """Yields a temporary folder that every user can reach, unlike the folders of pytest."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         yield folder
 
 
 def can_mount():
-    """Whether this machine gives processes mounts of their own."""
+    """Returns whether a process can have its own mounts on this machine."""
     command = (*NAMESPACE, 'mount -t tmpfs none "$0"', tempfile.gettempdir())
     if not shutil.which("unshare"):
         return False
@@ -73,12 +73,12 @@ def can_mount():
 
 
 def with_mounts(script, *arguments, **options):
-    """Runs a shell script, its arguments $0, $1, ..., in a mount namespace of its own."""
+    """Runs a shell script with the arguments $0, $1, ... in its own mount namespace."""
     command = (*NAMESPACE, script, *map(str, arguments))
     options |= {"capture_output": True, "text": True, "timeout": LIMIT}
     return subprocess.run(command, check=False, **options)
 
 
 def files_of(folder):
-    """{path: content} of all files below a folder."""
+    """Returns {path: content} of all files below a folder."""
     return {path: path.read_bytes() for path in pathlib.Path(folder).rglob("*") if path.is_file()}

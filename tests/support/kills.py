@@ -1,6 +1,6 @@
-"""Kills a real training process at random moments, starts it again, and compares with the unbroken run.
+"""Kills a real training process at random moments, restarts it, and compares it with the unbroken run.
 
-By hand: python -m tests.support.kills --kills=30 --seed=0; with --signal=SIGTERM it is asked to end instead.
+python -m tests.support.kills --kills=30 --seed=0 [--signal=SIGTERM]
 """
 
 import argparse
@@ -25,30 +25,34 @@ from tfm.testing.tasks import rows_without_times
 from tfm.training.run_log import METRICS_FILE, RESUMED
 from tfm.workdir import runs
 
-SCHEDULE = {"log_every": 5, "checkpoint_every": 4, "eval_every": 10, "keep": 3}  # lines and checkpoints apart
+SCHEDULE = {
+    "log_every": 5,
+    "checkpoint_every": 4,
+    "eval_every": 10,
+    "keep": 3,
+}  # logged and saved steps differ
 PHASES = ("start", "training", "checkpoint", "evaluation")
 
 
 def command(config, workdir):
-    """Starts train.py."""
+    """Starts train.py and returns its process."""
     arguments = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}"]
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     return subprocess.Popen(arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE)
 
 
 def finish(config, workdir, seconds=processes.LIMIT):
-    """Runs train.py to its end, which must be a good one."""
+    """Runs train.py to its end, and asserts that it succeeds."""
     process = command(config, workdir)
     _, errors = processes.finish(process, seconds)
     assert process.returncode == 0, errors.decode()[-3000:]
 
 
 def kill(config, workdir, aim, chance, number=signal.SIGKILL):
-    """Starts train.py and sends it a signal about when it is in the phase `aim`.
+    """Starts train.py and sends it a signal when it is probably in the phase `aim`.
 
     Returns:
-      The phase that the kill fell in, or for a signal that saves the last one it left traces of; None where
-      the run had ended before.
+      The phase in which the signal arrived, according to the files, or None if the run had already ended.
     """
     rows = len(lines(workdir))
     process = command(config, workdir)
@@ -67,18 +71,18 @@ def kill(config, workdir, aim, chance, number=signal.SIGKILL):
 
 
 def phase(workdir, rows_before):
-    """What a process that began with so many rows does, by what it has left behind; several joined by +."""
+    """Returns what the files say about a process that began with `rows_before` rows, joined by "+"."""
     there = lines(workdir)
     if len(there) <= rows_before:
         return "start"
-    # An evaluation begins behind the line of its step, and ends with one of its own.
+    # An evaluation begins after the row of its step, and ends with its own row.
     evaluates = there[-1]["step"] % SCHEDULE["eval_every"] == 0 and "train/loss" in there[-1]
     writes = any(pathlib.Path(workdir).glob("checkpoints/*orbax-checkpoint-tmp*"))
     return "+".join(["checkpoint"] * writes + ["evaluation"] * evaluates) or "training"
 
 
 def lines(workdir):
-    """The whole lines of the metrics so far, without those of starts."""
+    """Returns the complete rows of the metrics so far, except the rows of starts."""
     path = pathlib.Path(workdir) / METRICS_FILE
     if not path.exists():
         return []
@@ -87,7 +91,7 @@ def lines(workdir):
 
 
 def compare(unbroken, broken):
-    """Rows, checkpoints, the best of them and all weights must be the same, bit for bit."""
+    """Asserts that two runs have the same rows, checkpoints, best checkpoint and parameters, bit for bit."""
     assert rows_without_times(unbroken) == rows_without_times(broken)
     for which in ("best", "last"):
         one, other = (runs.load(str(workdir), checkpoint=which) for workdir in (unbroken, broken))
@@ -118,17 +122,14 @@ def main():
         while fell.total() < arguments.kills:
             aim = chance.choice(PHASES)
             found = kill(config, folder / "broken", aim, chance, arguments.signal)
-            assert found, "the run was over before all kills: give more --steps"
+            assert found, "the run ended before all kills: increase --steps"
             fell[found] += 1
-            print(
-                f"kill {fell.total()}: aimed at {aim}, fell in {found}, {len(lines(folder / 'broken'))} rows"
-            )
+            rows = len(lines(folder / "broken"))
+            print(f"kill {fell.total()}: planned in {aim}, arrived in {found}, {rows} rows")
         finish(config, folder / "broken", seconds=3600)
         train_run(settings, folder / "unbroken")
         compare(folder / "unbroken", folder / "broken")
-    print(
-        f"{fell.total()} kills, {dict(fell)}: {arguments.steps} steps equal the unbroken run's, bit for bit"
-    )
+    print(f"{fell.total()} kills, {dict(fell)}: {arguments.steps} steps equal the unbroken run bit for bit")
 
 
 if __name__ == "__main__":

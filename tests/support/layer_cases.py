@@ -1,4 +1,4 @@
-"""What the tests of layers share: small shapes, random arrays and parameters."""
+"""Small shapes, random arrays and parameters for the tests of layers."""
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,7 @@ def attention(**fields):
 
 
 def noisy(variables, seed=1):
-    """Parameters with noise on top, so that biases and scales are not zeros and ones."""
+    """Adds noise to parameters, so that biases and scales are not zeros and ones."""
     rng = np.random.default_rng(seed)
     return jax.tree.map(lambda x: x + 0.3 * rng.normal(size=x.shape).astype(np.float32), variables["params"])
 

@@ -1,4 +1,4 @@
-"""Runs the notebooks of docs/notebooks. `python -m tests.support.notebooks` runs all and stores their output.
+"""Runs the notebooks of docs/notebooks. `python -m tests.support.notebooks` also stores their output.
 
 The cell with the tag "parameters" contains the settings as constants, one on each line.
 """
@@ -23,7 +23,7 @@ def run_notebook(path, folder, seconds=LIMIT, **parameters):
     """Runs a notebook in `folder` with some of its parameters replaced. Returns it with its output.
 
     Raises:
-      nbclient.exceptions.CellExecutionError: a cell failed.
+      nbclient.exceptions.CellExecutionError: if a cell fails.
     """
     notebook = nbformat.read(path, as_version=4)
     [cell] = [cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", ())]

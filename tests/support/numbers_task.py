@@ -1,4 +1,4 @@
-"""Texts that are lists of ids already, a small model of them, and packed batches."""
+"""Texts that are lists of token ids, a small model for them, and packed batches."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ MODEL = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=2
 
 
 class Numbers:
-    """A tokenizer for texts that are lists of ids already."""
+    """A tokenizer for texts that are lists of token ids."""
 
     fingerprint = "numbers"
 
@@ -21,7 +21,7 @@ class Numbers:
 
 
 def random_batch(rng, rows):
-    """Packed rows: two sentences, then padding."""
+    """Returns packed rows of two sentences and padding."""
     segments = np.tile([1, 1, 1, 2, 2, 0], (rows, 1))
     positions = np.tile([0, 1, 2, 0, 1, 0], (rows, 1))
     batch = {}

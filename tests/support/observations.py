@@ -7,7 +7,7 @@ import numpy as np
 from tfm.visualize.beam import Beam, Extension
 from tfm.visualize.observation import AttentionMap, Observation, Prediction, Track, image_track
 
-# Tokens that would leave their place in a page that does not escape them.
+# Tokens that would break out of the text of a page that does not escape them.
 HOSTILE = (
     *("▁</script>", "▁<!--", "▁<script>alert(1)</script>", "▁&amp;", "▁/*style*/", "\u2028", '▁"\\'),
     *("▁🐕", "▁כלב", "</s>"),
@@ -22,14 +22,14 @@ END = "</s>"
 
 
 def random_weights(seed, shape, *, causal=False):
-    """Rows that sum to 1; causal ones are 0 above the diagonal."""
+    """Returns random rows that sum to 1. Causal rows are 0 above the diagonal."""
     weights = np.random.default_rng(seed).random(shape) ** 4 + 1e-4
     weights = np.tril(weights) if causal else weights
     return (weights / weights.sum(-1, keepdims=True)).astype(np.float32)
 
 
 def make_track(element, labels):
-    """The track of these pieces of a text."""
+    """Returns the track of the pieces of a text."""
     separate = [label.startswith("<") and label.endswith(">") for label in labels]
     begins = (i == 0 or labels[i].startswith("▁") or separate[i] for i in range(len(labels)))
     words = [number - 1 for number in itertools.accumulate(begins)]
@@ -40,7 +40,7 @@ def make_track(element, labels):
 
 
 def make_attention(seed, tracks, kinds, layers=2, heads=3):
-    """Random attention of these kinds."""
+    """Returns random attention of some kinds."""
     attention = {}
     for i, kind in enumerate(kinds):
         queries, keys = ("patches", "patches") if "patches" in tracks else KINDS[kind]
@@ -52,7 +52,7 @@ def make_attention(seed, tracks, kinds, layers=2, heads=3):
 
 
 def make_observation(seed=0, source=SOURCE, target=TARGET, kinds=tuple(KINDS), beam=True, **sizes):
-    """A translation with a beam of two hypotheses, the first of which is the translation."""
+    """Returns a translation with a beam of two hypotheses, the first of which is the translation."""
     probabilities = 0.5 + 0.5 * np.random.default_rng(seed).random(len(target))
     tracks = {
         "source": make_track("source piece", source),
@@ -85,14 +85,14 @@ def make_beam(target, probabilities):
 
 
 def make_text(seed=0, labels=TARGET):
-    """The observation of a text by a language model."""
+    """Returns the observation of a text by a language model."""
     observation = make_observation(seed, target=labels, kinds=("decoder",), beam=False)
     tracks = {name: observation.tracks[name] for name in ("read", "predicted")}
     return observation._replace(title=observation.result, result="", tracks=tracks)
 
 
 def make_image(seed=0, side=4, pixels=8):
-    """The observation of a grey image of side x side patches after a class token."""
+    """Returns the observation of a grey image of side x side patches after a class token."""
     image = 2 * np.random.default_rng(seed).random((pixels, pixels, 1)) - 1
     tracks = {"patches": image_track(image, side**2 + 1)}
     attention = make_attention(seed, tracks, ("encoder",))

@@ -1,7 +1,7 @@
 """Runs the Python blocks of a page of the docs, and compares what they print with the page.
 
-A block ```python is followed by a block ```text where it prints something; blocks of a page share names.
-`python -m tests.support.pages` writes what the pages of the guide print today into them, and draws their
+A block ```python that prints is followed by a block ```text. The blocks of a page share their names.
+`python -m tests.support.pages` runs the pages of the guide, writes their output into them, and draws their
 figures, docs/guide/figures/*.png.
 """
 
@@ -19,7 +19,7 @@ BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
 def guide_pages() -> list[pathlib.Path]:
-    """The pages of the guide that have code, in their order."""
+    """Returns the pages of the guide that contain code, in order."""
     return sorted(path for path in GUIDE.glob("*.md") if path.name != "README.md")
 
 
@@ -32,7 +32,7 @@ def run_block(code: str, page: str, names: dict[str, Any]) -> str:
 
 
 def run_page(path: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str, str]]:
-    """(code, what the page says it prints, what it prints) of each block; figures go below the folder."""
+    """Returns (code, expected output, output) of each block. Figures are written below the folder."""
     names: dict[str, Any] = {}
     (folder / "figures").mkdir(exist_ok=True)
     with contextlib.chdir(folder):
@@ -43,7 +43,7 @@ def run_page(path: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str, s
 
 
 def update_page(path: pathlib.Path) -> None:
-    """Writes into a page what its blocks print, and its figures beside it."""
+    """Writes the output of the blocks of a page into it, and its figures next to it."""
     printed = iter([output for _, _, output in run_page(path, path.parent)])
 
     def write(match):

@@ -1,4 +1,4 @@
-"""Sentence pairs and tokenizers for tests of batches: what makes them, and what reads them back."""
+"""Sentence pairs and a tokenizer for tests of batches, and a reader of batches."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ TEXTS = [
 
 
 class Letters:
-    """A tokenizer of single characters, far from SentencePiece."""
+    """A tokenizer of single characters."""
 
     fingerprint = "letters"
 
@@ -35,7 +35,7 @@ class Pairs(list):
 
 
 def random_pairs(count, longest=20, seed=0):
-    """Returns pairs of which number i begins with the letter chr(1000 + i) on both sides."""
+    """Returns pairs. Both sides of pair i begin with the letter chr(1000 + i)."""
     rng = np.random.default_rng(seed)
     return Pairs(
         tuple(chr(1000 + i) + letter * int(rng.integers(0, longest - 1)) for letter in "st")

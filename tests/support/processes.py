@@ -8,7 +8,7 @@ import time
 
 from tests.support.paths import ROOT
 
-LIMIT = 240  # seconds; many times what any process of the tests takes
+LIMIT = 240  # seconds, many times the duration of any process of the tests
 
 
 def run_python(*arguments, stdin=""):
@@ -32,7 +32,7 @@ def start_training(config, workdir, *arguments):
 
 
 def finish(process, seconds=LIMIT):
-    """What `communicate` returns; a process that does not end is killed and fails the test."""
+    """Waits for a process and returns its output and errors. Kills it and fails after the time limit."""
     try:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
@@ -43,7 +43,7 @@ def finish(process, seconds=LIMIT):
 
 
 def wait_until(condition, what, process=None, seconds=LIMIT):
-    """Waits until `condition()` holds, or the process, where there is one, has ended."""
+    """Waits until `condition()` holds or the process, if one is given, has ended."""
     deadline = time.monotonic() + seconds
     while not condition():
         if process is not None and process.poll() is not None:
@@ -51,13 +51,13 @@ def wait_until(condition, what, process=None, seconds=LIMIT):
         if time.monotonic() > deadline:
             if process is not None:
                 process.kill()
-            raise AssertionError(f"waited {seconds} s in vain: {what}")
+            raise AssertionError(f"waited {seconds} s for {what}")
         time.sleep(0.002)
 
 
 def read_to(stream, text, process, seconds=LIMIT):
-    """Reads lines of a stream of a process up to one with `text`."""
-    watchdog = threading.Timer(seconds, process.kill)  # which ends the stream
+    """Reads lines of the output of a process up to a line that contains `text`."""
+    watchdog = threading.Timer(seconds, process.kill)  # a kill ends the stream
     watchdog.start()
     try:
         for line in stream:

@@ -1,4 +1,4 @@
-"""Searches as programs that can be lowered without computing anything."""
+"""Searches as jitted programs that tests lower without running them."""
 
 import functools
 
@@ -24,7 +24,7 @@ def parameters():
 
 
 def make_search(name):
-    """A function of its own, so that nothing that was traced for another device is found again."""
+    """Returns a new jitted search, so that JAX does not reuse a trace for another device."""
     config = DecodingConfig(max_extra_tokens=4, **SEARCHES[name])
     return jax.jit(
         lambda params, inputs: search_batch.__wrapped__(MODEL, (search_parameters(params),), inputs, config)

@@ -1,4 +1,4 @@
-"""Losses that are traced and compiled in a moment, for tests of the general step."""
+"""Losses that compile quickly, for tests of the general step."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ FEATURES, BOXES = 4, 7
 
 
 def detection_batch(rows, seed=0, boxes=BOXES + 1):
-    """Images with up to `boxes` - 1 boxes each, whose rows are not all alike."""
+    """Returns a batch of images that have 0 to `boxes` - 1 boxes each."""
     rng = np.random.default_rng(seed)
     return {
         "x": rng.normal(size=(rows, FEATURES)).astype(np.float32),
@@ -22,7 +22,7 @@ def detection_batch(rows, seed=0, boxes=BOXES + 1):
 
 
 def detection_params():
-    """Parameters of `detection_loss`."""
+    """Returns parameters for `detection_loss`."""
     rng = np.random.default_rng(1)
     return {
         "score": rng.normal(size=FEATURES).astype(np.float32),
@@ -31,7 +31,7 @@ def detection_params():
 
 
 def detection_loss(variables, batch, context):
-    """Two terms with counts of their own: images, and boxes."""
+    """Returns a loss of two terms, of which one counts images and the other counts boxes."""
     params = variables["params"]
     score = (batch["x"] @ params["score"] - batch["score"]) ** 2 * batch["image"]
     box = (jnp.tanh(batch["x"] @ params["box"]) - batch["box"]) ** 2 * batch["is_box"]
@@ -42,7 +42,7 @@ def detection_loss(variables, batch, context):
 
 
 def whole_gradient(params, batch):
-    """The gradient of the sum of the mean terms over a whole batch, without any step."""
+    """Returns the loss and its gradient for a whole batch, computed without the training step."""
 
     def loss(params):
         terms = detection_loss({"params": params}, batch, Context()).terms

@@ -1,4 +1,4 @@
-"""Data sets that TFDS knows once this module is imported: one made on the spot, one from a server."""
+"""Data sets that importing this module registers with TFDS: one is generated, one is downloaded."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def config_of(folder, **fields):
 
 
 class TinyTranslate(tfds.core.GeneratorBasedBuilder):
-    """Six German-English pairs; registered with TFDS by its definition."""
+    """Six German-English pairs. Defining the class registers it with TFDS."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -35,7 +35,7 @@ class TinyTranslate(tfds.core.GeneratorBasedBuilder):
 
 
 class Downloaded(TinyTranslate):
-    """The same, with files from the server that the environment variable TFM_TEST_SERVER names."""
+    """The pairs of `TinyTranslate`, which first downloads files from the server in TFM_TEST_SERVER."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -46,13 +46,13 @@ class Downloaded(TinyTranslate):
 
 
 class TinyImages(tfds.core.GeneratorBasedBuilder):
-    """Six images of 4 x 6 pixels in colours, as PNG files."""
+    """Six colour images of 4 x 6 pixels in PNG files."""
 
     VERSION = tfds.core.Version("1.0.0")
 
     @staticmethod
     def image(number):
-        """uint8 [4, 6, 3] whose first pixel begins with its number."""
+        """Returns an image, uint8 [4, 6, 3]. Its first value is its number."""
         return np.arange(72, dtype=np.uint8).reshape(4, 6, 3) + np.uint8(number)
 
     def _info(self):
@@ -76,7 +76,7 @@ class TinyImages(tfds.core.GeneratorBasedBuilder):
 
 
 class ArrayImages(TinyImages):
-    """The same, as arrays and read by TensorFlow, as MNIST and CIFAR-10 of TFDS are."""
+    """The images of `TinyImages` as arrays, read with TensorFlow like MNIST and CIFAR-10 in TFDS."""
 
     VERSION = tfds.core.Version("1.0.0")
 

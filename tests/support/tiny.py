@@ -1,4 +1,4 @@
-"""What several tests share: a corpus that a tiny model learns in seconds, and its config."""
+"""A tiny corpus, the config of a tiny translation run on it, and functions that train and read runs."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ MODEL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=4
 
 
 def write_corpus(folder, sizes=(("train", 200), ("val", 16), ("test", 20))):
-    """Sentences of random words, translated word by word."""
+    """Writes sentences of random words and their translations word by word."""
     rng = np.random.default_rng(0)
     for split, size in sizes:
         lines = [rng.integers(0, len(WORDS), rng.integers(2, 7)) for _ in range(size)]
@@ -30,7 +30,7 @@ def write_corpus(folder, sizes=(("train", 200), ("val", 16), ("test", 20))):
 
 
 def make_config(folder, **training):
-    """A run on the corpus in `folder`, its cache beside it."""
+    """Returns the config of a run on the corpus in `folder`."""
     return Config(
         model=MODEL,
         data=PairsConfig(
@@ -85,7 +85,7 @@ def randomize_weights(run):
 
 
 def write_config_file(folder, config):
-    """A config file that returns `config`."""
+    """Writes a config file that returns `config`, and returns its path."""
     path = folder / "tiny.py"
     path.write_text(
         "import json\n"
@@ -98,5 +98,5 @@ def write_config_file(folder, config):
 
 
 def ids(cache, side, pair):
-    """The tokens of one sentence, as a list."""
+    """Returns the tokens of one sentence as a list."""
     return cache.tokens(side, np.array([pair]))[0].tolist()

@@ -1,4 +1,4 @@
-"""What tests of language models share: documents of a few words, and the config of a tiny run."""
+"""Documents of a few words, and the config of a tiny language model, for tests."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ MODEL = DecoderLMConfig(
 
 
 def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8))):
-    """One document a line, of random words."""
+    """Writes documents of random words, one in each line."""
     rng = np.random.default_rng(0)
     for split, size in sizes:
         lines = [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(size)]
@@ -25,7 +25,7 @@ def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8)
 
 
 def make_lm_config(folder, training=None, model=None, data=None, **fields):
-    """A run on the documents in `folder`, its cache beside it."""
+    """Returns the config of a run on the documents in `folder`."""
     return Config(
         model=dataclasses.replace(MODEL, **(model or {})),
         data=DocumentsConfig(

@@ -1,4 +1,4 @@
-"""A task that is traced and compiled in a moment: a line through points, for tests of what trains any task.
+"""A task that compiles quickly, a line through points, for tests of training.
 
 It draws noise from the random key of the loss, so that a wrong key changes its numbers.
 """
@@ -23,7 +23,7 @@ from tfm.training.task import Best, Context, Evaluation, LossOutput, Report, Tas
 allow_modules([__name__])
 
 SIZES = {"train": 40, "validation": 16, "test": 12}
-ROWS = 6  # of a batch; does not divide into 4 or 8 devices
+ROWS = 6  # of a batch, which 4 and 8 devices do not divide
 FEATURES = 4
 
 
@@ -32,12 +32,12 @@ class ModelConfig:
     name: str = field(
         "tests.support.tiny_regression:line", "The model.", resume=OnResume.FIXED, warm_start=False
     )
-    noise: float = field(0.1, "Deviation of what training adds to the inputs.", minimum=0, maximum=1)
+    noise: float = field(0.1, "Standard deviation of the noise on inputs in training.", minimum=0, maximum=1)
     d_model: int = field(FEATURES, "Features of a point.", minimum=1, maximum=100, warm_start=False)
 
 
 def predict(params, x):
-    """[B, D] -> [B]."""
+    """Returns predictions [B] of points [B, D]."""
     return x @ params["slope"] + params["offset"]
 
 
@@ -46,8 +46,10 @@ line = types.SimpleNamespace(Config=ModelConfig, Model=predict)
 
 @dataclasses.dataclass(frozen=True)
 class DataConfig:
-    points: int = field(ROWS, "Of a batch.", minimum=1, maximum=1000)
-    pause: float = field(0.0, "Seconds of each evaluation.", minimum=0, maximum=1, resume=OnResume.FREE)
+    points: int = field(ROWS, "Points of a batch.", minimum=1, maximum=1000)
+    pause: float = field(
+        0.0, "Duration of each evaluation in seconds.", minimum=0, maximum=1, resume=OnResume.FREE
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Config:
 
 
 def make_points(split):
-    """The points of a split."""
+    """Returns the points of a split, {"x": [N, D], "y": [N], "weight": [N]}."""
     rng = np.random.default_rng(list(SIZES).index(split))
     x = rng.normal(size=(SIZES[split], FEATURES)).astype(np.float32)
     return {"x": x, "y": x @ np.float32([1, -2, 3, 0.5]) + 1, "weight": np.ones(len(x), np.float32)}
@@ -121,7 +123,7 @@ class Regression(Task):
         return LossOutput({"loss": (error.sum(), count)}, {"points": (count, count)})
 
     def mean_error(self, variables, split):
-        """The mean square error of a split."""
+        """Returns the mean square error of a split."""
         ((total, count),) = self.loss(variables, make_points(split), Context()).terms.values()
         return float(total / count)
 
@@ -144,6 +146,6 @@ def create(config, workdir, *, new=True):
 
 
 def make_config(**training):
-    """A run of six steps, saved and evaluated several times."""
+    """Returns the config of six steps with several checkpoints and evaluations."""
     defaults = {"steps": 6, "warmup_steps": 3, "log_every": 4, "eval_every": 3, "checkpoint_every": 2}
     return Config(training=TrainingConfig(**defaults | {"keep": 9} | training))

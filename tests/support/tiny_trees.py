@@ -1,4 +1,4 @@
-"""What tests of parsing share: a small treebank in bracketed files, and the config of a tiny run."""
+"""A small treebank in bracketed files, and the config of a tiny parsing run, for tests."""
 
 from tests.support.tiny import MODEL
 from tfm.data.config import PairsConfig
@@ -11,14 +11,14 @@ SIZES = {"train": 60, "validation": 6, "test": 5}
 
 
 def write_treebank(folder):
-    """The first trees of the built-in treebank."""
+    """Writes the first trees of the built-in treebank."""
     for split, size in SIZES.items():
         lines = read_trees(split)[:size]
         (folder / f"{split}.mrg").write_text("\n".join(lines), encoding="utf-8")
 
 
 def make_parsing_config(folder, **training):
-    """A run on the treebank in `folder`, its cache beside it."""
+    """Returns the config of a run on the treebank in `folder`."""
     return Config(
         model=MODEL,
         data=PairsConfig(

@@ -1,4 +1,4 @@
-"""The tiny regression with samples, and a tracker that keeps what it gets: for tests of both."""
+"""The tiny regression with samples, and a tracker that records its calls, for tests of trackers."""
 
 import functools
 from typing import ClassVar
@@ -18,7 +18,7 @@ NAME = f"{__name__}:Memory"
 
 
 class SampledRegression(Regression):
-    """Gives the predictions of two points as samples, and a picture of the parameters."""
+    """The tiny regression. Its samples are the predictions of two points and a picture of the parameters."""
 
     def evaluate(self, variables, data):
         params = variables["params"]
@@ -38,13 +38,18 @@ def draw(params, path):
 
 
 def train_tracked(workdir, *trackers, **training):
-    """Trains the six steps in `workdir` with these trackers."""
+    """Trains six steps in `workdir` with some trackers."""
     config = make_config(trackers=trackers, **training)
     train(SampledRegression(config), config.training, str(workdir))
 
 
 class Memory:
-    """A tracker; `made` has all, `broken` names a method that fails, and `error` is what it raises."""
+    """A tracker that records its calls.
+
+    Attributes:
+      made: all trackers that were created.
+      broken: name of a method that raises `error`, or "".
+    """
 
     made: ClassVar[list] = []
     broken = ""

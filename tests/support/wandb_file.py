@@ -7,7 +7,7 @@ FULL, FIRST, MIDDLE, LAST = 1, 2, 3, 4  # kinds: a whole record, or which part o
 
 
 def read_records(path):
-    """The records of a file run-ID.wandb."""
+    """Returns the records of a file run-ID.wandb."""
     from wandb.proto.wandb_internal_pb2 import Record
 
     content, at, parts, found = path.read_bytes(), FILE_HEADER, b"", []
@@ -29,7 +29,7 @@ def read_records(path):
 
 
 def read_history(path):
-    """What `run.log` was given, {name: value} of each call."""
+    """Returns the values {name: value} of each call of `run.log`."""
     return [
         {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
         for record in read_records(path)
@@ -38,7 +38,7 @@ def read_history(path):
 
 
 def read_config(path):
-    """The config of the run, {name: value}."""
+    """Returns the config of the run, {name: value}."""
     found = {}
     for record in read_records(path):
         updates = [*record.config.update, *record.run.config.update]
