@@ -131,7 +131,7 @@ def within(module, *packages):
 
 
 def imports(path):
-    """Full names of all that a file imports, wherever in it."""
+    """Returns the full names of everything that a file imports anywhere."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -147,12 +147,12 @@ def package_of(module):
 
 
 def own_imports(module):
-    """Modules of the project that `module` imports."""
+    """Returns the modules of the project that `module` imports."""
     return {name for name in imports(MODULES[module]) if name in MODULES and name != "tfm"}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name not in ("tfm", "tfm.__main__")])
-def test_a_package_imports_only_what_it_may(module):
+def test_a_package_imports_only_allowed_packages(module):
     package = package_of(module)
     allowed = MAY_IMPORT[package]
     found = {package_of(name) for name in own_imports(module)} - {package, "tfm.errors", "tfm.arguments"}
@@ -160,7 +160,7 @@ def test_a_package_imports_only_what_it_may(module):
     assert allowed is None or found <= allowed
 
 
-def test_every_package_has_its_rule():
+def test_every_package_has_a_rule():
     assert {package_of(name) for name in MODULES if name not in ("tfm", "tfm.__main__")} == set(MAY_IMPORT)
 
 
@@ -172,17 +172,17 @@ def test_rules_have_no_circle():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_what_is_banned(module):
+def test_no_module_imports_a_banned_module(module):
     assert not {name for name in imports(MODULES[module]) if within(name, *NOWHERE)}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *WITHOUT_JAX, *HOST_SIDE_FILES)])
-def test_the_host_side_imports_no_jax(module):
+def test_code_of_the_host_side_does_not_import_jax(module):
     assert not {name for name in imports(MODULES[module]) if within(name, "jax", "flax", "optax", "orbax")}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *EQUATIONS)])
-def test_equations_import_no_framework(module):
+def test_equations_do_not_import_a_framework(module):
     outside = {name.partition(".")[0] for name in imports(MODULES[module])} - {"tfm"}
     assert outside <= {
         "jax",
@@ -206,7 +206,7 @@ def test_only_commands_parse_flags(module):
     assert not parsers
 
 
-def test_every_public_function_says_what_it_does():
+def test_every_public_function_has_a_docstring():
     for module, path in MODULES.items():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         assert ast.get_docstring(tree), module

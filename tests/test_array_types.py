@@ -75,7 +75,7 @@ SIZES = [  # (function, argument, shape that does not fit, sizes in the message)
 
 
 def call(function, name=None, value=None):
-    """Calls a function with the arguments of its case, one of them replaced."""
+    """Calls a function with the arguments of its case after replacing one of them."""
     arguments = CASES[function] | ({} if name is None else {name: value})
     if function is masks.combine_masks:
         return function(MASK, arguments["masks"])
@@ -103,7 +103,7 @@ def test_arrays_that_fit_are_accepted(function):
 
 
 @pytest.mark.parametrize(("function", "name"), ARRAYS)
-def test_lists_other_types_and_other_axes_are_errors(function, name):
+def test_lists_wrong_types_and_wrong_axes_are_errors(function, name):
     array = CASES[function][name]
     with pytest.raises(TypeError, match=rf"{name} \[.*got list.*jax\.numpy\.asarray"):
         call(function, name, array.tolist())

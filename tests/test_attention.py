@@ -111,7 +111,7 @@ def test_dropout_drops_weights():
 
 @pytest.mark.parametrize("implementation", [None, "xla"])
 def test_a_mask_without_the_axis_of_heads_is_an_error(implementation):
-    """With as many heads as batch rows, broadcasting would take the rows of the mask for heads."""
+    """With as many heads as batch rows, broadcasting would treat the rows of the mask as heads."""
     query, key, value, mask, _ = random_inputs((3,), value_features=4)
     attend = functools.partial(dot_product_attention, query, key, value, implementation=implementation)
     with pytest.raises(ValueError, match=r"mask .* 4 axes.*got \(3, 5, 7\).*mask\[\.\.\., None, :, :\]"):
@@ -136,7 +136,7 @@ KERNELS = ["xla", *(["cudnn"] if jax.default_backend() == "gpu" else [])]
 
 
 @pytest.mark.parametrize("mask_axes", [0, 3, 4])
-def test_the_kernel_of_xla_computes_the_same(mask_axes):
+def test_the_kernel_of_xla_equals_the_equation(mask_axes):
     *inputs, mask, bias = random_inputs(value_features=4)
     options = {"mask": {0: None, 3: mask[0, 1:2], 4: mask}[mask_axes], "bias": bias[0], "scale": 0.3}
     output = dot_product_attention(*inputs, **options, implementation="xla")
@@ -144,7 +144,7 @@ def test_the_kernel_of_xla_computes_the_same(mask_axes):
 
 
 @pytest.mark.parametrize("implementation", KERNELS)
-def test_kernels_compute_the_same_in_bfloat16(implementation):
+def test_kernels_equal_the_equation_in_bfloat16(implementation):
     *inputs, mask, _ = random_inputs((2,), 64, 64, 4, 64, 64)
     inputs = [jnp.asarray(x, jnp.bfloat16) for x in inputs]
 
@@ -172,7 +172,7 @@ SUPPORTED = {"key_features": 256, "value_features": 256, "attention_dropout": 0.
         (None, {"key_features": 3, "attention_dropout": 0.5, "dtype": "float32"}),
     ],
 )
-def test_configs_accept_what_a_kernel_supports(attention, fields):
+def test_configs_accept_the_options_that_a_kernel_supports(attention, fields):
     assert TransformerConfig(attention=attention, **SUPPORTED | fields).attention == attention
 
 
@@ -186,7 +186,7 @@ def test_configs_accept_what_a_kernel_supports(attention, fields):
         ("cudnn", {"key_features": 264, "value_features": 264}, "at most 256, got 264"),
     ],
 )
-def test_configs_and_the_equation_name_what_a_kernel_does_not_support(attention, fields, reason):
+def test_configs_and_the_equation_name_options_that_a_kernel_does_not_support(attention, fields, reason):
     fields = SUPPORTED | fields
     with pytest.raises(UserError, match=rf"model\.attention '{attention}' .*{reason}"):
         TransformerConfig(attention=attention, **fields)
@@ -196,7 +196,7 @@ def test_configs_and_the_equation_name_what_a_kernel_does_not_support(attention,
         dot_product_attention(key, key, value, **options)
 
 
-def test_unknown_kernels_and_further_batch_axes_are_errors():
+def test_unknown_kernels_and_additional_batch_axes_are_errors():
     query, key, *_ = random_inputs()
     with pytest.raises(ValueError, match=r"implementation .* 'xla', 'cudnn'.*got 'flash'"):
         dot_product_attention(query, key, key, implementation="flash")

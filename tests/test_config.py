@@ -48,7 +48,7 @@ def test_a_config_dict_is_locked_and_typed():
         ({"model": {"name": "tranformer"}}, "config.model.name must be one of"),
     ],
 )
-def test_what_does_not_fit_is_named(change, message):
+def test_fields_that_do_not_fit_are_named(change, message):
     with pytest.raises(UserError) as error:
         config.from_mapping(Config, change)
     assert message in str(error.value)
@@ -77,7 +77,7 @@ def test_an_unknown_task_is_named():
         (Config, "validation_sentences", -1),
     ],
 )
-def test_impossible_values_are_refused_by_name(section, field, value):
+def test_impossible_values_are_errors_that_name_the_field(section, field, value):
     with pytest.raises(UserError, match=field):
         section(**{field: value})
 
@@ -96,7 +96,7 @@ def test_a_damaged_config_is_an_error_message(tmp_path):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_each_config_builds_and_has_its_command(path):
+def test_each_config_builds_and_shows_its_command(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
     assert built.task in ("translation", "classification", "language_modeling", "parsing")

@@ -56,7 +56,7 @@ def test_fields_of_the_page_about_the_paper_exist():
     assert set(named) <= known
 
 
-def test_excerpts_stand_in_their_files():
+def test_excerpts_equal_their_files():
     """The first line of a block names the file; each further line stands in it, in the same order."""
     text = (ROOT / "docs" / "add_a_system.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n# (\S+\.py)\n(.*?)```", text, re.DOTALL)
@@ -90,8 +90,8 @@ def test_the_reference_names_modules_that_exist():
 
 
 @pytest.mark.parametrize(("document", "count"), [("data.md", 8), ("fine_tuning.md", 2)])
-def test_commands_of_a_page_are_understood(document, count):
-    """Their flags and fields are there and take these values; nothing is run."""
+def test_commands_of_a_page_are_valid(document, count):
+    """Flags and fields exist and accept the values. No command runs."""
     text = (ROOT / "docs" / document).read_text(encoding="utf-8").replace("\\\n", " ")
     found = re.findall(r"tfm (train|data) (--config=.*)", text)
     assert len(found) >= count

@@ -32,7 +32,7 @@ def assert_uncorrelated(a, b):
 
 
 def assert_uniform(counts):
-    """By chi-square, both tails: counts that are too even are no sample either."""
+    """Uses both tails of chi-square, because counts that are too even are not random either."""
     expected = counts.sum() / counts.size
     assert expected > 5
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -75,7 +75,7 @@ def test_dropout_under_jit_and_in_gradients():
 
 @pytest.mark.long
 def test_ten_million_draws_are_uniform():
-    """All 2 ** 16 values, and the pairs of neighbours by their upper 6 bits each."""
+    """Counts all 2 ** 16 values, and pairs of neighbours by the upper 6 bits of each."""
     words = np.asarray(bits(jax.random.key(0), (10_000_000,)))
     assert_uniform(np.bincount(words, minlength=STEPS))
     pairs = words.reshape(-1, 2) >> 10
@@ -91,7 +91,7 @@ def test_each_bit_is_uniform(bit):
 
 @pytest.mark.long
 def test_neighbours_and_rows_are_uncorrelated():
-    """Of an activation [B, L, D]: along each axis, and at distances that are powers of two."""
+    """Compares an activation [B, L, D] along each axis at distances that are powers of two."""
     values = numbers(2, 16, 128, 512)
     for axis in range(3):
         length = values.shape[axis]
@@ -105,8 +105,8 @@ def test_neighbours_and_rows_are_uncorrelated():
 
 
 @pytest.mark.long
-def test_steps_layers_and_keys_are_uncorrelated():
-    """Keys as training derives them: folded with neighbouring steps, and then with neighbouring layers."""
+def test_masks_of_steps_layers_and_keys_are_uncorrelated():
+    """Derives keys as training does: folds in neighbouring steps, and then neighbouring layers."""
     root = jax.random.key(3)
     steps = [jax.random.fold_in(root, step) for step in range(8)]
     layers = [jax.random.fold_in(steps[0], layer) for layer in range(8)]
@@ -119,7 +119,7 @@ def test_steps_layers_and_keys_are_uncorrelated():
 
 
 def test_kept_counts_by_row_are_binomial():
-    """No row and no feature is dropped more often than chance has it."""
+    """Rows and features are not dropped more often than by chance."""
     rate, shape = 0.1, (1000, 1000)
     kept = np.asarray(dropout(jax.random.key(4), jnp.ones(shape), rate)) != 0
     share = 1 - round(rate * STEPS) / STEPS
@@ -129,7 +129,7 @@ def test_kept_counts_by_row_are_binomial():
         assert LEAST < scipy.stats.chi2.cdf((z**2).sum(), z.size) < MOST
 
 
-def test_keys_sharing_a_word_are_uncorrelated(monkeypatch):
+def test_masks_of_keys_that_share_a_word_are_uncorrelated(monkeypatch):
     """The hash takes two words from the key; two keys may agree in one of them."""
     halves = {}
     monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.asarray(halves["words"], jnp.uint32))
@@ -162,7 +162,7 @@ def test_a_rate_of_0_drops_nothing():
     assert dropout(None, x, 0.0) is x
 
 
-def test_no_device_decides_what_is_dropped():
+def test_dropped_elements_do_not_depend_on_the_device():
     """A program for an accelerator drops the same elements as one for a CPU."""
     masks = []
     for platform in ("cpu", "tpu", "cuda"):

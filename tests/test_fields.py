@@ -81,7 +81,7 @@ def test_the_fields_of_all_sections_are_found():
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
-def test_each_field_says_what_it_means(leaf):
+def test_each_field_has_help(leaf):
     assert leaf.info.help.endswith(".")
     assert leaf.info.resume in (OnResume.FREE, OnResume.ASK, OnResume.FIXED)
     assert leaf.value is None or leaf.info.accepts(leaf.value)
@@ -95,7 +95,7 @@ def test_each_number_is_bounded_on_both_sides(leaf):
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_a_value_just_outside_is_refused_by_path(leaf):
+def test_a_value_just_outside_its_range_is_an_error_with_its_path(leaf):
     for value in outside(leaf):
         with pytest.raises(UserError) as error:
             type(leaf.section)(**{name_of(leaf): value})
@@ -110,7 +110,7 @@ def test_a_value_just_outside_is_refused_by_path(leaf):
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_the_bounds_themselves_are_accepted(leaf):
+def test_the_bounds_of_a_range_are_accepted(leaf):
     info = leaf.info
     for bound in (info.minimum, info.maximum):
         assert bound is None or info.accepts(bound)
@@ -145,7 +145,7 @@ def test_the_bounds_themselves_are_accepted(leaf):
         (PairsConfig, "name", "community:any"),
     ],
 )
-def test_values_that_make_no_sense_are_refused(section, name, value):
+def test_senseless_values_are_errors(section, name, value):
     with pytest.raises(UserError, match=name):
         section(**{name: value})
 
@@ -163,7 +163,7 @@ def test_all_wrong_fields_are_named_at_once():
         assert part in message
 
 
-def test_all_wrong_fields_of_all_sections_too():
+def test_wrong_fields_of_all_sections_are_named_at_once():
     mapping = {
         "modle": {},
         "model": {"name": "transformer", "heads": 3},  # which does not divide d_model
@@ -188,14 +188,14 @@ def test_all_wrong_fields_of_all_sections_too():
 
 
 @pytest.mark.parametrize("value", ["3", True, 3.0, None, [3]])
-def test_a_value_of_another_type_is_refused(value):
+def test_a_value_of_another_type_is_an_error(value):
     with pytest.raises(UserError, match=r"training\.steps must be of type int"):
         TrainingConfig(steps=value)
     with pytest.raises(UserError, match="training must be a section"):
         Config(training=value)
 
 
-def test_numbers_that_may_be_whole_or_none():
+def test_optional_and_whole_numbers_are_accepted():
     assert TrainingConfig(learning_rate_scale=2).learning_rate_scale == 2
     assert TransformerConfig(key_features=None).key_features is None
     with pytest.raises(UserError, match=r"key_features must be from 1 to 65,536, or None, got 0\."):
@@ -203,7 +203,7 @@ def test_numbers_that_may_be_whole_or_none():
 
 
 def test_configs_are_frozen_and_hashable():
-    """They are static arguments of jitted functions."""
+    """Configs are static arguments of jitted functions."""
     made = Config(training=TrainingConfig(steps=7))
     assert hash(made) == hash(Config(training=TrainingConfig(steps=7)))
     assert pickle.loads(pickle.dumps(made)) == made != Config()
@@ -211,14 +211,14 @@ def test_configs_are_frozen_and_hashable():
         made.training.steps = 3
 
 
-def test_a_config_of_fewer_fields_loads():
-    """As an older version wrote it."""
+def test_a_config_with_missing_fields_gets_their_defaults():
+    """An older version may have written the config."""
     old = dataclasses.asdict(Config())
     del old["decoding"]["temperature"], old["training"]["ema_decay"], old["model"]["scan"], old["data"]
     assert config.from_mapping(Config, old) == Config()
 
 
-def test_a_field_says_what_it_expects():
+def test_the_expectation_of_a_field_lists_its_values():
     assert FieldInfo(minimum=1, maximum=2000).expectation == "from 1 to 2,000"
     assert FieldInfo(greater_than=0, maximum=1.5).expectation == "above 0 and at most 1.5"
     assert FieldInfo(minimum=0).expectation == "at least 0"
@@ -227,7 +227,7 @@ def test_a_field_says_what_it_expects():
 
 
 def test_plain_fields_are_checked_by_type():
-    """Those of a model outside tfm, say; a warm start may not change them."""
+    """A model outside tfm may have plain fields. A warm start must not change them."""
 
     @dataclasses.dataclass(frozen=True)
     class Plain:
@@ -243,7 +243,7 @@ def test_plain_fields_are_checked_by_type():
     assert (change.path, change.rule, change.new.info.warm_start) == ("width", OnResume.ASK, False)
 
 
-def test_a_field_like_another():
+def test_a_field_can_inherit_from_another_field():
     @dataclasses.dataclass(frozen=True)
     class One:
         width: int = field(3, "Of it.", minimum=1, maximum=9, unit="bars")

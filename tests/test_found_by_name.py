@@ -106,7 +106,7 @@ def imported():
     return {name for name in sys.modules if name.partition(".")[0] == "my_lab"}
 
 
-def test_an_optimizer_of_the_users_own(my_lab):
+def test_an_optimizer_of_a_user_is_found(my_lab):
     config.allow_modules(["my_lab"])
     section = {"optimizer": {"name": NAME, "factor": 2.0}, "schedule": "constant", "peak_learning_rate": 0.1}
     made = config.from_mapping(TrainingConfig, section)
@@ -118,7 +118,7 @@ def test_an_optimizer_of_the_users_own(my_lab):
         config.from_mapping(TrainingConfig, {"optimizer": {"name": NAME, "factor": 0.0}})
 
 
-def test_a_model_of_the_users_own(my_lab):
+def test_a_model_of_a_user_is_found(my_lab):
     config.allow_modules(["my_lab.models"])
     made = config.from_mapping(Config, {"model": {"name": "my_lab.models:wide", "extra": 4, "d_model": 256}})
     assert (made.model.extra, made.model.d_model) == (4, 256)
@@ -127,7 +127,7 @@ def test_a_model_of_the_users_own(my_lab):
 
 
 def test_nothing_is_imported_that_is_not_allowed(my_lab):
-    """Neither what is below another package, nor a package whose name only begins alike."""
+    """Names below other packages and packages whose name only begins alike stay forbidden."""
     config.allow_modules(["my_la", "my_lab.models", "my_lab.optim"])
     for find in (find_optimizer, tasks.find, models.find):
         with pytest.raises(UserError, match=r"is not part of tfm .* --import=my_lab\.optimizers"):
@@ -159,7 +159,7 @@ def test_nothing_is_imported_that_is_not_allowed(my_lab):
         ([], "must be one of ['decoder_lm'"),
     ],
 )
-def test_names_that_do_not_fit(my_lab, name, message):
+def test_names_that_do_not_fit_are_errors(my_lab, name, message):
     config.allow_modules(["my_lab"])
     with pytest.raises(UserError) as error:
         models.find(name)
@@ -213,7 +213,7 @@ def test_the_flag_import_lets_a_run_name_a_module(foreign):
 
 
 def test_a_python_config_may_name_a_module(foreign, tmp_path):
-    """It is the user's own code; the run that it wrote is then read too."""
+    """A config file is code of the user. Its run can be read without a flag afterwards."""
     (tmp_path / "mine.py").write_text(
         "from tfm.config import to_config_dict\n"
         "from tfm.tasks.translation.task import Config\n"
@@ -249,12 +249,12 @@ def test_a_field_without_a_default_must_be_given():
         config.from_mapping(Plain, {})
 
 
-def test_optax_is_what_make_returns():
+def test_make_returns_an_optax_transformation():
     for made in OPTIMIZERS.values():
         assert isinstance(made().make(lambda count: 0.1), optax.GradientTransformation)
 
 
-def test_pairs_of_the_users_own(my_lab):
+def test_pairs_of_a_user_are_read(my_lab):
     config.allow_modules(["my_lab.pairs"])
     data = PairsConfig(kind="my_lab.pairs:open_numbers")
     assert find_problems(data, SPLITS) == []  # the default test split is optional

@@ -12,7 +12,7 @@ FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
-def test_a_page_prints_what_it_says(page, tmp_path):
+def test_the_code_of_a_page_prints_the_output_of_the_page(page, tmp_path):
     """`python -m tests.support.pages` writes it."""
     blocks = run_page(page, tmp_path)
     assert blocks
@@ -31,13 +31,13 @@ def test_the_index_has_each_page_in_order():
         assert f"({following})" in page.read_text(encoding="utf-8"), f"{page.name} leads to the next page"
 
 
-def test_no_figure_is_left_over():
+def test_every_figure_is_used():
     shown = {name for page in guide_pages() for name in FIGURE.findall(page.read_text(encoding="utf-8"))}
     assert shown == {f"figures/{path.name}" for path in (GUIDE / "figures").iterdir()}
 
 
 @pytest.mark.long
-def test_a_page_is_updated_to_what_it_prints(tmp_path):
+def test_a_page_is_updated_with_its_output(tmp_path):
     text = "A\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n\nB\n"
     page = tmp_path / "page.md"
     page.write_text(text.format(1))

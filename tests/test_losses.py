@@ -57,7 +57,7 @@ def gradients(loss, labels=LABELS, weights=WEIGHTS):
 
 
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
-def test_loss_against_smoothed_labels_in_float64(smoothing):
+def test_loss_equals_cross_entropy_with_smoothed_labels_in_float64(smoothing):
     for loss in (plain, fused):
         sums = quick_jit(functools.partial(loss, smoothing=smoothing))(FEATURES, TABLE, LABELS, WEIGHTS)
         np.testing.assert_allclose(sums, reference(smoothing), rtol=1e-5)
@@ -74,7 +74,7 @@ def test_fused_gradients_equal_plain_gradients(smoothing, chunk_size):
 @pytest.mark.parametrize("loss", [plain, fused])
 @pytest.mark.parametrize("label", INVALID)
 def test_labels_without_weight_never_matter(loss, label):
-    """Neither the sums nor the gradients depend on them, with and without jit."""
+    """Sums and gradients do not depend on these labels, with and without jit."""
     weights = WEIGHTS.copy()
     weights[1] = 0
     labels = np.where(weights == 0, label, LABELS)
@@ -88,7 +88,7 @@ def test_labels_without_weight_never_matter(loss, label):
 
 @pytest.mark.parametrize("loss", [plain, fused])
 @pytest.mark.parametrize("label", INVALID)
-def test_other_labels_with_a_weight_are_errors_or_nan_under_jit(loss, label):
+def test_invalid_labels_with_a_weight_are_errors_or_nan_under_jit(loss, label):
     labels, weights = LABELS.copy(), np.ones((3, 4))
     labels[0, 1] = label
     for arrays in ((labels, weights), (jnp.asarray(labels), jnp.asarray(weights))):
@@ -126,7 +126,7 @@ def test_empty_batches_have_no_loss(shape):
     assert chunked_log_probabilities(*arrays[:3], 5).shape == shape
 
 
-def test_smoothing_entropy_is_the_lowest_loss():
+def test_the_entropy_of_smoothed_labels_is_the_lowest_loss():
     smoothing, classes = 0.1, 9
     best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
     best[0, 4] = np.log(1 - smoothing)
@@ -144,7 +144,7 @@ def test_loss_of_bfloat16_logits_is_float32():
 
 
 @pytest.mark.parametrize("products", [contextlib.nullcontext, backend.no_foreign_calls])
-def test_fused_loss_of_bfloat16_sums_in_float32(products):
+def test_fused_loss_of_bfloat16_features_sums_in_float32(products):
     """Features and their gradient are rounded. The loss is computed from them as in float32."""
     features = jnp.asarray(FEATURES, jnp.bfloat16)
     table = jnp.asarray(TABLE, jnp.bfloat16).astype(jnp.float32)
@@ -165,7 +165,7 @@ def test_fused_loss_of_bfloat16_sums_in_float32(products):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 5, 12, 64])
-def test_chunked_log_probabilities_equal_whole(chunk_size):
+def test_chunked_log_probabilities_equal_whole_ones(chunk_size):
     exponentials = np.exp(FEATURES @ TABLE.T)
     expected = np.log(np.take_along_axis(exponentials, LABELS[..., None], -1)[..., 0] / exponentials.sum(-1))
     scores = quick_jit(chunked_log_probabilities, static_argnums=3)(FEATURES, TABLE, LABELS, chunk_size)

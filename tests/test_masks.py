@@ -84,7 +84,7 @@ def test_only_the_first_and_the_last_visible_key_stay():
     assert_rows(first_and_last_mask(causal), "1 0 0 0, 1 1 0 0, 1 0 1 0, 1 0 0 1")
 
 
-def test_combined_masks_show_what_all_masks_show():
+def test_combined_masks_show_keys_that_all_masks_show():
     padding, causal = padding_mask(np.array([[5, 7, 0]])), causal_mask(np.arange(3), np.arange(3))
     both = combine_masks(None, padding, causal)
     assert both.shape == (1, 1, 3, 3)

@@ -16,7 +16,7 @@ LIMIT = 3
 
 
 def pick(values: list[int], first: int = 2, *, strict=False):
-    """Picks with 4."""
+    """Picks with a constant."""
     if strict and "\xc3\xbc":
         raise ValueError(f"at least {first + 1}")
     return sorted(values, reverse=True, key=abs) if values else [0]
@@ -71,7 +71,7 @@ def changed_lines(kind):
         ("argument is its default", {"first = 2", "strict = False"}),
     ],
 )
-def test_each_kind_changes_what_it_names_and_nothing_else(kind, lines):
+def test_each_kind_of_mutation_changes_only_its_kind_of_code(kind, lines):
     assert changed_lines(kind) == lines
 
 
@@ -82,7 +82,7 @@ def test_every_mutant_of_the_project_is_valid_python():
         assert mutation.content != (ROOT / mutation.path).read_bytes(), mutation.description
 
 
-def test_a_seed_draws_the_same_mutations_again():
+def test_a_seed_always_draws_the_same_mutations():
     one, again, other = (generate.sample_edits({"a.py": SOURCE}, 5, seed) for seed in (1, 1, 2))
     assert one == again != other
     assert len({edit.kind for _, edit in one}) == 5
@@ -106,7 +106,7 @@ def test_the_tests_of_handwritten_mutations_exist():
 
 @pytest.fixture
 def recorded(tmp_path, monkeypatch):
-    """Records of tests of tfm/a.py. Lines 1 and 2 run when it is imported, line 7 in a shared fixture."""
+    """Returns records of tfm/a.py. Lines 1 and 2 run at import, and line 7 in a shared fixture."""
     lines = {
         "": {"a.py": [1, 2]},
         "tests/test_a.py::test_beside": {"a.py": [1, 2]},

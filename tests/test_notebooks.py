@@ -14,7 +14,7 @@ LARGEST = 100_000  # bytes, pictures included
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Where all run, so that one run is trained for two; a small model, small batches; word pieces stay."""
+    """Returns the folder in which all notebooks run, so that two of them share a tiny trained run."""
     found = tmp_path_factory.mktemp("notebooks")
     config = get_config()
     config.model.encoder_layers = config.model.decoder_layers = 1
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_notebook_runs(path, folder):
+def test_a_notebook_runs(path, folder):
     notebook = run_notebook(path, folder, CONFIG="config.json", STEPS=12)
     pictures = [
         output
@@ -39,8 +39,8 @@ def test_notebook_runs(path, folder):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_notebook_is_as_executed(path):
-    """Each cell in its order, without an error or the path of a machine."""
+def test_a_notebook_contains_its_output(path):
+    """All cells ran in order, without an error, and show no path of a machine."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -52,7 +52,7 @@ def test_notebook_is_as_executed(path):
     assert path.stat().st_size < LARGEST
 
 
-def test_parameters_are_constants():
+def test_parameters_of_a_notebook_are_constants():
     for path in PATHS:
         cells = nbformat.read(path, as_version=4).cells
         [cell] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]

@@ -182,7 +182,7 @@ def workdir(folder):
     return folder / "run"
 
 
-def test_it_trains(workdir):
+def test_an_own_system_trains(workdir):
     rows = read_metrics(str(workdir))
     errors = [row["validation/error"] for row in rows if "validation/error" in row]
     assert len(errors) == 2
@@ -190,7 +190,7 @@ def test_it_trains(workdir):
     assert all("train/points_per_second" in row for row in rows if "train/loss" in row)
 
 
-def test_it_evaluates(workdir, capsys):
+def test_an_own_system_evaluates(workdir, capsys):
     evaluate.main([f"--workdir={workdir}", "--import=own_lab", "--samples=1"])
     printed = capsys.readouterr().out
     assert "test: 9 examples, step 40" in printed
@@ -201,7 +201,7 @@ def test_it_evaluates(workdir, capsys):
     assert score["value"] < 0.5
 
 
-def test_it_resumes_as_if_unbroken(folder, workdir):
+def test_an_own_system_resumes_exactly(folder, workdir):
     command = [f"--config={folder / 'own_config.py'}", f"--workdir={folder / 'broken'}"]
     train.main([*command, "--config.training.steps=20"])
     train.main(command)
@@ -210,7 +210,7 @@ def test_it_resumes_as_if_unbroken(folder, workdir):
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
 
 
-def test_it_is_drawn_exported_and_adopted(folder, workdir, capsys):
+def test_an_own_system_is_drawn_exported_and_warm_started(folder, workdir, capsys):
     visualize.main([f"--workdir={workdir}", "--import=own_lab"])
     assert [path.name for path in (workdir / "figures").glob("*.png")] == ["curves.png"]
     export.main([f"--workdir={workdir}", f"--output={folder / 'export'}", "--import=own_lab"])
@@ -223,7 +223,7 @@ def test_it_is_drawn_exported_and_adopted(folder, workdir, capsys):
     shutil.rmtree(folder / "warm")
 
 
-def test_it_has_a_dry_run(folder, capsys):
+def test_an_own_system_has_a_dry_run(folder, capsys):
     train.main([f"--config={folder / 'own_config.py'}", f"--workdir={folder / 'dry'}", "--dry_run"])
     printed = capsys.readouterr().out
     assert "points              8" in printed

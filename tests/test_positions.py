@@ -20,7 +20,7 @@ RNG = np.random.default_rng(0)
 QUERY_POSITIONS, KEY_POSITIONS = np.array([0, 3, 200]), np.array([1, 3, 255])
 
 
-def test_sinusoids_equal_the_paper():
+def test_sinusoids_equal_the_formula_of_the_paper():
     interleaved = sinusoidal_encoding(np.array(1), 4)
     np.testing.assert_allclose(interleaved, [0.8415, 0.5403, 0.0100, 1.0000], atol=5e-5)
     concatenated = sinusoidal_encoding(np.array(1), 4, layout="concatenated")
@@ -43,7 +43,7 @@ def test_sinusoids_against_float64(layout, features):
     np.testing.assert_allclose(encoding[0], expected[0], atol=1e-5)
 
 
-def test_shifts_are_fixed_rotations():
+def test_shifting_sinusoids_is_a_fixed_rotation():
     """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
     encoding = np.asarray(sinusoidal_encoding(np.arange(60), 8), np.float64)
     rotation, *_ = np.linalg.lstsq(encoding[:50], encoding[5:55], rcond=None)
@@ -93,7 +93,7 @@ def test_distances_of_all_integer_types_are_signed(make_array, dtype):
     np.testing.assert_array_equal(causal, 0)
 
 
-def test_slopes_of_alibi():
+def test_slopes_of_alibi_equal_the_published_slopes():
     """Section 3 of Press et al.; the slopes of 12 heads are in the authors' code."""
     np.testing.assert_allclose(alibi_slopes(8), 0.5 ** np.arange(1, 9))
     np.testing.assert_allclose(alibi_slopes(12)[8:], np.array([2, 8, 32, 128]) ** -0.5)
@@ -112,7 +112,7 @@ def test_alibi_bias_falls_linearly():
     assert alibi_bias(np.zeros((3, 4), int), np.arange(5), 2).shape == (3, 2, 4, 5)
 
 
-def test_buckets_of_t5_by_hand():
+def test_buckets_of_t5_equal_buckets_computed_by_hand():
     """32 buckets up to distance 128: 16 for each direction, and 8 of them for one distance each."""
     earlier = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 32: 12, 90: 14, 91: 15}
     buckets = relative_buckets(np.array([-n for n in earlier]), bidirectional=True)
@@ -123,7 +123,7 @@ def test_buckets_of_t5_by_hand():
 
 @pytest.mark.parametrize(("buckets", "largest"), [(32, 128), (8, 20), (64, 1000), (4, 3)])
 @pytest.mark.parametrize("bidirectional", [True, False])
-def test_buckets_against_logarithms(buckets, largest, bidirectional):
+def test_buckets_of_t5_grow_logarithmically(buckets, largest, bidirectional):
     size = buckets // 2 if bidirectional else buckets
     exact = size // 2
     distances = np.arange(-2 * largest, 2 * largest + 1)

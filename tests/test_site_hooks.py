@@ -37,7 +37,7 @@ def render(hooks, markdown, page="index.md"):
         ("index.md", "[x](#results)", "[x](#results)"),
     ],
 )
-def test_links_of_the_repository_lead_to_pages_of_the_site(page, link, expected, hooks):
+def test_links_between_files_become_links_between_pages(page, link, expected, hooks):
     assert render(hooks, link, page) == expected
 
 
@@ -60,7 +60,7 @@ def test_the_figure_is_part_of_the_page_with_its_links(hooks):
     assert "![" not in html
 
 
-def test_a_picture_of_the_explorer_becomes_the_explorer(hooks):
+def test_the_picture_of_the_explorer_is_replaced_by_the_explorer(hooks):
     html = render(hooks, "[![Attention](figures/explorer.png)](figures/attention.html)", "visualize.md")
     assert (
         html
@@ -79,7 +79,7 @@ def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
     assert render(hooks, r"Text with `a\|b`.") == r"Text with `a\|b`."
 
 
-def test_words_that_would_break_are_marked(hooks):
+def test_long_identifiers_get_places_to_break(hooks):
     def mark(html):
         return hooks.on_page_content(html, None, None, None)
 

@@ -378,7 +378,7 @@ def foreign(paths, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", IMPORTING)
-def test_only_with_import_is_the_code_of_a_user_run(command, foreign):
+def test_the_code_of_a_user_runs_only_with_import(command, foreign):
     arguments = [each.format(**foreign) for each in IMPORTING[command]]
     refused = run_command(command, *arguments)
     assert foreign["module"] not in sys.modules
