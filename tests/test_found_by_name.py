@@ -198,7 +198,7 @@ def foreign(my_lab, corpus):
 
 def test_opening_a_foreign_run_imports_nothing(foreign):
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
-        runs.read_config(str(foreign))
+        runs.open_folder(str(foreign))
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
         read_config_file(str(foreign / "config.json"))
     assert not imported()
@@ -206,7 +206,7 @@ def test_opening_a_foreign_run_imports_nothing(foreign):
 
 def test_the_flag_import_lets_a_run_name_a_module(foreign):
     parse(Status, ["--import=my_lab.optimizers", str(foreign)])
-    assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
+    assert runs.open_folder(str(foreign)).config.training.optimizer.factor == 2.0
     for value in ("my lab", "a/b.py"):
         with pytest.raises(UserError, match="Expected the name of a module, such as my_lab"):
             parse(Status, ["--import", value, str(foreign)])
@@ -225,7 +225,7 @@ def test_a_python_config_may_name_a_module(foreign, tmp_path):
     sys.path.append(str(tmp_path))  # as for `python train.py` beside the package
     found = read_config_file(str(tmp_path / "mine.py"))[0]
     assert found.training.optimizer.factor == 3.0
-    assert runs.read_config(str(foreign)).training.optimizer.factor == 2.0
+    assert runs.open_folder(str(foreign)).config.training.optimizer.factor == 2.0
 
 
 def test_the_command_line_may_name_a_module(my_lab):

@@ -19,7 +19,7 @@ def read_base(path):
 
 
 def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path):
-    saved = runs.read_config(str(tiny_run))
+    saved = runs.open_folder(str(tiny_run)).config
     assert read_base(runs.config_path(str(tiny_run))) == saved
     assert read_base(str(write_config_file(tmp_path, saved))) == saved
 

@@ -111,7 +111,7 @@ def test_calibration(drawn, tiny_run):
 
 
 def test_lengths(drawn, tiny_run, tmp_path):
-    config = runs.read_config(str(tiny_run))
+    config = runs.open_folder(str(tiny_run)).config
     save(config, runs.config_path(str(tmp_path)))
     with pytest.raises(UserError, match=r"tfm evaluate --workdir="):
         plot.main(["lengths", str(tmp_path)])

@@ -25,7 +25,7 @@ READ = "decoder.*.cross_attention.weights"
 
 def open_run(workdir):
     """The task of a run, its training config, and its folder, as `replay_step` takes them."""
-    config = runs.read_config(str(workdir))
+    config = runs.open_folder(str(workdir)).config
     task = tasks.find(config.task).create(config, str(workdir), new=False)
     return task, config.training, str(workdir)
 

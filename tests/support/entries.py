@@ -48,7 +48,7 @@ def overrides(arguments, chosen=None):
 def saved_config(folder, content):
     """Returns the config of a run whose config.json has some content."""
     write(folder, runs.CONFIG_FILE, content)
-    return runs.read_config(folder)
+    return runs.open_folder(folder).config
 
 
 def texts(folder, source, target, ending=""):
@@ -92,7 +92,7 @@ def changed_config(folder, content):
         write(folder, name, content)
         with contextlib.suppress(UserError):
             resume.save_config(Config(), folder)
-    made = runs.read_config(folder)
+    made = runs.open_folder(folder).config
     return [str(change) for change in changes(made, Config())]
 
 

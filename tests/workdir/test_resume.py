@@ -131,7 +131,7 @@ def test_a_lost_config_is_read_from_the_record(begun, caplog):
         resume.save_config(other, str(begun))
     assert not (begun / "config.json").exists()
     resume.save_config(BASE, str(begun))
-    assert runs.read_config(str(begun)) == BASE
+    assert runs.open_folder(str(begun)).config == BASE
     assert "config.json is missing: reading the config of the last start" in caplog.text
 
 
@@ -188,15 +188,15 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))
     resume.save_config(there, str(begun))
-    assert runs.read_config(str(begun)) == there
+    assert runs.open_folder(str(begun)).config == there
     elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
     (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
     other = changed(here, "data.directory", str(elsewhere))
     with pytest.raises(UserError, match=r"data\.directory .*\btrain\b.*--allow_change=data\.directory"):
         resume.save_config(other, str(begun))
-    assert runs.read_config(str(begun)) == there
+    assert runs.open_folder(str(begun)).config == there
     resume.save_config(other, str(begun), allow_change=["data.directory"])
-    assert runs.read_config(str(begun)) == other
+    assert runs.open_folder(str(begun)).config == other
 
 
 def test_a_run_without_checkpoint_may_change(tmp_path):
@@ -205,7 +205,7 @@ def test_a_run_without_checkpoint_may_change(tmp_path):
     resume.save_config(BASE, new)
     smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
     resume.save_config(smaller, new)
-    assert runs.read_config(new) == smaller
+    assert runs.open_folder(new).config == smaller
     (tmp_path / "vocabulary.model").touch()
     light = changed(
         changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
@@ -213,7 +213,7 @@ def test_a_run_without_checkpoint_may_change(tmp_path):
     resume.save_config(light, new)
     with pytest.raises(UserError, match=r"vocabulary\.model .*data\.vocabulary_size .*\b300\b"):
         resume.save_config(BASE, new)
-    assert runs.read_config(new) == light
+    assert runs.open_folder(new).config == light
 
 
 @pytest.mark.long

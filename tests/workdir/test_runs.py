@@ -83,7 +83,7 @@ def test_weights_need_their_own_tokenizer(several, other_vocabulary):
 
 
 def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
-    config = runs.read_config(other_vocabulary)
+    config = runs.open_folder(other_vocabulary).config
     task = translation.create(config, other_vocabulary)
     longer = dataclasses.replace(config.training, steps=9)
     with pytest.raises(UserError, match=r"step 6 .*vocabulary\.model"):
@@ -169,7 +169,7 @@ def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
 
 def test_another_model_has_no_weights_here(tiny_run):
     """It may have the same shapes, and its scores would be taken for those of the run."""
-    saved = runs.read_config(str(tiny_run))
+    saved = runs.open_folder(str(tiny_run)).config
     for name, value in (("activation", "gelu"), ("norm_order", "pre")):
         chosen = dataclasses.replace(saved, model=dataclasses.replace(saved.model, **{name: value}))
         with pytest.raises(UserError, match=rf"model\.{name} .*'{value}'"):

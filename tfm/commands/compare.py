@@ -119,7 +119,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
       UserError: if there is no run, it has no BLEU, or it has no evaluation of this split and name, or if the
         evaluation was made on other texts than the test set has now.
     """
-    chosen = runs.read_config(workdir)
+    chosen = runs.open_folder(workdir).config
     runs.require_bleu(chosen, command)
     data = chosen.data
     stem = runs.evaluation_stem(workdir, split, data.target_language, name)

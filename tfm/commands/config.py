@@ -41,7 +41,7 @@ def main(options: Config) -> None:
 def read(path: str) -> Any:
     """Reads the config at a path, or with a name that tfm ships, as the frozen dataclass of its task."""
     if os.path.isdir(path):
-        return runs.read_config(path)
+        return runs.open_folder(path).config
     base, variant = read_config_file(path)
     return override(base, variant).config
 

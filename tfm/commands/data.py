@@ -54,7 +54,7 @@ def load_tokenizer(workdir: str, chosen: Any) -> Any:
     Raises:
       UserError: if the run has another task, or no tokenizer.
     """
-    own = runs.read_config(workdir)
+    own = runs.open_folder(workdir).config
     if own.task != chosen.task:
         raise UserError(
             f"The run in {workdir} has the task '{own.task}', but the config has '{chosen.task}'. "

@@ -59,7 +59,9 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
     if not os.path.exists(runs.config_path(folder)):
         return
     changed = [
-        change for change in changes(runs.read_config(folder), chosen) if change.path.startswith("data.")
+        change
+        for change in changes(runs.open_folder(folder).config, chosen)
+        if change.path.startswith("data.")
     ]
     if changed:
         several = "; ".join(

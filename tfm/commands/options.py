@@ -131,7 +131,7 @@ class FinishedRun(ConfigOptions):
         """Reads the config of the run."""
         from tfm.workdir import runs
 
-        return runs.read_config(values["workdir"]), []
+        return runs.open_folder(values["workdir"]).config, []
 
     def load(self) -> Any:
         """Opens the run, a `tfm.workdir.runs.Run`, with the changed config."""
@@ -139,13 +139,8 @@ class FinishedRun(ConfigOptions):
         from tfm.workdir import runs
 
         prepare_device()
-        return runs.load(
-            self.workdir,
-            checkpoint=self.checkpoint,
-            average=self.average,
-            ensemble=self.ensemble,
-            config=self.config,
-        )
+        choice = {name: getattr(self, name) for name in ("checkpoint", "average", "ensemble")}
+        return runs.load(self.workdir, **choice, config=self.config)
 
 
 @options

@@ -22,7 +22,6 @@ from tfm.errors import UserError
 from tfm.io.files import atomic_file
 from tfm.tree_paths import join_path
 from tfm.workdir import runs
-from tfm.workdir.bundle import is_bundle
 
 
 def format_changes(changes: Iterable[Change]) -> list[str]:
@@ -77,14 +76,14 @@ def main(options: command_options.Replay) -> None:
     """Replays a step."""
     if options.output and not options.output.endswith(".npz"):
         raise UserError(f"--output must end in .npz, got {options.output!r}.")
-    chosen: Any = runs.read_config(options.workdir)
-    if is_bundle(options.workdir):
+    folder = runs.open_folder(options.workdir)
+    if folder.is_export:
         raise UserError(
             f"{options.workdir} is an export and has no steps to replay. Give the folder of its run."
         )
     prepare_device()
-    task = tasks.find(chosen.task).create(chosen, options.workdir, new=False)
-    replay = replay_step(task, chosen.training, options.workdir, options.step, options.read)
+    task = tasks.find(folder.config.task).create(folder.config, options.workdir, new=False)
+    replay = replay_step(task, folder.config.training, options.workdir, options.step, options.read)
     print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
     print(f"batch: {json.dumps(replay.facts)}")
     print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")

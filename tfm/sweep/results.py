@@ -134,7 +134,9 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
 def _check_configs(results: Sequence[Result], folder: str) -> None:
     """Raises a UserError that lists all finished runs whose config differs from the planned config."""
     changed = {
-        result.run.name: list(map(str, changes(runs.read_config(result.run.workdir), result.run.config)))
+        result.run.name: list(
+            map(str, changes(runs.open_folder(result.run.workdir).config, result.run.config))
+        )
         for result in results
     }
     listed = [f"{name} ({'; '.join(fields)})" for name, fields in changed.items() if fields]

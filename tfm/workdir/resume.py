@@ -77,7 +77,7 @@ def _saved_config(workdir: str, begun: bool) -> Any:
     """
     path = runs.config_path(workdir)
     if os.path.exists(path):
-        return runs.read_config(workdir)
+        return runs.open_folder(workdir).config
     if not begun:
         return None
     recorded = last_start(workdir).get("config")

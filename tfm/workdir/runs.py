@@ -1,11 +1,12 @@
-"""The work directory of a run: config.json, tokenizer, checkpoints, metrics."""
+"""The folder of a run or an export, opened in one way: its config, and its parameters as a `Run`."""
 
 import contextlib
+import dataclasses
 import itertools
 import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from ml_collections import config_dict
 
@@ -20,14 +21,12 @@ from tfm.io.files import check_entries
 from tfm.memory import check_parameters_fit, host_memory
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import open_checkpoints
-from tfm.training.task import Variables, parameters_of, variable_shapes
+from tfm.training.task import Task, Variables, parameters_of, variable_shapes
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
 ATTEMPTS = 10  # training may delete the chosen checkpoint before it is read
-AVERAGE_COPIES = (
-    5  # memory of an average in float32 copies: a checkpoint, the result, the float64 sum (2 each)
-)
+AVERAGE_COPIES = 5  # float32 copies in memory: a checkpoint, the mean, and the float64 sum (2 each)
 
 log = logging.getLogger(__name__)
 
@@ -52,107 +51,151 @@ class Run(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The checkpoints to load, see `load`."""
+    """The checkpoints to load, see `ModelFolder.load`."""
 
     checkpoint: str | int | None = None
     average: int = 1
     ensemble: int = 1
 
 
-def load(
-    workdir: str,
-    *,
-    checkpoint: str | int | None = None,
-    average: int = 1,
-    ensemble: int = 1,
-    config: Any = None,
-) -> Run:
-    """Loads a trained model from the folder of a run or from an export.
+@dataclasses.dataclass(frozen=True)
+class ModelFolder:
+    """The folder of a run or an export, see `open_folder`.
 
-    The devices divide its variables as in training, see `make_evaluation_partitioner`.
-
-    Args:
-      workdir: folder of the run, or a bundle that `tfm.export` wrote.
-      checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
-        evaluated. Both skip damaged checkpoints. None means "best". For an average or an ensemble: "last", or
-        the step of the last checkpoint to use; None means "last".
-      average: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages nothing.
-      ensemble: number of checkpoints to load as an ensemble. The probabilities of its models are averaged at
-        every token. 1 loads a single model.
-      config: config to use instead of the config of the run, for example with another beam size.
-
-    Raises:
-      UserError: if there is no run or no such checkpoint, if the checkpoints are damaged, of another model,
-        or too few or unequally spaced to average, if the model does not fit into the memory, or if `config`
-        has another model. For an export, if a checkpoint is chosen, or if `read_bundle` raises.
+    Attributes:
+      path: path of the folder.
+      config: config of the run, the frozen dataclass of its task.
+      is_export: whether the folder is an export, which has a single set of parameters and no checkpoints.
     """
-    if not isinstance(workdir, (str, os.PathLike)):
-        raise UserError(f"Expected the path of a run's folder as workdir, got {workdir!r}.")
-    saved = read_config(workdir)
-    config = saved if config is None else config
-    _check_fixed(saved, config)
-    choice = Choice(checkpoint, average, ensemble)
-    _check_choice(choice, workdir)
-    task = tasks.find(config.task).create(config, workdir, new=False)
-    partitioner = make_evaluation_partitioner(config.training, task.init)
-    if is_bundle(workdir):
-        variables, steps = read_bundle(workdir, task)
-        return Run(task, partitioner.fetch_variables(partitioner.place(variables)), steps)
-    like = variable_shapes(task)
-    check_parameters_fit(like["params"], ensemble, sharers=partitioner.parameter_shards)
-    if average > 1:
-        check_parameters_fit(like["params"], AVERAGE_COPIES, available=host_memory())
-    attempts = itertools.count(1)
-    while True:
-        try:
-            return Run(task, *_restore(task, partitioner, like, workdir, choice))
-        except CheckpointDeleted as error:
-            if next(attempts) == ATTEMPTS or checkpoint not in (None, "best", "last"):
-                raise
-            log.info("Choosing another checkpoint: %s", error)
+
+    path: str
+    config: Any
+    is_export: ClassVar[bool]
+
+    def load(
+        self,
+        *,
+        checkpoint: str | int | None = None,
+        average: int = 1,
+        ensemble: int = 1,
+        config: Any = None,
+    ) -> Run:
+        """Loads the trained model.
+
+        The devices divide its variables as in training, see `make_evaluation_partitioner`.
+
+        Args:
+          checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
+            evaluated. Both skip damaged checkpoints. None means "best". For an average or an ensemble:
+            "last", or the step of the last checkpoint to use; None means "last".
+          average: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages
+            nothing.
+          ensemble: number of checkpoints to load as an ensemble. The probabilities of its models are averaged
+            at every token. 1 loads a single model.
+          config: config to use instead of the config of the run, for example with another beam size.
+
+        Raises:
+          UserError: if there is no such checkpoint, if the checkpoints are damaged, of another model, or too
+            few or unequally spaced to average, if the model does not fit into the memory, or if `config` has
+            another model. For an export, if a checkpoint is chosen, or if `read_bundle` raises.
+        """
+        config = self.config if config is None else config
+        fixed = [str(change) for change in changes(self.config, config) if change.rule == OnResume.FIXED]
+        if fixed:  # even with parameters of equal shapes
+            raise UserError(
+                f"The parameters of the run belong to another model: {'; '.join(fixed)}. Leave these fields "
+                "as they were."
+            )
+        task = tasks.find(config.task).create(config, self.path, new=False)
+        partitioner = make_evaluation_partitioner(config.training, task.init)
+        return Run(task, *self._read(task, partitioner, Choice(checkpoint, average, ensemble)))
+
+    def _read(self, task: Task, partitioner: Partitioner, choice: Choice) -> tuple[Any, list[int]]:
+        """Returns (placed variables, steps of their checkpoints)."""
+        raise NotImplementedError
 
 
-def _check_choice(choice: Choice, workdir: str) -> None:
-    """Raises a UserError if a folder cannot have the chosen checkpoints."""
-    if is_bundle(workdir):
+class ExportFolder(ModelFolder):
+    """A folder that `tfm.export` wrote."""
+
+    is_export = True
+
+    def _read(self, task: Task, partitioner: Partitioner, choice: Choice) -> tuple[Any, list[int]]:
         if choice != Choice():
-            raise UserError(f"{workdir} is an export and has no checkpoints to choose from or to average.")
-        return
-    check_count("average", choice.average, "checkpoint")
-    check_count("ensemble", choice.ensemble, "checkpoint")
-    if choice.average > 1 and choice.ensemble > 1:
-        raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
+            raise UserError(f"{self.path} is an export and has no checkpoints to choose from or to average.")
+        variables, steps = read_bundle(self.path, task)
+        return partitioner.fetch_variables(partitioner.place(variables)), steps
 
 
-def _check_fixed(saved: Any, config: Any) -> None:
-    """Raises a UserError if two configs have different models, even with parameters of equal shapes."""
-    fixed = [str(change) for change in changes(saved, config) if change.rule == OnResume.FIXED]
-    if fixed:
-        raise UserError(
-            f"The parameters of the run belong to another model: {'; '.join(fixed)}. Leave these fields as "
-            "they were."
-        )
+class RunFolder(ModelFolder):
+    """A folder that `tfm train` wrote."""
+
+    is_export = False
+
+    def _read(self, task: Task, partitioner: Partitioner, choice: Choice) -> tuple[Any, list[int]]:
+        check_count("average", choice.average, "checkpoint")
+        check_count("ensemble", choice.ensemble, "checkpoint")
+        if choice.average > 1 and choice.ensemble > 1:
+            raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
+        like = variable_shapes(task)
+        check_parameters_fit(like["params"], choice.ensemble, sharers=partitioner.parameter_shards)
+        if choice.average > 1:
+            check_parameters_fit(like["params"], AVERAGE_COPIES, available=host_memory())
+        for attempt in itertools.count(1):
+            try:
+                return self._restore(task, partitioner, like, choice)
+            except CheckpointDeleted as error:
+                if attempt == ATTEMPTS or choice.checkpoint not in (None, "best", "last"):
+                    raise
+                log.info("Choosing another checkpoint: %s", error)
+        raise AssertionError
+
+    def _restore(
+        self, task: Task, partitioner: Partitioner, like: Variables, choice: Choice
+    ) -> tuple[Any, list[int]]:
+        """Returns (placed variables, steps), or raises `CheckpointDeleted` if training deleted a step."""
+        training = task.config.training
+        with contextlib.closing(open_checkpoints(task, training, self.path)) as checkpoints:
+            steps = choose_steps(checkpoints, choice, training.checkpoint_every)
+            placed = partitioner.like(like)
+            restored = (
+                partitioner.fetch_variables(checkpoints.restore_variables(step, placed)) for step in steps
+            )
+            if choice.ensemble > 1:
+                return tuple(restored), steps
+            return average_trees(restored) if choice.average > 1 else next(restored), steps
 
 
-def _restore(
-    task: Any, partitioner: Partitioner, like: Variables, workdir: str, choice: Choice
-) -> tuple[Any, list[int]]:
-    """Returns (placed variables, steps of their checkpoints), given the shapes `like` of the variables.
+def open_folder(path: str) -> ModelFolder:
+    """Opens the folder of a run or an export.
 
     Raises:
-      CheckpointDeleted: if training deleted a chosen checkpoint before it was read.
+      UserError: if there is no run, this version cannot read its config, or the config of an export contains
+        paths of files.
     """
-    training = task.config.training
-    with contextlib.closing(open_checkpoints(task, training, workdir)) as checkpoints:
-        several = max(choice.average, choice.ensemble)
-        steps = _steps(checkpoints, choice.checkpoint, several, training.checkpoint_every)
-        placed = partitioner.like(like)
-        restored = (
-            partitioner.fetch_variables(checkpoints.restore_variables(step, placed)) for step in steps
+    if not isinstance(path, (str, os.PathLike)):
+        raise UserError(f"Expected the path of a run's folder as workdir, got {path!r}.")
+    if not os.path.isdir(path):
+        raise UserError(f"Expected the folder of a run at {path}, but there is none. Check the path.")
+    check_entries(path)
+    mapping = configs.load(config_path(path))
+    try:
+        config = parse_config(mapping)
+    except UserError as error:
+        raise UserError(f"{config_path(path)}: {error}") from None
+    if not is_bundle(path):
+        return RunFolder(path, config)
+    if config != config.without_paths():
+        raise UserError(
+            f"The config in {path} contains paths of files, so tfm export did not write it. "
+            "Export the run again."
         )
-        if choice.ensemble > 1:
-            return tuple(restored), steps
-        return average_trees(restored) if choice.average > 1 else next(restored), steps
+    return ExportFolder(path, config)
+
+
+def load(workdir: str, **options: Any) -> Run:
+    """Opens a run or an export, and loads its model. `options` such as `average`: see `ModelFolder.load`."""
+    return open_folder(workdir).load(**options)
 
 
 def require_translation(chosen: Any, what: str) -> None:
@@ -187,30 +230,6 @@ def single_model_variables(run: Run) -> Variables:
             "An ensemble is several models. Give --checkpoint or --average instead of --ensemble."
         )
     return run.variables
-
-
-def read_config(workdir: str) -> Any:
-    """Reads the config of the run or export in `workdir`, as the frozen dataclass of its task.
-
-    Raises:
-      UserError: if there is no config, this version cannot read it, or the config of an export contains paths
-        of files.
-    """
-    if not os.path.isdir(workdir):
-        raise UserError(f"Expected the folder of a run at {workdir}, but there is none. Check the path.")
-    check_entries(workdir)
-    path = config_path(workdir)
-    mapping = configs.load(path)
-    try:
-        found = parse_config(mapping)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    if is_bundle(workdir) and found != found.without_paths():
-        raise UserError(
-            f"The config in {workdir} contains paths of files, so tfm export did not write it. "
-            "Export the run again."
-        )
-    return found
 
 
 def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
@@ -280,37 +299,38 @@ def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
     return []
 
 
-def _steps(checkpoints: Any, checkpoint: str | int | None, several: int, every: int) -> list[int]:
-    """Returns the steps of the checkpoints to load. `several` above 1 asks for an average or an ensemble."""
-    steps = checkpoints.steps()
+def choose_steps(checkpoints: Any, choice: Choice, every: int) -> list[int]:
+    """Returns the steps of the checkpoints to load.
+
+    Args:
+      checkpoints: the `CheckpointStore` of the run.
+      choice: see `ModelFolder.load`.
+      every: `training.checkpoint_every`.
+
+    Raises:
+      UserError: if there is no such checkpoint, or there are too few at equal distances.
+    """
+    steps, asked = checkpoints.steps(), choice.checkpoint
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.folder}, but there is none. Train first.")
-    if several > 1:
-        which = "The last checkpoint of an average or an ensemble must be 'last'"
-        newest = steps[-1] if checkpoint in (None, "last") else _asked(checkpoint, steps, which)
-        up_to = [step for step in steps if step <= newest]
-        return _last_steps(up_to, several, every, checkpoints.folder)
-    if checkpoint in (None, "best"):
+    several = max(choice.average, choice.ensemble)
+    if several == 1 and asked in (None, "best"):
         best = checkpoints.best()
         return [checkpoints.latest() if best is None else best]
-    if checkpoint == "last":
+    if several == 1 and asked == "last":
         return [checkpoints.latest()]
-    return [_asked(checkpoint, steps, "The checkpoint must be 'best', 'last'")]
-
-
-def _asked(checkpoint: str | int, steps: Sequence[int], which: str) -> int:
-    """Returns the requested checkpoint as a number, or raises a UserError that begins with `which`."""
-    if not str(checkpoint).isdecimal() or int(checkpoint) not in steps:
-        raise UserError(f"{which} or one of the steps {steps}, got {checkpoint!r}.")
-    return int(checkpoint)
-
-
-def _last_steps(steps: list[int], last: int, every: int, directory: str) -> list[int]:
-    """Returns the steps from `spaced_steps`, or raises a UserError if there are too few."""
-    chosen = spaced_steps(steps, last, every)
+    newest = steps[-1] if asked in (None, "last") else asked
+    if not str(newest).isdecimal() or int(newest) not in steps:
+        words = "of an average or an ensemble must be 'last'" if several > 1 else "must be 'best', 'last'"
+        raise UserError(f"The checkpoint {words} or one of the steps {steps}, got {asked!r}.")
+    if several == 1:
+        return [int(newest)]
+    up_to = [step for step in steps if step <= int(newest)]
+    chosen = spaced_steps(up_to, several, every)
     if not chosen:
         raise UserError(
-            f"Expected {last} checkpoints at equal distances, such as every {every:,} steps, in {directory}, "
-            f"but there are {steps}. Use fewer, or train for more steps with a larger training.keep."
+            f"Expected {several} checkpoints at equal distances, such as every {every:,} steps, in "
+            f"{checkpoints.folder}, but there are {up_to}. Use fewer, or train for more steps with a larger "
+            "training.keep."
         )
     return chosen

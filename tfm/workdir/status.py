@@ -114,7 +114,7 @@ def _read_config(workdir: str) -> Any:
       UserError: if there is no run, or its config cannot be read and names no modules.
     """
     try:
-        return runs.read_config(workdir)
+        return runs.open_folder(workdir).config
     except UserError:
         mapping = load(runs.config_path(workdir))
         if not dotted_names(mapping):

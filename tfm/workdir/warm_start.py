@@ -42,7 +42,7 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
         Entry.parse(entry)
     if has_checkpoint(workdir):
         return
-    saved = runs.read_config(source)
+    saved = runs.open_folder(source).config
     changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
     if changed and not entries:
         each = (
@@ -73,7 +73,7 @@ def prepare_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence
     os.makedirs(workdir, exist_ok=True)
     if entries:
         return
-    saved = runs.read_config(source)
+    saved = runs.open_folder(source).config
     made = [change for change in changes(saved, chosen) if change.new.info.asset]
     if made:
         log.info(
