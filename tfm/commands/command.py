@@ -10,18 +10,19 @@
         ...
 
 Each field is a flag or a positional argument. Its type and its rules (see `tfm.config.FieldInfo`) give the
-check, the --help and the shell completion. A class with a method `open_config` has a config, whose fields
---config.field=value changes. `FIRST_ARGUMENT` of a class is the name of a flag whose value may be the first
-argument without the flag.
+check, the --help, the shell completion and the tables of the docs. A class with a method `open_config` has a
+config, whose fields --config.field=value changes. `FIRST_ARGUMENT` of a class is the name of a flag whose
+value may be the first argument without the flag.
 
 This module imports nothing slow, so that a wrong flag is reported at once.
 """
 
+import contextlib
 import dataclasses
 import functools
 import sys
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 from absl import flags
@@ -34,8 +35,14 @@ FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "a
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
-KINDS = {int: "an integer", float: "a number"}
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
+DEFINE: dict[type, Callable[..., Any]] = {
+    bool: flags.DEFINE_bool,
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+    tuple: flags.DEFINE_multi_string,
+}
 T = TypeVar("T")
 
 
@@ -55,6 +62,11 @@ def option(
     info = FieldInfo(help, **rules)
     metadata = {"info": info, FLAG: flag, SHORT_FOR: short_for, ALLOW_EMPTY: allow_empty}
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def short_for(path: str) -> Any:
+    """Creates a field that is a flag for the config field at a path."""
+    return option(None, f"Short for --config.{path}.", short_for=path)
 
 
 def positional(name: str) -> Any:
@@ -93,7 +105,7 @@ def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None],
 
 def is_help_asked(argv: Sequence[str]) -> bool:
     """Returns whether the arguments ask for help."""
-    return any(argument.partition("=")[0] in HELP_FLAGS for argument in _before_dashes(argv))
+    return any(argument.partition("=")[0] in HELP_FLAGS for argument in before_dashes(argv))
 
 
 def read_flag_files(argv: Sequence[str]) -> list[str]:
@@ -102,10 +114,9 @@ def read_flag_files(argv: Sequence[str]) -> list[str]:
     Raises:
       UserError: if a file cannot be read.
     """
-    try:
-        return flags.FlagValues().read_flags_from_files(list(argv))
-    except flags.Error as error:
-        raise UserError(_one_line(error)) from None
+    values = flags.FlagValues()
+    with explain_flag_errors(values):
+        return values.read_flags_from_files(list(argv))
 
 
 def parse(cls: type, argv: Sequence[str]) -> Any:
@@ -118,9 +129,12 @@ def parse(cls: type, argv: Sequence[str]) -> Any:
     if "imports" in values:
         allow_modules(values["imports"])
     if hasattr(cls, "open_config"):
-        config_values, rest = cls.open_config(values, [*_short_overrides(cls, values), *rest])
+        paths = {name: field.metadata[SHORT_FOR] for name, field in _fields(cls, FLAG).items()}
+        short = [f"--config.{path}={values[name]}" for name, path in paths.items() if path]
+        short = [argument for argument in short if not argument.endswith("=None")]
+        config_values, rest = cls.open_config(values, [*short, *rest])
         values |= config_values
-    return cls(**values, **_read_positionals(cls, [argument for argument in rest if argument != "--"]))
+    return cls(**values, **_read_positionals(cls, rest))
 
 
 def parse_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -133,12 +147,12 @@ def parse_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[st
       UserError: as `parse`, except for the fields of the config.
     """
     values, rest = read_flags(cls, argv)
-    missing = [f"--{name}" for name, field in flag_fields(cls).items() if values[field.name] is REQUIRED]
     _check_known(cls, rest)
+    missing = [f"--{name}" for name, field in flag_fields(cls).items() if values[field.name] is REQUIRED]
     if missing:
         raise UserError(f"{' and '.join(missing)} must be given. tfm COMMAND --help describes all flags.")
     if not any(argument.startswith(OVERRIDES) for argument in rest):
-        _read_positionals(cls, [argument for argument in rest if argument != "--"])
+        _read_positionals(cls, rest)
     return values, rest
 
 
@@ -151,45 +165,69 @@ def read_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str
     first_flag = getattr(cls, "FIRST_ARGUMENT", "")
     if first_flag and argv and not argv[0].startswith("-"):
         argv = [f"--{first_flag}={argv[0]}", *argv[1:]]
-    flag_values, fields = flags.FlagValues(), flag_fields(cls)
+    parsed, fields, hints = flags.FlagValues(), flag_fields(cls), hints_of(cls)
     for name, field in fields.items():
-        if value_class(hints_of(cls)[field.name]) is bool:
-            flags.DEFINE_bool(name, None, "", flag_values)
-        else:
-            flags.DEFINE_multi_string(name, None, "", flag_values)
+        DEFINE[value_class(hints[field.name])](name, None, "", flag_values=parsed)
+    with explain_flag_errors(parsed):
+        _, *rest = parsed(["", *argv], known_only=True)
+    values = {}
+    for name, field in fields.items():
+        value = parsed[name].value
+        value = tuple(value) if isinstance(value, list) else value
+        if not field.metadata[ALLOW_EMPTY] and (value == "" or (isinstance(value, tuple) and "" in value)):
+            raise UserError(f"--{name} is empty. Give it a value, or leave it out.")
+        if value is not None and (
+            problem := find_problem(value, hints[field.name], info_of(field), f"--{name}")
+        ):
+            raise UserError(problem)
+        values[field.name] = field.default if value is None else value
+    return values, rest
+
+
+@contextlib.contextmanager
+def explain_flag_errors(values: flags.FlagValues) -> Iterator[None]:
+    """Converts the errors of absl and ml_collections into a UserError with one line.
+
+    The text of absl for an illegal value is "flag --name=value: reason", where the reason comes from Python.
+
+    Args:
+      values: the flags that are parsed inside.
+    """
     try:
-        _, *rest = flag_values(["", *argv], known_only=True)
-    except flags.IllegalFlagValueError as error:  # of a boolean
-        name, _, text = str(error).removeprefix("flag --").partition(":")[0].partition("=")
-        raise UserError(f"--{name}: expected true or false, got {shorten(text)}.") from None
-    except flags.Error as error:
-        raise UserError(_one_line(error)) from None
-    texts = {field.name: flag_values[name].value for name, field in fields.items()}
-    return {field.name: _convert(cls, name, field, texts[field.name]) for name, field in fields.items()}, rest
+        yield
+    except UserError:
+        raise
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        text, reason = str(error), str(error.__context__)
+        name, _, value = text.removeprefix("flag --").removesuffix(f": {reason}").partition("=")
+        if isinstance(error, flags.IllegalFlagValueError) and name in values:
+            parser = values[name].parser
+            is_switch = isinstance(parser, flags.BooleanParser)
+            if expected := "true or false" if is_switch else parser.syntactic_help:
+                text = f"--{name}: expected {expected}, got {shorten(value)}."
+        raise UserError(" ".join(text.split())) from None
 
 
 def flag_fields(cls: Any) -> dict[str, dataclasses.Field]:
     """Returns {name of the flag: field} of the flags of an options class, the required flags first."""
-    fields = [field for field in dataclasses.fields(cls) if FLAG in field.metadata]
-    fields.sort(key=lambda field: field.default is not REQUIRED)
+    fields = sorted(_fields(cls, FLAG).values(), key=lambda field: field.default is not REQUIRED)
     return {field.metadata[FLAG] or field.name: field for field in fields}
 
 
 def positional_names(cls: Any) -> list[str]:
     """Returns the names of the positional arguments, such as ["DIR_A", "[FOLDER ...]"]."""
-    return [field.metadata[POSITIONAL] for field in dataclasses.fields(cls) if POSITIONAL in field.metadata]
+    return [field.metadata[POSITIONAL] for field in _fields(cls, POSITIONAL).values()]
 
 
 def describe_flag(cls: type, name: str, field: dataclasses.Field) -> tuple[str, str]:
     """Returns the flag with its default or a placeholder, and its meaning in one line."""
-    hint = hints_of(cls)[field.name]
-    left = f"--{name}"
-    if value_class(hint) is not bool:
+    kind, left = value_class(hints_of(cls)[field.name]), f"--{name}"
+    if kind is not bool:
         has_default = field.default not in (REQUIRED, None, "", ())
         left += f"={field.default if has_default else placeholder(name)}"
     words = [info_of(field).description]
     words += ["Required."] * (field.default is REQUIRED)
-    words += ["May be repeated."] * (value_class(hint) is tuple)
+    words += ["May be repeated."] * (kind is tuple)
     return left, " ".join(words)
 
 
@@ -204,41 +242,23 @@ def shorten(value: object) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:half]}...{text[-half:]}"
 
 
-def _convert(cls: Any, name: str, field: dataclasses.Field, given: Any) -> Any:
-    """Returns the value of a flag from its texts, or raises a UserError if it is invalid."""
-    if given is None:
-        return field.default
-    hint = hints_of(cls)[field.name]
-    kind = value_class(hint)
-    if kind is bool:
-        return given
-    if "" in given and not field.metadata[ALLOW_EMPTY]:
-        raise UserError(f"--{name} is empty. Give it a value, or leave it out.")
-    value = tuple(given) if kind is tuple else given[-1]
-    if kind in KINDS:
-        try:
-            value = kind(given[-1])
-        except ValueError:
-            raise UserError(f"--{name}: expected {KINDS[kind]}, got {shorten(given[-1])}.") from None
-    if problem := find_problem(value, hint, info_of(field), f"--{name}"):
-        raise UserError(problem)
-    return value
+def before_dashes(argv: Sequence[str]) -> Sequence[str]:
+    """Returns the arguments before "--". The arguments after it are never flags."""
+    return argv[: argv.index("--")] if "--" in argv else argv
 
 
-def _short_overrides(cls: Any, values: Mapping[str, Any]) -> list[str]:
-    """Returns --config.field=value for each given flag that is short for a field of the config."""
-    fields = [field for field in dataclasses.fields(cls) if field.metadata.get(SHORT_FOR)]
-    given = [field for field in fields if values[field.name] is not None]
-    return [f"--config.{field.metadata[SHORT_FOR]}={values[field.name]}" for field in given]
+def _fields(cls: Any, key: str) -> dict[str, dataclasses.Field]:
+    """Returns {name: field} of the fields whose metadata have a key, `FLAG` or `POSITIONAL`."""
+    return {field.name: field for field in dataclasses.fields(cls) if key in field.metadata}
 
 
 def _check_known(cls: Any, arguments: Sequence[str]) -> None:
     """Raises a UserError if an argument is a flag that the command does not have."""
     has_config = hasattr(cls, "open_config")
-    for argument in _before_dashes(arguments):
-        if not argument.startswith("-") or argument == "-" or _is_number(argument):
-            continue
-        if has_config and argument.startswith(OVERRIDES):
+    for argument in before_dashes(arguments):
+        is_number = argument[1:2].isdecimal() or argument[1:2] == "."  # the value of a field of the config
+        is_override = has_config and argument.startswith(OVERRIDES)
+        if not argument.startswith("-") or argument == "-" or is_number or is_override:
             continue
         name = argument.lstrip("-").partition("=")[0]
         if name == "config" and has_config:
@@ -249,28 +269,14 @@ def _check_known(cls: Any, arguments: Sequence[str]) -> None:
         raise UserError(f"There is no flag --{name}: {suggest(name, flag_fields(cls))}")
 
 
-def _is_number(text: str) -> bool:
-    """Returns whether an argument is a negative number, the value of a field of the config."""
-    return text[1:2].isdecimal() or text[1:2] == "."
-
-
-def _before_dashes(argv: Sequence[str]) -> Sequence[str]:
-    """Returns the arguments before "--". The arguments after it are never flags."""
-    return argv[: argv.index("--")] if "--" in argv else argv
-
-
-def _read_positionals(cls: Any, arguments: list[str]) -> dict[str, Any]:
+def _read_positionals(cls: Any, arguments: Sequence[str]) -> dict[str, Any]:
     """Returns {field: value} of the positional arguments, or raises a UserError if their number is wrong."""
-    fields = [field for field in dataclasses.fields(cls) if POSITIONAL in field.metadata]
-    any_number = bool(fields) and value_class(hints_of(cls)[fields[-1].name]) is tuple
-    single = len(fields) - any_number
+    arguments = [argument for argument in arguments if argument != "--"]
+    names = list(_fields(cls, POSITIONAL))
+    any_number = bool(names) and value_class(hints_of(cls)[names[-1]]) is tuple
+    single = len(names) - any_number
     if len(arguments) < single or (len(arguments) > single and not any_number):
         expected, got = (" ".join(some) or "nothing" for some in (positional_names(cls), arguments))
         raise UserError(f"Expected {expected} in addition to the flags, got {got}.")
     values = [*arguments[:single], *[tuple(arguments[single:])] * any_number]
-    return {field.name: value for field, value in zip(fields, values, strict=True)}
-
-
-def _one_line(error: BaseException) -> str:
-    """Returns the text of an error in one line."""
-    return " ".join(str(error).split())
+    return dict(zip(names, values, strict=True))

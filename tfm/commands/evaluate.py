@@ -58,11 +58,8 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
         raise UserError(f"--output_dir={folder} contains another run. Choose a folder without a run.")
     if not os.path.exists(runs.config_path(folder)):
         return
-    changed = [
-        change
-        for change in changes(runs.open_folder(folder).config, chosen)
-        if change.path.startswith("data.")
-    ]
+    there = runs.open_folder(folder).config
+    changed = [change for change in changes(there, chosen) if change.path.startswith("data.")]
     if changed:
         several = "; ".join(
             f"{change.path} is {change.old.value!r} there, here {change.new.value!r}" for change in changed

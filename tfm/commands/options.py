@@ -3,10 +3,10 @@
 This module imports nothing slow, so that a wrong flag is reported at once.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfm.commands.command import REQUIRED, option, options, positional
+from tfm.commands.command import REQUIRED, option, options, positional, short_for
 
 MAX_ROWS = 10**6
 MAX_SENTENCE_TOKENS = 64
@@ -59,18 +59,13 @@ class ConfigOptions(ImportOptions):
         from tfm.commands.overrides import override  # imported here because it imports JAX
 
         base, variant = cls.read_base(values)
-        changed = override(base, [*variant, *arguments], cls.find_adjustment())
+        changed = override(base, [*variant, *arguments])
         return {"config": changed.config, "overrides": changed.fields}, changed.rest
 
     @classmethod
     def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
         """Returns the config before the arguments change it, and the arguments of its variant."""
         raise NotImplementedError
-
-    @classmethod
-    def find_adjustment(cls) -> Callable[..., None] | None:
-        """Returns the function that adjusts a changed config, see `tfm.commands.overrides.override`."""
-        return None
 
 
 @options
@@ -98,13 +93,6 @@ class NewRun(ConfigOptions):
         from tfm.commands.config_files import read_config_file
 
         return read_config_file(values["config_file"])
-
-    @classmethod
-    def find_adjustment(cls) -> Callable[..., None]:
-        """Returns the function that shortens a warm-up that is too long for the steps."""
-        from tfm.commands.train import shorten_warmup
-
-        return shorten_warmup
 
 
 @options
@@ -147,13 +135,9 @@ class FinishedRun(ConfigOptions):
 class DecodingRun(FinishedRun, HostOptions):
     """The options of a command that decodes with a run."""
 
-    beam_size: int | None = option(
-        None, "Short for --config.decoding.beam_size.", short_for="decoding.beam_size"
-    )
-    samples: int | None = option(None, "Short for --config.decoding.samples.", short_for="decoding.samples")
-    temperature: float | None = option(
-        None, "Short for --config.decoding.temperature.", short_for="decoding.temperature"
-    )
+    beam_size: int | None = short_for("decoding.beam_size")
+    samples: int | None = short_for("decoding.samples")
+    temperature: float | None = short_for("decoding.temperature")
 
 
 @options

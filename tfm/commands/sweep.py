@@ -137,7 +137,7 @@ def _read_configs(variants: Mapping[str, Variant], shared: Sequence[str], option
     configs, problems = {}, []
     for name, variant in variants.items():
         try:
-            configs[name] = override(base, [*variant.flags, *shared], options.find_adjustment()).config
+            configs[name] = override(base, [*variant.flags, *shared]).config
         except UserError as error:
             problems.append(f"Variant {name}: {str(error).rstrip('.')}")
     if problems:

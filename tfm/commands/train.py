@@ -13,12 +13,10 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Collection
 from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
-from ml_collections import ConfigDict
 
 from tfm import tasks
 from tfm.commands import progress_bar
@@ -134,31 +132,6 @@ def dry_run(chosen: Any, options: Train) -> None:
         else:
             lines = describe_run(task, chosen.training, workdir)
         print("\n".join(lines))
-
-
-def shorten_warmup(config: ConfigDict, fields: Collection[str]) -> None:
-    """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
-
-    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up from
-    the command line stays as it is.
-
-    Args:
-      config: the config with the fields of the command line. Its warm-up changes.
-      fields: paths of the fields that the command line sets.
-    """
-    training = config.training
-    old, scale = training.warmup_steps, training.learning_rate_scale
-    if "training.steps" not in fields or "training.warmup_steps" in fields or old < training.steps:
-        return
-    training.warmup_steps = max(1, training.steps // 10)
-    if training.peak_learning_rate is None:  # the peak of the paper's rule depends on the warm-up
-        training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
-    log.info(
-        "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
-        "training.learning_rate_scale %.4g, so the largest learning rate is the same. "
-        "--config.training.warmup_steps sets another.",
-        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale),
-    )
 
 
 def check_profile(text: str, steps: int) -> None:

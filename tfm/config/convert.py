@@ -40,10 +40,7 @@ def to_config_dict(config: Any) -> "config_dict.ConfigDict":
         value = getattr(config, field.name)
         if dataclasses.is_dataclass(value):
             result[field.name] = to_config_dict(value)
-        elif optional_of(hints[field.name]):
-            result[field.name] = config_dict.placeholder(optional_of(hints[field.name]))
-            result[field.name] = value
-        elif info_of(field).word:  # a number or a text
+        elif optional_of(hints[field.name]) or info_of(field).word:  # values of several types
             result[field.name] = config_dict.FieldReference(value, field_type=object)
         else:
             result[field.name] = value

@@ -87,12 +87,12 @@ def allow_current_folder() -> None:
 
 
 def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[str]:
-    """Returns all names of objects outside tfm that a config contains, in all its sections."""
+    """Returns all names of objects outside tfm in a config with nested sections, or in {path: value}."""
     found = []
     for key in mapping:
         if is_section(mapping[key]):
             found += dotted_names(mapping[key])
-        elif key in NAME_FIELDS:
+        elif key.rpartition(".")[2] in NAME_FIELDS:
             value = mapping[key]
             found += filter(is_dotted, value if isinstance(value, tuple | list) else [value])
     return found

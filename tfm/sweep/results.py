@@ -133,13 +133,10 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
 
 def _check_configs(results: Sequence[Result], folder: str) -> None:
     """Raises a UserError that lists all finished runs whose config differs from the planned config."""
-    changed = {
-        result.run.name: list(
-            map(str, changes(runs.open_folder(result.run.workdir).config, result.run.config))
-        )
-        for result in results
-    }
-    listed = [f"{name} ({'; '.join(fields)})" for name, fields in changed.items() if fields]
+    listed = []
+    for run in (result.run for result in results):
+        if changed := changes(runs.open_folder(run.workdir).config, run.config):
+            listed.append(f"{run.name} ({'; '.join(map(str, changed))})")
     if listed:
         raise UserError(
             f"{folder} has finished runs with other configs than the planned ones: {', '.join(listed)}. "
