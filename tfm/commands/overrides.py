@@ -132,8 +132,8 @@ def _replace_section(outer: Any, path: Sequence[str], name: str, flag: str) -> A
         new = dataclasses.replace(new, **kept)
     else:
         log.info(
-            "%s=%s: the settings of the config for %s are dropped. Fields that no flag sets have the defaults "
-            "of %s.",
+            "%s=%s: the settings of the config for %s are dropped. Fields that no flag sets have the "
+            "defaults of %s.",
             *(flag, name, old.name, name),
         )
     return dataclasses.replace(outer, **{path[0]: new})
