@@ -10,8 +10,9 @@ import time
 import pytest
 
 from tests.support.processes import LIMIT
-from tfm.commands import completion, config, main, plot
+from tfm.commands import completion, config, plot
 from tfm.commands.config_files import shipped_configs
+from tfm.commands.options import OPTIONS
 from tfm.errors import UserError
 
 
@@ -156,7 +157,7 @@ def test_zsh_completes_after_sourcing_the_script(scripts, tmp_path):
 
 def test_every_command_is_described_with_flags(commands):
     described = {each.name: each for each in commands}
-    assert list(described) == list(main.COMMANDS)
+    assert list(described) == list(OPTIONS)
     assert described["plot"].words == tuple(plot.KINDS)
     assert described["config"].words == tuple(config.ACTIONS)
     options = {each.name: {option.name: option for option in each.options} for each in commands}

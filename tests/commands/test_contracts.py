@@ -1,6 +1,6 @@
 """The contract of commands over every command of the project."""
 
-from tfm.commands import main
+from tfm.commands.options import OPTIONS
 from tfm.testing.commands import CommandContract
 
 
@@ -26,4 +26,4 @@ class TestCommands(CommandContract):
 
 
 def test_every_command_has_a_case():
-    assert TestCommands.cases.keys() == main.COMMANDS.keys()
+    assert TestCommands.cases.keys() == OPTIONS.keys()

@@ -18,7 +18,7 @@ from tests.support import tiny_lm, tiny_regression
 from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
-from tfm.commands import main, sweep, train, translate
+from tfm.commands import sweep, train, translate
 from tfm.commands.command import flag_fields
 from tfm.commands.options import OPTIONS
 from tfm.config import save
@@ -333,7 +333,7 @@ def flags_of(command: str) -> set[str]:
     return set(flag_fields(OPTIONS[command]))
 
 
-@pytest.mark.parametrize("command", main.COMMANDS)
+@pytest.mark.parametrize("command", OPTIONS)
 def test_every_flag_has_an_observation(command):
     expected = {*CHANGES.get(command, ()), *SPECIAL.get(command, ())}
     assert flags_of(command) == expected | ({"import"} if command in (*IMPORTING, "sweep") else set())

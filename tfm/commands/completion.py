@@ -9,6 +9,7 @@ completes the fields of the configs that tfm ships.
 """
 
 import dataclasses
+import itertools
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -16,7 +17,6 @@ from typing import NamedTuple
 from tfm.commands import config, plot
 from tfm.commands.command import command, describe_flag, flag_fields
 from tfm.commands.config_files import read_config_file, shipped_configs
-from tfm.commands.main import COMMANDS
 from tfm.commands.options import OPTIONS, Completion, ConfigOptions, FinishedRun
 from tfm.config import FieldValue, hints_of, info_of, value_class, walk_fields
 from tfm.errors import UserError
@@ -65,17 +65,16 @@ def main(options: Completion) -> None:
 def describe_commands() -> list[Command]:
     """Returns all commands of the console with their flags."""
     fields = list(_shipped_fields())
-    return [_describe_command(name, meaning, fields) for name, meaning in COMMANDS.items()]
+    return [_describe_command(name, cls, fields) for name, cls in OPTIONS.items()]
 
 
-def _describe_command(name: str, meaning: str, fields: Sequence[FieldValue]) -> Command:
+def _describe_command(name: str, cls: type, fields: Sequence[FieldValue]) -> Command:
     """Returns a command with its flags and with those of `fields` that it accepts."""
-    cls = OPTIONS[name]
     section = "decoding." if issubclass(cls, FinishedRun) else ""
     chosen = fields if issubclass(cls, ConfigOptions) else []
     options = [_from_flag(cls, flag, field) for flag, field in flag_fields(cls).items()]
     options += [_from_field(leaf) for leaf in chosen if leaf.path.startswith(section)]
-    return Command(name, meaning, options, FIRST_WORDS.get(name, ()))
+    return Command(name, cls.__doc__ or "", options, FIRST_WORDS.get(name, ()))
 
 
 def _shipped_fields() -> Iterator[FieldValue]:
@@ -107,66 +106,53 @@ def _from_field(leaf: FieldValue) -> Option:
 
 
 def bash_script(commands: Sequence[Command]) -> Iterator[str]:
-    """Yields the lines of the script for bash.
+    """Yields the lines of the script for bash, with one list of words for each command.
 
     Readline ends a word at `=`. So the bash function reads the command line itself and returns only what
     follows the `=`.
     """
     yield "# Completion of tfm for bash, written by: tfm completion bash"
-    yield "_tfm_options() {"
-    yield from _bash_case("$1", [(each.name, list(map(_bash_option, each.options))) for each in commands])
-    yield "}"
     yield "_tfm_words() {"
-    rows = [(f"{each.name} {option.name}", option.words) for each in commands for option in each.options]
-    rows += [(each.name, each.words) for each in commands]
-    yield from _bash_case("$1", rows)
-    yield "}"
-    yield "_tfm_is_closed() {"
-    closed = [(f"{each.name} {it.name}", ["yes"]) for each in commands for it in each.options if it.closed]
-    yield from _bash_case("$1", closed)
-    yield "}"
-    names = " ".join(each.name for each in commands)
-    yield BASH.replace("COMMANDS", names)
-
-
-def _bash_option(option: Option) -> str:
-    """Returns an option as it is completed. An option that needs a value ends in `=`."""
-    return f"--{option.name}" + ("" if option.is_switch else "=")
-
-
-def _bash_case(subject: str, rows: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    """Yields a case statement that prints the words of the row whose name equals `subject`, one a line."""
-    yield f'    case "{subject}" in'
-    for name, words in (row for row in rows if row[1]):
-        yield f"    {shlex.quote(name)}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;"
+    yield '    case "$1" in'
+    for each in commands:
+        words = [*each.words, *itertools.chain.from_iterable(map(_bash_words, each.options))]
+        yield f"    {each.name}) printf '%s\\n' {' '.join(map(shlex.quote, words))} ;;"
     yield "    esac"
+    yield "}"
+    yield BASH.replace("COMMANDS", " ".join(each.name for each in commands))
+
+
+def _bash_words(option: Option) -> Iterator[str]:
+    """Yields an option with each of its values, and `--name=` alone if the value may also be a file."""
+    if option.is_switch or not option.closed:
+        yield f"--{option.name}" + ("" if option.is_switch else "=")
+    yield from (f"--{option.name}={word}" for word in option.words)
 
 
 BASH = r"""
 _tfm() {
-    local line=${COMP_LINE:0:COMP_POINT} command=${COMP_WORDS[1]} IFS=$' \t\n'
-    local word=${line##*[[:space:]]} option
+    local line=${COMP_LINE:0:COMP_POINT} words name files= IFS=$' \t\n'
+    local word=${line##*[[:space:]]}
     COMPREPLY=()
+    words=$(_tfm_words "${COMP_WORDS[1]}")
     if [[ $COMP_CWORD -eq 1 ]]; then
         mapfile -t COMPREPLY < <(compgen -W "COMMANDS" -- "$word")
     elif [[ $word == --*=* ]]; then
-        option=${word%%=*}
+        name=${word%%=*}=
         word=${word#*=}
-        IFS=$'\n'
-        mapfile -t COMPREPLY < <(compgen -W "$(_tfm_words "$command ${option#--}")" -- "$word")
-        if [[ -z $(_tfm_is_closed "$command ${option#--}") ]]; then
-            compopt -o filenames 2> /dev/null
-            mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
-        fi
+        mapfile -t COMPREPLY < <(compgen -W "$words" -X "$name" -- "$name$word")
+        COMPREPLY=("${COMPREPLY[@]#"$name"}")
+        [[ $'\n'$words$'\n' == *$'\n'$name$'\n'* ]] && files=yes
     elif [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$(_tfm_options "$command")" -- "$word")
-        if [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]]; then
-            compopt -o nospace 2> /dev/null
-        fi
+        mapfile -t COMPREPLY < <(compgen -W "$words" -- "$word" | sed 's/=.*/=/' | sort -u)
+        [[ ${#COMPREPLY[@]} -eq 1 && ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2> /dev/null
     else
+        files=yes
         if [[ $COMP_CWORD -eq 2 ]]; then
-            mapfile -t COMPREPLY < <(compgen -W "$(_tfm_words "$command")" -- "$word")
+            mapfile -t COMPREPLY < <(compgen -W "$words" -X '-*' -- "$word")
         fi
+    fi
+    if [[ $files ]]; then
         compopt -o filenames 2> /dev/null
         mapfile -t -O "${#COMPREPLY[@]}" COMPREPLY < <(compgen -f -- "$word")
     fi

@@ -12,38 +12,9 @@ from collections.abc import Sequence
 import tfm
 from tfm.arguments import suggest
 from tfm.commands import command, console, terminal
-from tfm.commands.options import OPTIONS
+from tfm.commands.options import GROUPS, OPTIONS
 from tfm.errors import UserError
 
-GROUPS = {
-    "Train": {
-        "quickstart": "Train on the built-in language, evaluate and draw, in about five minutes.",
-        "data": "Show statistics of the data of a config: lengths, characters, duplicates, overlap.",
-        "train": "Train a model from a config, or resume a run.",
-        "sweep": "Train and evaluate all variants of a config, and write their table.",
-    },
-    "Use a model": {
-        "evaluate": "Score a run or an export on a split, and write its outputs.",
-        "compare": "Compare two runs on one test set, with a significance test.",
-        "translate": "Translate lines of text.",
-        "generate": "Continue texts with a language model.",
-        "export": "Write a run as one portable folder.",
-    },
-    "Look inside": {
-        "visualize": "Draw training curves and attention, and make a page to explore them.",
-        "plot": "Draw curves of several runs, positions, masks, schedules, calibration and more.",
-        "replay": "Recompute one training step, and show its gradients, updates and activations.",
-    },
-    "Look after runs": {
-        "status": "Show the progress of a run: step, speed, scores and checkpoints.",
-        "list": "List the runs in folders, with their scores.",
-        "config": "Show a config, or the difference of two.",
-    },
-    "Set up": {
-        "completion": "Print a script that makes a shell complete commands, flags and fields.",
-    },
-}
-COMMANDS = {name: text for group in GROUPS.values() for name, text in group.items()}
 HELP = ("-h", "--help", "help")
 
 
@@ -75,8 +46,8 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     if name == "--version":
         print(f"tfm {tfm.__version__}")
         return
-    if name not in COMMANDS:
-        raise UserError(f"There is no command {name!r}: {suggest(name, COMMANDS)}")
+    if name not in OPTIONS:
+        raise UserError(f"There is no command {name!r}: {suggest(name, OPTIONS)}")
     arguments = command.read_flag_files(arguments)
     if not command.is_help_asked(arguments):
         command.parse_flags(OPTIONS[name], arguments)
@@ -88,7 +59,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
 def usage() -> str:
     """Returns the list of the commands with their descriptions, grouped by purpose."""
     lines = ["usage: tfm COMMAND [arguments]"]
-    for title, commands in GROUPS.items():
-        lines += ["", f"{title}:", *(f"  {name:<12}{text}" for name, text in commands.items())]
+    for title, group in GROUPS.items():
+        lines += ["", f"{title}:", *(f"  {cls.__name__.lower():<12}{cls.__doc__}" for cls in group)]
     lines += ["", "tfm COMMAND --help shows the flags of a command. tfm --version prints the version."]
     return "\n".join(lines)

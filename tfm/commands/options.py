@@ -1,6 +1,7 @@
-"""The options of all commands. --help, completion and the reference of the commands are made of them.
+"""The options of all commands. --help, completion and the tables of the docs are made of them.
 
-This module imports nothing slow, so that a wrong flag is reported at once.
+The docstring of the options of a command says what the command does, for `tfm --help`. This module imports
+nothing slow, so that a wrong flag is reported at once.
 """
 
 from collections.abc import Sequence
@@ -142,7 +143,7 @@ class DecodingRun(FinishedRun, HostOptions):
 
 @options
 class Quickstart:
-    """The options of tfm quickstart."""
+    """Train on the built-in language, evaluate and draw, in about five minutes."""
 
     workdir: str = option(
         "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."
@@ -151,7 +152,7 @@ class Quickstart:
 
 @options
 class Data(ConfigOptions):
-    """The options of tfm data."""
+    """Show statistics of the data of a config: lengths, characters, duplicates, overlap."""
 
     config_file: str | None = option(
         None,
@@ -175,7 +176,7 @@ class Data(ConfigOptions):
 
 @options
 class Train(NewRun, HostOptions):
-    """The options of tfm train."""
+    """Train a model from a config, or resume a run."""
 
     dry_run: bool = option(
         False, "Print the memory, arithmetic and batches of the run, and exit before its first step."
@@ -201,7 +202,7 @@ class Train(NewRun, HostOptions):
 
 @options
 class Sweep(NewRun):
-    """The options of tfm sweep."""
+    """Train and evaluate all variants of a config, and write their table."""
 
     FIRST_ARGUMENT: ClassVar[str] = "config"
 
@@ -228,7 +229,7 @@ class Sweep(NewRun):
 
 @options
 class Evaluate(FinishedRun, HostOptions):
-    """The options of tfm evaluate."""
+    """Score a run or an export on a split, and write its outputs."""
 
     split: str = option(
         "test", "Split to score: train, validation, test, or any other split or file stem of the data."
@@ -242,7 +243,7 @@ class Evaluate(FinishedRun, HostOptions):
 
 @options
 class Compare(ImportOptions):
-    """The options of tfm compare."""
+    """Compare two runs on one test set, with a significance test."""
 
     first: str = positional("DIR_A")
     second: str = positional("DIR_B")
@@ -259,7 +260,7 @@ class Compare(ImportOptions):
 
 @options
 class Translate(DecodingRun):
-    """The options of tfm translate."""
+    """Translate lines of text."""
 
     input: str = option("", "Text file with a sentence on each line. The default is standard input.")
     output: str = option("", "File to write. It must not exist. The default is standard output.")
@@ -272,7 +273,7 @@ class Translate(DecodingRun):
 
 @options
 class Generate(DecodingRun):
-    """The options of tfm generate."""
+    """Continue texts with a language model."""
 
     prefixes: tuple[str, ...] | None = option(
         None,
@@ -290,7 +291,7 @@ class Generate(DecodingRun):
 
 @options
 class Export(FinishedRun):
-    """The options of tfm export."""
+    """Write a run as one portable folder."""
 
     output: str = option(REQUIRED, "Folder to write. It must be empty or not exist.")
     stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
@@ -303,7 +304,7 @@ class Export(FinishedRun):
 
 @options
 class Visualize(FinishedRun):
-    """The options of tfm visualize."""
+    """Draw training curves and attention, and make a page to explore them."""
 
     arguments: tuple[str, ...] = positional("[EXAMPLE ...]")
     sentences: tuple[str, ...] = option(
@@ -336,7 +337,7 @@ class Visualize(FinishedRun):
 
 @options
 class Plot(ImportOptions):
-    """The options of tfm plot."""
+    """Draw curves of several runs, positions, masks, schedules, calibration and more."""
 
     kind: str = positional("KIND|DIR")
     arguments: tuple[str, ...] = positional("[DIR ...]")
@@ -372,7 +373,7 @@ class Plot(ImportOptions):
 
 @options
 class Replay(ImportOptions):
-    """The options of tfm replay."""
+    """Recompute one training step, and show its gradients, updates and activations."""
 
     workdir: str = option(REQUIRED, "Folder of a run.")
     step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
@@ -385,21 +386,21 @@ class Replay(ImportOptions):
 
 @options
 class Status(ImportOptions):
-    """The options of tfm status."""
+    """Show the progress of a run: step, speed, scores and checkpoints."""
 
     workdir: str = positional("DIR")
 
 
 @options
 class List(ImportOptions):
-    """The options of tfm list."""
+    """List the runs in folders, with their scores."""
 
     folders: tuple[str, ...] = positional("[FOLDER ...]")
 
 
 @options
 class Config(ImportOptions):
-    """The options of tfm config."""
+    """Show a config, or the difference of two."""
 
     action: str = positional("show|diff")
     first: str = positional("CONFIG")
@@ -409,26 +410,16 @@ class Config(ImportOptions):
 
 @options
 class Completion:
-    """The options of tfm completion."""
+    """Print a script that makes a shell complete commands, flags and fields."""
 
     shell: str = positional("bash|zsh|fish")
 
 
-OPTIONS: dict[str, type] = {
-    "quickstart": Quickstart,
-    "data": Data,
-    "train": Train,
-    "sweep": Sweep,
-    "evaluate": Evaluate,
-    "compare": Compare,
-    "translate": Translate,
-    "generate": Generate,
-    "export": Export,
-    "visualize": Visualize,
-    "plot": Plot,
-    "replay": Replay,
-    "status": Status,
-    "list": List,
-    "config": Config,
-    "completion": Completion,
+GROUPS: dict[str, tuple[type, ...]] = {
+    "Train": (Quickstart, Data, Train, Sweep),
+    "Use a model": (Evaluate, Compare, Translate, Generate, Export),
+    "Look inside": (Visualize, Plot, Replay),
+    "Look after runs": (Status, List, Config),
+    "Set up": (Completion,),
 }
+OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}

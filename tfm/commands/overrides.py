@@ -162,6 +162,7 @@ def _check_paths(named: Any, arguments: Sequence[str]) -> None:
         if inside := [path for path in known if path.startswith(f"{name}.")]:
             first = next((path for path in inside if path.endswith(".name")), inside[0])
             raise UserError(f"{name} is a section. Set its fields one by one, such as --{first}=value.")
-        section = name.rpartition(".")[0]
-        siblings = [path for path in known if path.rpartition(".")[0] == section]
-        raise UserError(f"{name} does not exist; {suggest(name, siblings or known)}")
+        section, _, last = name.rpartition(".")
+        siblings = [path.rpartition(".")[2] for path in known if path.rpartition(".")[0] == section]
+        hint = suggest(last, siblings) if siblings else suggest(name, known)
+        raise UserError(f"{name} does not exist; {hint}")
