@@ -4,7 +4,8 @@
     python eval.py --workdir=runs/paper_2017 --average=5
 
 Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all its differences from the paper's
-base model. Hardware, hours, disk and all commands: see docs/wmt14.md. Here: not measured.
+base model, which is the config without a variant: the defaults of `tfm.tasks.translation.Config`. Hardware,
+hours, disk and all commands: see docs/wmt14.md. Here: not measured.
 """
 
 from tfm.config import to_config_dict

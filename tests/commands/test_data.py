@@ -144,7 +144,7 @@ def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
 @pytest.mark.long
 def test_what_has_no_text_is_refused(corpus, capsys):
     with pytest.raises(UserError, match="tfm data reads sentence pairs and documents, but the task of this"):
-        data.main(["--config=vit_digits"])
+        data.main(["--config=vit"])
     path = write_config_file(corpus, make_config(corpus))
     with pytest.raises(UserError, match=r"dev\.en"):
         data.main([f"--config={path}", "--split=dev"])
