@@ -9,7 +9,6 @@ from tfm.commands.overrides import override
 from tfm.errors import UserError
 
 
-
 @pytest.fixture
 def workdir(tmp_path):
     return make_workdir(tmp_path / "run")

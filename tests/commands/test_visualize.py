@@ -18,16 +18,20 @@ from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
 from tfm.visualize import figures, observation
-from tfm.visualize.panels import Selection
 from tfm.workdir import runs
 
-NO_SELECTION = {"layer": None, "head": None, "words": False, "measure": "weights", "lines": None}
 SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
 
 
 @pytest.fixture(scope="module")
 def run(tiny_run):
     return randomize_weights(runs.load(str(tiny_run)))
+
+
+def draw_run(run, workdir, examples, output, **options):
+    """Draws the examples of a run into `output`; returns the paths."""
+    options |= {"workdir": str(workdir), "arguments": tuple(examples), "config": None, "overrides": {}}
+    return visualize.draw_run(run, Visualize(**options), str(output))
 
 
 @pytest.fixture
@@ -58,7 +62,7 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
     (tmp_path / "attention-9-cross.png").write_text("of nobody's list")
 
     def draw(*sentences):
-        visualize.draw_run(run, str(tiny_run), sentences, str(tmp_path))
+        draw_run(run, tiny_run, sentences, tmp_path)
         names = {path.name for path in tmp_path.iterdir()}
         assert {"mine.png", "attention-9-cross.png", "figures.json", "curves.png"} <= names
         return {name.split("-")[1] for name in names if name.startswith("attention-")} - {"9"}
@@ -98,7 +102,7 @@ def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
         (tmp_path / "mine").write_text("mine")
         (tmp_path / "out" / "mine.png").write_text("mine")
         (tmp_path / "out" / "figures.json").write_text(json.dumps([name]))
-        visualize.draw_run(run, str(tiny_run), ["cat"], str(tmp_path / "out"))
+        draw_run(run, tiny_run, ["cat"], tmp_path / "out")
         assert (tmp_path / "mine").exists()
         assert (tmp_path / "out" / "mine.png").exists()
 
@@ -107,7 +111,7 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
     loaded = runs.load(str(tmp_path / "export"))
     output = tmp_path / "out"
-    paths = visualize.draw_run(loaded, str(tmp_path / "export"), ["red dog"], str(output))
+    paths = draw_run(loaded, tmp_path / "export", ["red dog"], output)
     assert [path.removeprefix(f"{output}/") for path in paths] == [
         *(f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross")),
         "attention.html",
@@ -118,7 +122,7 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
 def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
     text = "red dog " * 400
     with pytest.raises(UserError, match=r"at most 64 tokens, got [\d,]+\. .*--max_tokens"):
-        visualize.draw_run(run, str(tiny_run), ["red dog", text], str(tmp_path / "out"))
+        draw_run(run, tiny_run, ["red dog", text], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -130,7 +134,7 @@ def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(module, "host_memory", lambda: 100)
             with pytest.raises(UserError, match=message):
-                visualize.draw_run(run, str(tiny_run), ["red dog"], str(tmp_path / "out"))
+                draw_run(run, tiny_run, ["red dog"], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -206,7 +210,7 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
     task = translation_task.create(dataclasses.replace(config, model=model), str(tmp_path))
     token = np.ones((1, 1), np.int32)
     run = runs.Run(task, {"params": random_parameters(task.model, token, token)}, [0])
-    paths = visualize.draw_run(run, str(tmp_path), ["red dog"], str(tmp_path / "out"))
+    paths = draw_run(run, tmp_path, ["red dog"], tmp_path / "out")
     names = [path.rpartition("/")[2] for path in paths]
     assert names == [*(f"attention-1-{part}.png" for part in parts), "attention.html"]
     text = re.search('id="data">(.*?)</script>', (tmp_path / "out" / "attention.html").read_text())[1]
@@ -230,9 +234,8 @@ def test_lines_are_drawn_where_every_sentence_has_the_word(run, tiny_run, quick,
     monkeypatch.setattr(
         visualize, "draw_lines", lambda *arguments: drawn.setdefault(arguments[-1], arguments)
     )
-    selection = Selection(layer=0, head=1)
     sentences, out = ["red dog", "the red cat"], tmp_path / "out"
-    paths = visualize.draw_run(run, str(tiny_run), sentences, str(out), selection=selection, lines="red")
+    paths = draw_run(run, tiny_run, sentences, out, layer=0, head="1", lines="red")
     assert str(out / "lines-encoder.png") in paths
     assert list(drawn) == [str(out / "lines-encoder.png")]
     panels, word, title, _ = drawn[str(out / "lines-encoder.png")]
@@ -244,16 +247,14 @@ def test_lines_are_drawn_where_every_sentence_has_the_word(run, tiny_run, quick,
 @pytest.mark.parametrize(
     ("selection", "word", "named"),
     [
-        (Selection(layer=0), "red", "--head"),
-        (Selection(head=0), "red", "--layer"),
-        (Selection(layer=0, head=1), "cat", "'cat'"),
+        ({"layer": 0}, "red", "--head"),
+        ({"head": "0"}, "red", "--layer"),
+        ({"layer": 0, "head": "1"}, "cat", "'cat'"),
     ],
 )
 def test_lines_of_a_word_need_a_head_and_the_word_in_every_sentence(
     run, tiny_run, quick, tmp_path, selection, word, named
 ):
     with pytest.raises(UserError, match=named):
-        visualize.draw_run(
-            run, str(tiny_run), ["red dog", "cat"], str(tmp_path / "out"), selection=selection, lines=word
-        )
+        draw_run(run, tiny_run, ["red dog", "cat"], tmp_path / "out", **selection, lines=word)
     assert not (tmp_path / "out").exists()
