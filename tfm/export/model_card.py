@@ -12,17 +12,11 @@ from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 TEMPLATE = """\
 # {title}
 
-A sequence-to-sequence model after "Attention Is All You Need", exported by tfm {version}.
+{summary}
 
 | | |
 | --- | --- |
-| source and target | {source}, {target} |
-| architecture | {architecture} |
-| parameters | {parameters:,}, float32 |
-| vocabulary | {pieces:,} word pieces, joint for both sides |
-| data | {data} |
-| training | {training} |
-| decoding by default | {decoding} |
+{rows}
 
 ## Scores
 
@@ -33,50 +27,15 @@ A sequence-to-sequence model after "Attention Is All You Need", exported by tfm 
 With `FOLDER` the path of this folder:
 
 ```python
-import tfm
-
-tfm.Translator.load("FOLDER").translate(["..."])
+{python}
 ```
 
 ```
-tfm translate --workdir=FOLDER < source.txt > translation.txt
-```
-
-Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
-config of the run, `vocabulary.model` the SentencePiece vocabulary.
-"""
-GENERAL_TEMPLATE = """\
-# A model of the task {task}
-
-Exported by tfm {version}.
-
-| | |
-| --- | --- |
-| architecture | {architecture} |
-| parameters | {parameters:,}, float32 |
-| data | {data} |
-| training | {training} |
-
-## Scores
-
-{scores}
-
-## Loading
-
-With `FOLDER` the path of this folder:
-
-```python
-from tfm.workdir import runs
-
-run = runs.load("FOLDER")  # run.task and run.params
-```
-
-```
-tfm evaluate --workdir=FOLDER
+{command}
 ```
 
 Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
-config of the run.
+config of the run{vocabulary}.
 """
 PROGRAMS = """
 ## Without tfm
@@ -112,32 +71,45 @@ def write(
       records: {name: record} from `read_records`.
       programs: names of the StableHLO files.
     """
-    facts = {
-        "version": __version__,
+    data, translates = settings.data, pieces is not None
+    rows = {
         "architecture": _architecture(settings.model),
-        "parameters": parameters,
+        "parameters": f"{parameters:,}, float32",
+        "data": getattr(data, "summary", _fields(vars(data))),
         "training": f"{_which(steps)} of {settings.training.steps:,}",
-        "scores": "\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
     }
-    if pieces is None:
-        return GENERAL_TEMPLATE.format(
-            **facts,
-            task=settings.task,
-            data=getattr(settings.data, "summary", _fields(vars(settings.data))),
+    summary = f"Exported by tfm {__version__}."
+    python = 'from tfm.workdir import runs\n\nrun = runs.load("FOLDER")  # run.task and run.params'
+    command = "tfm evaluate --workdir=FOLDER"
+    if translates:
+        rows = {
+            "source and target": f"{data.source_language}, {data.target_language}",
+            "architecture": rows["architecture"],
+            "parameters": rows["parameters"],
+            "vocabulary": f"{pieces:,} word pieces, joint for both sides",
+            "data": _data(data),
+            "training": rows["training"],
+            "decoding by default": _fields(dataclasses.asdict(settings.decoding)),
+        }
+        summary = (
+            f'A sequence-to-sequence model after "Attention Is All You Need", exported by tfm {__version__}.'
         )
+        python = 'import tfm\n\ntfm.Translator.load("FOLDER").translate(["..."])'
+        command = "tfm translate --workdir=FOLDER < source.txt > translation.txt"
+    title = f"A model of the task {settings.task}"
+    if settings.task == "translation":
+        title = f"Translation from {data.source_language} to {data.target_language}"
     card = TEMPLATE.format(
-        **facts,
-        title=_title(settings),
-        source=settings.data.source_language,
-        target=settings.data.target_language,
-        pieces=pieces,
-        data=_data(settings.data),
-        decoding=_fields(dataclasses.asdict(settings.decoding)),
+        title=title,
+        summary=summary,
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
+        python=python,
+        command=command,
+        vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
     )
-    if not programs:
-        return card
     files = ", ".join(f"`{name}`" for name in programs)
-    return card + PROGRAMS.format(files=files, first=programs[0])
+    return card + (PROGRAMS.format(files=files, first=programs[0]) if programs else "")
 
 
 def read_records(workdir: str, language: str) -> dict[str, EvaluationRecord]:
@@ -158,13 +130,6 @@ def read_records(workdir: str, language: str) -> dict[str, EvaluationRecord]:
     return {os.path.basename(path).removesuffix(ending): read_record(path) for path in paths}
 
 
-def _title(settings: Any) -> str:
-    """Returns the title of the card."""
-    if settings.task != "translation":
-        return f"A model of the task {settings.task}"
-    return f"Translation from {settings.data.source_language} to {settings.data.target_language}"
-
-
 def _architecture(model: Any) -> str:
     """Returns the name and the fields of a model config."""
     fields = dataclasses.asdict(model)
@@ -175,18 +140,14 @@ def _architecture(model: Any) -> str:
 
 def _data(data: Any) -> str:
     """Returns the description of the training and validation data."""
-    splits = f"`{data.train}`, validated on `{data.validation}`"
-    if data.kind == "table":
-        return f"tables {splits}"
-    if data.kind == "huggingface":
-        return f"{f'Hugging Face `{data.name}`' if data.name else 'a saved data set'}, {splits}"
-    if data.kind == "text":
-        return f"text files {splits}"
-    if data.kind == "builtin":
-        return f"the built-in language of tfm, {splits}"
-    if data.kind == "tfds":
-        return f"TFDS `{data.name}`, {splits}"
-    return f"`{data.kind}`, {splits}"
+    names = {
+        "table": "tables",
+        "huggingface": f"Hugging Face `{data.name}`," if data.name else "a saved data set,",
+        "text": "text files",
+        "builtin": "the built-in language of tfm,",
+        "tfds": f"TFDS `{data.name}`,",
+    }
+    return f"{names.get(data.kind, f'`{data.kind}`,')} `{data.train}`, validated on `{data.validation}`"
 
 
 def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:
