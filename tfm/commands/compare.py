@@ -37,42 +37,43 @@ class System(NamedTuple):
     hypotheses: list[str]
 
 
-class Difference(NamedTuple):
-    """The number of a sentence, counted from 1, and its chrF2 in the first and in the second system."""
-
-    number: int
-    first: float
-    second: float
+@command
+def main(options: Compare) -> None:
+    """Compares."""
+    first, second = read_systems(options.first, options.second, options.split, options.names)
+    show_scores(first, second)
+    show_significance(first, second)
+    show_differences(first, second, options.sentences)
 
 
 def read_systems(first: str, second: str, split: str, names: Sequence[str] = ()) -> list[System]:
-    """Reads the `System` of each of two work directories.
+    """Reads the `System` of each of two work directories, which may be the same folder.
 
     Args:
-      first, second: the work directories. They may be the same folder.
+      first, second: the work directories.
       split: the split that was evaluated in both.
       names: the --name of each evaluation. A single name applies to both. Empty if neither had a --name.
 
     Raises:
-      UserError: if a folder has no run or no evaluation of the split, if there are more than two names, or if
-        the test sets differ.
+      UserError: if `read_system` raises, if there are more than two names, or if the test sets differ.
     """
     if len(names) > 2:
         raise UserError(f"Two evaluations have at most two names, got {', '.join(names)}.")
     names = (names[0], names[-1]) if names else ("", "")
-    systems = [read_system(*each, split) for each in zip((first, second), names, strict=True)]
-    _check_same_test(*systems)
+    systems = [read_system(folder, name, split) for folder, name in zip((first, second), names, strict=True)]
+    if len({(tuple(system.sources), tuple(system.references)) for system in systems}) > 1:
+        raise UserError(
+            f"{systems[0].path} and {systems[1].path} have different sources or references. "
+            "Only runs on the same test set can be compared."
+        )
     return systems
 
 
-def most_different(first: System, second: System, count: int) -> list[Difference]:
-    """Returns at most `count` sentences whose chrF2 differs, with the largest difference first."""
-    scored = [
-        translation_metrics.sentence_chrf(system.hypotheses, system.references) for system in (first, second)
-    ]
-    differences = map(Difference, itertools.count(1), *scored)
-    differing = (one for one in differences if one.first != one.second)
-    return sorted(differing, key=lambda one: abs(one.first - one.second), reverse=True)[:count]
+def most_different(first: System, second: System, count: int) -> list[tuple[int, float, float]]:
+    """Returns (number of the sentence from 1, chrF2 of both) where they differ most, the largest first."""
+    scores = (translation_metrics.sentence_chrf(each.hypotheses, each.references) for each in (first, second))
+    rows = [row for row in zip(itertools.count(1), *scores, strict=False) if row[1] != row[2]]
+    return sorted(rows, key=lambda row: abs(row[1] - row[2]), reverse=True)[:count]
 
 
 def show_scores(first: System, second: System) -> None:
@@ -119,9 +120,9 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
       UserError: if there is no run, it has no BLEU, or it has no evaluation of this split and name, or if the
         evaluation was made on other texts than the test set has now.
     """
-    chosen = runs.open_folder(workdir).config
-    runs.require_bleu(chosen, command)
-    data = chosen.data
+    config = runs.open_folder(workdir).config
+    runs.require_bleu(config, command)
+    data = config.data
     stem = runs.evaluation_stem(workdir, split, data.target_language, name)
     path = f"{stem}.hypotheses"
     if not os.path.isfile(path):
@@ -141,40 +142,9 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
 
 
 def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) -> None:
-    """Checks that an evaluation was made on these texts, by the fingerprint in its file of scores.
-
-    Without the file, nothing is checked.
-
-    Args:
-      path: the file of scores.
-      sources, references: the texts of the test set.
-
-    Raises:
-      UserError: if the file cannot be read, or the texts differ, for example because they are another
-        split, or because a flag of the evaluation chose other data.
-    """
-    if not os.path.exists(path):
-        return
-    if read_record(path).texts != fingerprint_texts(sources, references):
+    """Raises a UserError if the file of scores at a path exists and belongs to other texts than these."""
+    if os.path.exists(path) and read_record(path).texts != fingerprint_texts(sources, references):
         raise UserError(
             f"{path} and its hypotheses belong to other texts than the test set here. Give the --split that "
             "was evaluated, or evaluate again."
         )
-
-
-def _check_same_test(first: System, second: System) -> None:
-    """Raises a UserError if the test sets of two systems differ."""
-    if (first.sources, first.references) != (second.sources, second.references):
-        raise UserError(
-            f"{first.path} and {second.path} have different sources or references. "
-            "Only runs on the same test set can be compared."
-        )
-
-
-@command
-def main(options: Compare) -> None:
-    """Compares."""
-    first, second = read_systems(options.first, options.second, options.split, options.names)
-    show_scores(first, second)
-    show_significance(first, second)
-    show_differences(first, second, options.sentences)
