@@ -93,32 +93,19 @@ def test_progress_tells_step_and_time_left(execute, monkeypatch, caplog):
     assert any("1 of 2 runs done" in line for line in lines)
 
 
-def test_a_run_that_trains_shows_its_step(tmp_path):
-    process = processes.RunProcess(planned()._replace(workdir=str(tmp_path)), [], "programs")
-    rows = '{"step": 1500, "train/loss": 2.5}\n{"step": 1500, "validation/bleu": 1.0}\n'
-    (tmp_path / "metrics.jsonl").write_text(rows)
-    assert process.describe() == "base seed 0: step 1,500/100,000 loss 2.5000"
-
-
-def test_time_left_counts_steps(tmp_path):
+def test_time_left_counts_steps(tmp_path, caplog):
     """Of three runs of 100,000 steps, one resumed at 40,000 is done, and one has made 20,000."""
-
-    def write_steps(folder, steps):
-        rows = [f'{{"step": {step}, "train/loss": 2.5}}\n' for step in steps]
-        (folder / "metrics.jsonl").write_text("".join(rows))
-
-    def make_process(name, *steps):
-        """A process that was started when the first of these steps was the newest."""
-        folder = tmp_path / name
-        folder.mkdir()
-        write_steps(folder, steps[:1])
-        process = processes.RunProcess(planned(name)._replace(workdir=str(folder)), [], "programs")
-        write_steps(folder, steps)
-        return process
-
-    ended, running = make_process("a", 40_000, 100_000), make_process("b", 0, 20_000)
-    assert processes.estimate_left([planned("c")], [running], [ended], 80.0) == 80 / 80_000 * 180_000
-    assert processes.estimate_left([planned("c")], [make_process("d")], [], 80.0) is None
+    runs = [planned(name)._replace(workdir=str(tmp_path / name)) for name in "abc"]
+    for run, step in zip(runs, (100_000, 20_000), strict=False):
+        os.mkdir(run.workdir)
+        with open(f"{run.workdir}/metrics.jsonl", "w") as file:
+            file.write(f'{{"step": {step}, "train/loss": 2.5}}\n')
+    assert processes.estimate_left(runs[1:], 80_000, 80.0) == 80 / 80_000 * 180_000
+    assert processes.estimate_left(runs[1:], 0, 80.0) is None
+    running = processes.RunProcess(runs[1], [], "programs")
+    with caplog.at_level("INFO", "tfm.sweep"):
+        processes.report_progress(runs, runs[2:], [running], 40_000, 80.0)
+    assert "b seed 0: step 20,000/100,000 loss 2.5000; 1 of 3 runs done, about 3:00 left" in caplog.text
 
 
 CHILD = """

@@ -9,7 +9,7 @@ from tests.support.records import write_record
 from tests.support.sweeps import BASE, FLOPS, planned
 from tfm import config
 from tfm.errors import UserError
-from tfm.sweep.results import Requested, choose_scores, find_result, find_results, seconds_per_step
+from tfm.sweep.results import Requested, choose_scores, find_result, find_results
 from tfm.sweep.variants import Variant
 
 STEPS = BASE.training.steps
@@ -108,11 +108,6 @@ def test_a_record_that_cannot_be_read_is_an_error(make_run):
         file.write("{}")
     with pytest.raises(UserError, match=r"validation\.de\.scores\.json"):
         find_result(run, LAST)
-
-
-def test_one_line_of_the_log_has_no_speed(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time": 2.0, "train/loss": 1.0}\n')
-    assert seconds_per_step(str(tmp_path)) is None
 
 
 @pytest.mark.parametrize("finished", [False, True])

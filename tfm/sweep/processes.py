@@ -53,7 +53,6 @@ class RunProcess:
         self._process: subprocess.Popen | None = None
         os.makedirs(run.workdir, exist_ok=True)
         self.log_path = os.path.join(run.workdir, LOG_FILE)
-        self._first_step = self._read_step()[0]
 
     def poll(self) -> int | None:
         """Starts the next command if the previous command has succeeded.
@@ -62,10 +61,19 @@ class RunProcess:
           The exit code of the run, or None while it runs.
         """
         code = 0 if self._process is None else self._process.poll()
-        if code == 0 and self._left:
-            self._start(self._left.pop(0))
-            return None
-        return code
+        if code != 0 or not self._left:
+            return code
+        self.wait()
+        with open(self.log_path, "ab") as file:
+            # If this process is killed, the pipe ends the command, see `tfm.commands.child_process`.
+            self._process = subprocess.Popen(
+                [*COMMAND, *self._left.pop(0)],
+                stdin=subprocess.PIPE,
+                stdout=file,
+                stderr=file,
+                env=self._environment,
+            )
+        return None
 
     def stop(self) -> None:
         """Sends SIGTERM to the command, so that it saves a checkpoint and exits."""
@@ -73,10 +81,11 @@ class RunProcess:
             self._process.terminate()
 
     def wait(self) -> None:
-        """Waits for the end of the command."""
+        """Waits for the end of the command, and closes the pipe to it."""
         if self._process is not None:
             self._process.wait()
-            self._close_pipe()
+            assert self._process.stdin is not None
+            self._process.stdin.close()
 
     def last_line(self) -> str:
         """Returns the last line of the log that is not empty."""
@@ -88,46 +97,10 @@ class RunProcess:
         """Returns the progress of the run for a log message."""
         if not self._left:
             return f"{self.run.name}: evaluates"
-        step, loss = self._read_step()
+        step, loss = read_step(self.run)
         if loss is None:
             return f"{self.run.name}: starts"
         return f"{self.run.name}: step {step:,}/{self.run.config.training.steps:,} loss {loss:.4f}"
-
-    def count_steps(self) -> int:
-        """Returns the number of training steps completed since this object was created."""
-        return self._read_step()[0] - self._first_step
-
-    def count_steps_left(self) -> int:
-        """Returns the number of training steps left."""
-        return self.run.config.training.steps - self._read_step()[0]
-
-    def _read_step(self) -> tuple[int, float | None]:
-        """Returns (newest logged step, its loss), or (0, None) before the first."""
-        try:
-            row = [row for row in read_metrics(self.run.workdir) if "train/loss" in row][-1]
-        except (UserError, IndexError):
-            return 0, None
-        return int(row["step"]), row["train/loss"]
-
-    def _start(self, arguments: Sequence[str]) -> None:
-        """Starts a tfm command that appends its output to the log.
-
-        The pipe to its standard input ends the command if this process is killed, see
-        `tfm.commands.child_process`.
-        """
-        if self._process is not None:
-            self._close_pipe()
-        command = [*COMMAND, *arguments]
-        with open(self.log_path, "ab") as file:
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=file, stderr=file, env=self._environment
-            )
-
-    def _close_pipe(self) -> None:
-        """Closes the pipe to a command that has ended."""
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.close()
 
 
 def execute_runs(
@@ -154,16 +127,25 @@ def execute_runs(
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
     waiting, failures = list(runs), []
     running: list[RunProcess] = []
-    ended: list[RunProcess] = []
     began = reported = time.monotonic()
+    start_steps = count_steps(runs)
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(RunProcess(waiting.pop(0), evaluate, programs))
-            failures += _move_ended(running, ended, on_finished)
+            for each in list(running):
+                if (code := each.poll()) is None:
+                    continue
+                running.remove(each)
+                each.wait()
+                if code == 0:
+                    on_finished(each.run)
+                else:
+                    failures.append(Failure(each.run.name, code, each.last_line()))
+                    log.warning("%s; its log is %s", failures[-1], each.log_path)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                report_progress(waiting, running, ended, reported - began)
+                report_progress(runs, waiting, running, start_steps, reported - began)
             time.sleep(POLL_SECONDS)
     finally:
         for each in running:
@@ -173,53 +155,57 @@ def execute_runs(
     return failures
 
 
-def _move_ended(
-    running: list[RunProcess], ended: list[RunProcess], on_finished: Callable[[PlannedRun], object]
-) -> list[Failure]:
-    """Moves the runs that have ended from `running` to `ended`. Returns the runs that failed."""
-    failures = []
-    for each in list(running):
-        code = each.poll()
-        if code is None:
-            continue
-        running.remove(each)
-        ended.append(each)
-        each.wait()
-        if code == 0:
-            on_finished(each.run)
-            continue
-        failures.append(Failure(each.run.name, code, each.last_line()))
-        log.warning("%s; its log is %s", failures[-1], each.log_path)
-    return failures
+def read_step(run: PlannedRun) -> tuple[int, float | None]:
+    """Returns (newest logged step of a run, its loss), or (0, None) before the first."""
+    try:
+        row = [row for row in read_metrics(run.workdir) if "train/loss" in row][-1]
+    except (UserError, IndexError):
+        return 0, None
+    return int(row["step"]), row["train/loss"]
+
+
+def count_steps(runs: Sequence[PlannedRun]) -> int:
+    """Returns the total number of completed training steps."""
+    return sum(read_step(run)[0] for run in runs)
 
 
 def report_progress(
-    waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
+    runs: Sequence[PlannedRun],
+    waiting: Sequence[PlannedRun],
+    running: Sequence[RunProcess],
+    start_steps: int,
+    seconds: float,
 ) -> None:
     """Logs the progress of the running processes, the number of finished runs, and the time left.
 
     Args:
+      runs: all runs.
       waiting: the runs that have not started.
-      running, ended: the processes that run, and those that have ended.
+      running: the processes that run.
+      start_steps: steps of all runs before the first process started.
       seconds: seconds since the first process started.
     """
-    where = "; ".join(each.describe() for each in running)
-    total = len(waiting) + len(running) + len(ended)
-    left = estimate_left(waiting, running, ended, seconds)
-    time_left = "time left unknown" if left is None else f"about {format_duration(left)} left"
-    log.info("%s; %s of %s runs done, %s", where, len(ended), total, time_left)
+    unfinished = [*waiting, *(each.run for each in running)]
+    left = estimate_left(unfinished, count_steps(runs) - start_steps, seconds)
+    log.info(
+        "%s; %s of %s runs done, %s",
+        "; ".join(each.describe() for each in running),
+        len(runs) - len(unfinished),
+        len(runs),
+        "time left unknown" if left is None else f"about {format_duration(left)} left",
+    )
 
 
-def estimate_left(
-    waiting: Sequence[PlannedRun], running: Sequence[RunProcess], ended: Sequence[RunProcess], seconds: float
-) -> float | None:
-    """Estimates the seconds left from the mean seconds per step so far, evaluations included.
+def estimate_left(unfinished: Sequence[PlannedRun], steps: int, seconds: float) -> float | None:
+    """Estimates the seconds left from the mean seconds per step, evaluations included.
 
-    The arguments are as for `report_progress`. Returns None before the first step.
+    Args:
+      unfinished: the runs that have not ended.
+      steps: number of steps that all runs completed in `seconds`.
+      seconds: seconds since the first process started.
+
+    Returns:
+      The estimate, or None before the first step.
     """
-    made = sum(each.count_steps() for each in [*running, *ended])
-    if not made:
-        return None
-    left = sum(run.config.training.steps for run in waiting)
-    left += sum(each.count_steps_left() for each in running)
-    return seconds / made * left
+    left = sum(run.config.training.steps for run in unfinished) - count_steps(unfinished)
+    return seconds / steps * left if steps else None

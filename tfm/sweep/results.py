@@ -4,12 +4,11 @@ The folders of the runs are the only memory of a sweep. `ledger.jsonl` and `tabl
 which the sweep writes again after each run and never reads.
 """
 
+import contextlib
 import dataclasses
 import functools
-import itertools
 import json
 import os
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
@@ -26,6 +25,7 @@ from tfm.sweep.variants import LEDGER_FILE, PARAMETERS, TABLE_FILE, Variant
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
+from tfm.workdir.status import seconds_per_step
 
 PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")
 
@@ -61,7 +61,9 @@ class Result:
     @functools.cached_property
     def seconds_per_step(self) -> float | None:
         """The median seconds for a training step. None if the log has fewer than two lines."""
-        return seconds_per_step(self.run.workdir)
+        with contextlib.suppress(UserError):  # the run has no log
+            return seconds_per_step(read_metrics(self.run.workdir))
+        return None
 
     @property
     def flops_per_second(self) -> float | None:
@@ -160,20 +162,6 @@ def _check_evaluation(result: Result, requested: Requested, texts: str, folder: 
             f"({', '.join(f'{name} {given[name]}' for name in other)}), and a table cannot contain both. "
             "Give another --workdir, or the same flags as before."
         )
-
-
-def seconds_per_step(workdir: str) -> float | None:
-    """Returns the median seconds for a training step, over the intervals between log lines.
-
-    The median ignores evaluations and restarts. Returns None if the log has fewer than two lines.
-    """
-    try:
-        rows = [row for row in read_metrics(workdir) if "train/loss" in row]
-    except UserError:  # the run has no log
-        return None
-    pairs = itertools.pairwise(rows)
-    seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
-    return statistics.median(seconds) if seconds else None
 
 
 def choose_scores(

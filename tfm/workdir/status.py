@@ -88,6 +88,7 @@ def read_status(workdir: str) -> Status:
     checkpoints, holder = _find_checkpoints(workdir), find_holder(workdir)
     step = max([*checkpoints, *(int(row["step"]) for row in training[-1:])], default=0)
     best, unit = _find_task(config, workdir)
+    seconds = seconds_per_step(training[-LINES:]) if holder else None
     return Status(
         workdir=workdir,
         config=config,
@@ -99,7 +100,7 @@ def read_status(workdir: str) -> Status:
         best=_find_best(validation, best) if best else None,
         best_metric=best.metric if best else "",
         unit=unit,
-        seconds_left=_seconds_left(training, config.training.steps) if holder else None,
+        seconds_left=None if seconds is None else seconds * (config.training.steps - training[-1]["step"]),
         checkpoints=checkpoints,
         disk=folder_bytes(workdir),
         start=last_start(workdir),
@@ -172,20 +173,18 @@ def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, flo
     measured = [
         (int(row["step"]), row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
     ]
-    choose = max if best.order == "max" else min
-    return choose(
-        reversed(measured), key=lambda pair: pair[1], default=None
-    )  # reversed, so that the newest wins
+    choose, newest_first = max if best.order == "max" else min, reversed(measured)
+    return choose(newest_first, key=lambda pair: pair[1], default=None)
 
 
-def _seconds_left(rows: Sequence[Mapping[str, float]], steps: int) -> float | None:
-    """Returns the seconds left at the median speed of the last log lines, or None with fewer than two lines.
+def seconds_per_step(rows: Sequence[Mapping[str, float]]) -> float | None:
+    """Returns the median seconds for a step between training lines of the log, or None below two lines.
 
-    The median ignores the pause between two starts of a run.
+    The median ignores evaluations and the pause between two starts of a run.
     """
-    pairs = itertools.pairwise(rows[-LINES:])
+    pairs = itertools.pairwise(row for row in rows if "train/loss" in row)
     seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
-    return statistics.median(seconds) * (steps - rows[-1]["step"]) if seconds else None
+    return statistics.median(seconds) if seconds else None
 
 
 def _find_checkpoints(workdir: str) -> dict[int, int]:
