@@ -40,7 +40,7 @@ def main(options: command_options.Data) -> None:
         raise UserError(
             f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."
         )
-    tokenizer = options.workdir and load_tokenizer(options.workdir, chosen)
+    tokenizer = options.workdir and load_tokenizer(options.workdir, chosen.task)
     found = inspect_splits(chosen, list(dict.fromkeys(options.splits)), tokenizer)
     if options.format == "json":
         print(json.dumps([as_json(split) for split in found], ensure_ascii=False, indent=2))
@@ -48,19 +48,15 @@ def main(options: command_options.Data) -> None:
     print("\n\n".join("\n".join(show_split(split, chosen.data)) for split in found))
 
 
-def load_tokenizer(workdir: str, chosen: Any) -> Any:
-    """Loads the tokenizer of a run, which must have the same task as the config `chosen`.
-
-    Raises:
-      UserError: if the run has another task, or no tokenizer.
-    """
-    own = runs.open_folder(workdir).config
-    if own.task != chosen.task:
+def load_tokenizer(workdir: str, task: str) -> Any:
+    """Loads the tokenizer of a run, or raises a UserError if the run has another task or no tokenizer."""
+    config = runs.open_folder(workdir).config
+    if config.task != task:
         raise UserError(
-            f"The run in {workdir} has the task '{own.task}', but the config has '{chosen.task}'. "
+            f"The run in {workdir} has the task '{config.task}', but the config has '{task}'. "
             "Give a run of the same task."
         )
-    return tasks.find(own.task).create(own, workdir, new=False).tokenizer
+    return tasks.find(task).create(config, workdir, new=False).tokenizer
 
 
 def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
@@ -74,15 +70,20 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     Raises:
       UserError: if a split cannot be used. The message lists all problems.
     """
-    names = sorted(names, key=lambda name: name != "train") or list_splits(chosen.data, _open)
-    _check(chosen.data, names)
+    data: Any = chosen.data
+    open_split: Any = open_documents
+    check, sides, languages = check_documents, TEXT, ("",)
+    if isinstance(data, PairsConfig):
+        open_split, check, sides, languages = open_pairs, check_splits, SIDES, data.languages
+    names = sorted(names, key=lambda name: name != "train") or list_splits(data, open_split)
+    check(data, names)
     found, training = [], None
     for name in names:
-        source = _open(chosen.data, name)
-        reader = read_split(source, _languages(chosen.data), lambda line: log.info("%s", line))
+        source = open_split(data, name)
+        reader = read_split(source, languages, lambda line: log.info("%s", line))
         lengths = batching = None
         if tokenizer is not None:
-            cache = TokenCache.open(source, tokenizer, chosen.data.cache, _sides(chosen.data))
+            cache = TokenCache.open(source, tokenizer, data.cache, sides)
             lengths, batching = cache.lengths, _plan(cache, chosen, name, tokenizer)
         found.append(reader.summarize(name, training, lengths, tokenizer, batching))
         if name == "train":
@@ -97,12 +98,7 @@ def as_json(split: Split) -> dict[str, Any]:
 
 
 def show_split(split: Split, data: Any) -> Iterator[str]:
-    """Yields the lines of text about a split.
-
-    Args:
-      split: the summary of the split.
-      data: the data section of the config.
-    """
+    """Yields the lines of text about a split, given the data section of the config."""
     unit = "pairs" if len(split.sides) > 1 else "documents"
     yield f"{split.name}: {split.rows:,} {unit}"
     yield from _show_rows(split)
@@ -175,38 +171,8 @@ def _describe_batching(batching: Mapping[str, Any], data: Any) -> str:
     )
 
 
-def _check(data: PairsConfig | DocumentsConfig, names: Sequence[str]) -> None:
-    """Raises a UserError that lists the problems of all splits."""
-    if isinstance(data, PairsConfig):
-        check_splits(data, names)
-    else:
-        check_documents(data, names)
-
-
-def _open(data: PairsConfig | DocumentsConfig, name: str) -> Any:
-    """Opens a split of sentence pairs or documents."""
-    return open_pairs(data, name) if isinstance(data, PairsConfig) else open_documents(data, name)
-
-
-def _languages(data: PairsConfig | DocumentsConfig) -> tuple[str, ...]:
-    """Returns the languages of the sides. Documents have one side, without a language."""
-    return data.languages if isinstance(data, PairsConfig) else ("",)
-
-
-def _sides(data: PairsConfig | DocumentsConfig) -> Any:
-    """Returns the names of the sides in a token cache."""
-    return SIDES if isinstance(data, PairsConfig) else TEXT
-
-
 def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:
-    """Returns shapes, number and padding of the batches that a split makes, and the rows that it omits.
-
-    Args:
-      cache: the tokens of the split.
-      chosen: the config.
-      name: name of the split.
-      tokenizer: the tokenizer of the cache.
-    """
+    """Returns shapes, number and padding of the batches that a split makes, and the rows that it omits."""
     data, seed = chosen.data, chosen.training.seed
     if isinstance(data, DocumentsConfig):
         batches = documents.train_batches(cache, data, seed)
