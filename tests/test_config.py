@@ -10,8 +10,6 @@ from tests.support.paths import CONFIGS
 from tfm import config
 from tfm.commands.config_files import read_config_file, read_variants
 from tfm.commands.overrides import override
-from tfm.data.config import PairsConfig
-from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
@@ -59,27 +57,6 @@ def test_an_unknown_task_is_named():
         runs.parse_config({"task": "translaton"})
     with pytest.raises(UserError, match="must have the field 'task'"):
         runs.parse_config({"model": {}})
-
-
-@pytest.mark.parametrize(
-    ("section", "field", "value"),
-    [
-        (TrainingConfig, "steps", 0),
-        (TrainingConfig, "schedule", "cosine"),
-        (TrainingConfig, "parallel", "mesh9"),
-        (PairsConfig, "kind", "csv"),
-        (PairsConfig, "batching", "sorted"),
-        (PairsConfig, "vocabulary_size", 0),
-        (PairsConfig, "batch_tokens", 100),
-        (DecodingConfig, "beam_size", 0),
-        (DecodingConfig, "length_penalty", -1.0),
-        (Config, "label_smoothing", 1.0),
-        (Config, "validation_sentences", -1),
-    ],
-)
-def test_impossible_values_are_errors_that_name_the_field(section, field, value):
-    with pytest.raises(UserError, match=field):
-        section(**{field: value})
 
 
 def test_warm_up_must_end_before_a_decay():

@@ -22,7 +22,6 @@ from tfm.config import (
     walk_fields,
 )
 from tfm.data.config import PairsConfig
-from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
@@ -88,14 +87,11 @@ def test_each_field_has_help(leaf):
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_each_number_is_bounded_on_both_sides(leaf):
+def test_a_number_is_bounded_and_a_value_just_outside_is_refused_by_path(leaf):
     info = leaf.info
     low, high = (info.minimum, info.greater_than), (info.maximum, info.less_than)
     assert info.unbounded or (low != (None, None) and high != (None, None))
-
-
-@pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_a_value_just_outside_its_range_is_an_error_with_its_path(leaf):
+    assert all(info.accepts(bound) for bound in (info.minimum, info.maximum) if bound is not None)
     for value in outside(leaf):
         with pytest.raises(UserError) as error:
             type(leaf.section)(**{name_of(leaf): value})
@@ -109,38 +105,16 @@ def test_a_value_just_outside_its_range_is_an_error_with_its_path(leaf):
             config.from_mapping(config_of(leaf), section)
 
 
-@pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_the_bounds_of_a_range_are_accepted(leaf):
-    info = leaf.info
-    for bound in (info.minimum, info.maximum):
-        assert bound is None or info.accepts(bound)
-
-
 @pytest.mark.parametrize(
     ("section", "name", "value"),
     [
-        (TrainingConfig, "learning_rate_scale", -1.0),
-        (TrainingConfig, "learning_rate_scale", 0.0),
-        (Adam, "b2", 5.0),
-        (Adam, "b1", 1.0),
-        (Adam, "epsilon", -1.0),
         (Adam, "name", 3),
         (SGD, "nesterov", True),  # without momentum
-        (TrainingConfig, "peak_learning_rate", 0.0),
-        (TrainingConfig, "clip_norm", 0.0),
         (TrainingConfig, "freeze", ["encoder/*"]),
         (TrainingConfig, "freeze", ("encoder/*", 3)),
         (TrainingConfig, "optimizer", "adam"),
         (TrainingConfig, "optimizer", Adam),
-        (TrainingConfig, "ema_decay", 1.0),
         (TrainingConfig, "seed", 2**32),  # the same key as seed 0
-        (DecodingConfig, "temperature", 1e-40),
-        (DecodingConfig, "length_penalty", 1e308),
-        (DecodingConfig, "beam_size", 10_000),
-        (DecodingConfig, "max_extra_tokens", 10**8),
-        (TransformerConfig, "max_positions", 10**13),
-        (TransformerConfig, "d_model", 10**12),
-        (TransformerConfig, "encoder_layers", 100_000),
         (PairsConfig, "target_language", "../de"),
         (PairsConfig, "name", "community:any"),
     ],
