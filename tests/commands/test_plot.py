@@ -155,9 +155,9 @@ def test_norms(drawn, tiny_run):
     ("arguments", "message"),
     [
         ([], "Expected KIND|DIR"),
-        (["positions", "a", "b"], "at most one folder of a run after tfm plot positions, got a b"),
-        (["masks", "a"], "no folder after tfm plot masks, got a"),
-        (["norms"], "the folder of one run after tfm plot norms, got nothing"),
+        (["positions", "a", "b"], r"\[DIR\] after tfm plot positions, got a b"),
+        (["masks", "a"], "nothing after tfm plot masks, got a"),
+        (["norms"], "DIR after tfm plot norms, got nothing"),
         (["masks", "--steps=5"], "tfm plot masks has no flag --steps"),
         (["schedules", "--steps=5", "--warmup_steps=5"], "--warmup_steps below --steps, got 5 and 5"),
         (["schedules", "--output=a.gif"], r"end in \.png, \.svg, \.pdf, got 'a\.gif'"),

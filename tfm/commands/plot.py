@@ -51,17 +51,14 @@ class Kind(NamedTuple):
 
     Attributes:
       draw: function of the flags and the arguments after the kind. Returns a figure, or a page in Markdown.
+      arguments: the arguments after the kind: "", "DIR", "[DIR]", "DIR [DIR ...]" or "DIR [PIECE ...]".
       flags: names of the flags that it reads, except --output and --import.
-      least, most: smallest and largest number of arguments after the kind. None as `most` means no limit.
-      takes: description of these arguments, for error messages.
       ending: ending of the file's name if --output is not given.
     """
 
     draw: Callable[[Plot, Sequence[str]], Figure | str]
+    arguments: str = ""
     flags: tuple[str, ...] = ()
-    least: int = 0
-    most: int | None = 0
-    takes: str = "no folder"
     ending: str = "png"
 
 
@@ -238,24 +235,24 @@ def _embedding(params: Any, folder: str) -> np.ndarray:
 
 
 KINDS = {
-    "curves": Kind(draw_curves, ("metric",), 1, None, "folders of runs"),
-    "positions": Kind(draw_positions, ("d_model", "length"), 0, 1, "at most one folder of a run"),
+    "curves": Kind(draw_curves, "DIR [DIR ...]", ("metric",)),
+    "positions": Kind(draw_positions, "[DIR]", ("d_model", "length")),
     "masks": Kind(draw_masks),
-    "schedules": Kind(draw_schedules, ("d_model", "warmup_steps", "steps")),
-    "calibration": Kind(draw_calibration, ("split", "sentences", "checkpoint"), 1, None, "folders of runs"),
-    "lengths": Kind(draw_lengths, ("split", "name"), 1, None, "folders of runs"),
-    "neighbours": Kind(draw_neighbours, ("checkpoint",), 1, None, "the folder of a run, and word pieces"),
-    "norms": Kind(draw_norms, ("checkpoint",), 1, 1, "the folder of one run"),
-    "samples": Kind(write_samples, (), 1, 1, "the folder of one run", "md"),
+    "schedules": Kind(draw_schedules, "", ("d_model", "warmup_steps", "steps")),
+    "calibration": Kind(draw_calibration, "DIR [DIR ...]", ("split", "sentences", "checkpoint")),
+    "lengths": Kind(draw_lengths, "DIR [DIR ...]", ("split", "name")),
+    "neighbours": Kind(draw_neighbours, "DIR [PIECE ...]", ("checkpoint",)),
+    "norms": Kind(draw_norms, "DIR", ("checkpoint",)),
+    "samples": Kind(write_samples, "DIR", ending="md"),
 }
 
 
 @command
 def main(options: Plot) -> None:
     """Plots."""
-    is_kind = options.kind in KINDS
-    name = options.kind if is_kind else "curves"
-    arguments = options.arguments if is_kind else (options.kind, *options.arguments)
+    name, arguments = options.kind, options.arguments
+    if name not in KINDS:
+        name, arguments = "curves", (options.kind, *options.arguments)
     _check(name, options, arguments)
     kind = KINDS[name]
     path = options.output or f"{name}.{kind.ending}"
@@ -270,11 +267,13 @@ def main(options: Plot) -> None:
 
 def _check(name: str, options: Plot, arguments: Sequence[str]) -> None:
     """Raises a UserError if the kind does not accept these arguments or flags."""
-    kind = KINDS[name]
-    if len(arguments) < kind.least or (kind.most is not None and len(arguments) > kind.most):
+    usage = KINDS[name].arguments
+    is_short = usage.startswith("DIR") and not arguments
+    is_long = "..." not in usage and len(arguments) > len(usage.split())
+    if is_short or is_long:
         got = " ".join(arguments) or "nothing"
-        raise UserError(f"Expected {kind.takes} after tfm plot {name}, got {got}.")
-    known = {"output", "import", *kind.flags}
+        raise UserError(f"Expected {usage or 'nothing'} after tfm plot {name}, got {got}.")
+    known = {"output", "import", *KINDS[name].flags}
     for flag, field in flag_fields(Plot).items():
         if flag not in known and getattr(options, field.name) != field.default:
             raise UserError(f"tfm plot {name} has no flag --{flag}. Leave it out.")
