@@ -79,7 +79,7 @@ def test_another_optimizer_has_its_own_defaults(corpus):
         (["name="], "config.training.optimizer.name must be one of ['adam', 'adamw', 'lion', "),
         (
             ["name=sgd", "b1=0.5"],
-            "config.training.optimizer.b1 does not exist; expected one of momentum, name",
+            "config.training.optimizer.b1 does not exist; expected one of name, momentum",
         ),
         (["momentum=0.5"], "config.training.optimizer.momentum does not exist"),
         (
