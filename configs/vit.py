@@ -11,8 +11,8 @@ cifar10: a model of the size of Ti/16, with patches of 4 x 4 pixels, on 60,000 i
 downloads the images (163 MB) on first use. The last 5,000 of the 50,000 training images validate. Time and
 accuracy of mnist and cifar10 are not measured.
 
-Deviations from the paper, all for size: narrow models over few patches, for the digits without dropout; images
-are moved by a few pixels in training.
+Deviations from the paper, all for size: narrow models over few patches, for the digits without dropout.
+Images are moved by a few pixels in training.
 """
 
 from tfm.config import to_config_dict
