@@ -1,0 +1,66 @@
+"""The arguments with which a run of Weights & Biases starts, without the package."""
+
+import sys
+from typing import Any
+
+import pytest
+
+from tfm.training.trackers.wandb import STEP, WandbTracker
+
+
+class RecordedWandb:
+    """Stands in for the package and for its run. Records how the run starts."""
+
+    Settings = dict
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Any] = {}
+        self.metrics: dict[str, str] = {}
+
+    def init(self, **arguments: Any) -> "RecordedWandb":
+        self.arguments = arguments
+        return self
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.metrics[name] = step_metric
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Returns a function that starts the tracker of one run folder with variables of the environment."""
+    for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def call(**variables: str) -> RecordedWandb:
+        wandb = RecordedWandb()
+        monkeypatch.setitem(sys.modules, "wandb", wandb)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        WandbTracker(str(tmp_path / "my run"))
+        return wandb
+
+    (tmp_path / "my run").mkdir()
+    return call
+
+
+def test_a_run_is_named_after_its_folder(start, tmp_path):
+    arguments = start().arguments
+    found = {name: arguments[name] for name in ("project", "name", "dir", "settings")}
+    expected = {"project": "tfm", "name": "my run", "dir": str(tmp_path / "my run")}
+    assert found == expected | {"settings": {"console": "off"}}
+
+
+def test_variables_of_the_environment_take_precedence(start):
+    arguments = start(WANDB_PROJECT="mine", WANDB_NAME="first", WANDB_DIR="elsewhere").arguments
+    assert [arguments[name] for name in ("project", "name", "dir")] == [None] * 3
+
+
+@pytest.mark.parametrize(("mode", "resume"), [("online", "allow"), ("offline", None)])
+def test_a_resumed_run_keeps_its_id_and_resumes_only_online(start, mode, resume):
+    first, second = (start(WANDB_MODE=mode).arguments for _ in range(2))
+    assert first["id"] == second["id"]
+    assert (first["resume"], second["resume"]) == (None, resume)
+
+
+def test_charts_have_the_logged_step_as_their_axis(start):
+    assert start().metrics == dict.fromkeys(("train/*", "validation/*", "samples/*"), STEP)
