@@ -1,0 +1,59 @@
+"""Replacements as functions of an array and its point, compared with a loop over positions."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from tfm import interpret
+
+RNG = np.random.default_rng(0)
+VALUE = RNG.normal(size=(2, 3, 4)).astype(np.float32)  # [B, L, D]
+
+
+def point(axes, rows=(0, 1), **positions):
+    """Returns a point with the positions {letter: [B, n]}."""
+    arrays = {letter: jnp.array(each) for letter, each in positions.items()}
+    return interpret.Point("decoder.output", axes, np.array(rows), arrays)
+
+
+def test_a_replacement_of_the_same_length_replaces_all_positions_in_order():
+    """Packed rows count their positions several times from 0."""
+    new = VALUE + 1
+    replaced = interpret.replace_with(new)(VALUE, point("BLD", L=[[0, 0, 1], [0, 1, 2]]))
+    np.testing.assert_array_equal(replaced, new)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_replacement_of_another_length_replaces_its_positions(length):
+    new = RNG.normal(size=(2, length, 4)).astype(np.float32)
+    positions = [[0, 1, 2], [4, 0, 1]]
+    replaced = interpret.replace_with(new)(VALUE, point("BLD", L=positions))
+    for row, column in np.ndindex(2, 3):
+        position = positions[row][column]
+        expected = new[row, position] if position < length else VALUE[row, column]
+        np.testing.assert_array_equal(replaced[row, column], expected)
+
+
+@pytest.mark.parametrize("position", [0, 1, 3])
+def test_a_cached_step_takes_its_own_position_of_a_replacement_of_any_length(position):
+    for length in (1, 2):
+        new = RNG.normal(size=(2, length, 4)).astype(np.float32)
+        step = VALUE[:, :1]
+        replaced = interpret.replace_with(new)(step, point("BLD", L=[[position]] * 2))
+        expected = new[:, position : position + 1] if position < length else step
+        np.testing.assert_array_equal(replaced, expected)
+
+
+def test_other_keys_of_replaced_weights_become_zero():
+    weights = RNG.random((2, 1, 3)).astype(np.float32)  # [B, L, M]
+    new = RNG.random((2, 1, 2)).astype(np.float32)
+    at = point("BLM", L=[[0]] * 2, M=[[0, 1, 2]] * 2)
+    replaced = interpret.replace_with(new)(weights, at)
+    np.testing.assert_array_equal(replaced, np.pad(new, ((0, 0), (0, 0), (0, 1))))
+
+
+def test_hypotheses_get_the_row_of_their_sentence_and_a_single_row_is_for_all():
+    new = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    at = point("BLD", rows=(1, 1), L=[[0, 1, 2]] * 2)
+    np.testing.assert_array_equal(interpret.replace_with(new)(VALUE, at), new[[1, 1]])
+    np.testing.assert_array_equal(interpret.replace_with(new[:1])(VALUE, at), new[[0, 0]])
