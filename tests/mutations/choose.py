@@ -4,8 +4,9 @@ import ast
 import collections
 import functools
 import json
+import re
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from coverage.numbits import numbits_to_nums
@@ -16,6 +17,21 @@ from tests.support.paths import ROOT
 EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
 SECONDS = 150.0  # of a processor, for the tests of one mutation
+KEYWORDS = {
+    "and",
+    "def",
+    "else",
+    "false",
+    "for",
+    "none",
+    "not",
+    "return",
+    "self",
+    "test",
+    "tests",
+    "the",
+    "true",
+}
 
 
 class Recorded(NamedTuple):
@@ -86,12 +102,18 @@ def function_lines(path: str) -> set[int]:
     return {line for body in bodies for line in range(body[0].lineno, (body[-1].end_lineno or 0) + 1)}
 
 
-def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
+def words_of(text: str) -> set[str]:
+    """Returns the words of at least three letters in names such as `deep_norm` or `DeepNorm`."""
+    return {word.lower() for word in re.findall("[A-Z]?[a-z]{2,}", text) if len(word) > 2} - KEYWORDS
+
+
+def choose_tests(path: str, lines: Collection[int]) -> list[str]:
     """Returns the tests that may notice a mutation of lines of a file, up to a limit of time.
 
     The test of all defaults comes first. Then come the tests that execute the lines, the tests of the same
     test files, which may read what an earlier test left in a cache, and the tests that execute other lines of
-    the file. Among them, cheap tests that execute few other files come first.
+    the file. Among them, one case of each parametrized test comes before its other cases. The tests whose
+    names share words with the lines come first, and then cheap tests that execute few other files.
 
     Lines that run when a module is imported say nothing about a test, because any test may be the first to
     import the module. For such lines, all tests that call a function of the file come after the defaults.
@@ -114,9 +136,28 @@ def choose_tests(path: str, lines: Iterable[int]) -> list[str]:
         if test.partition("::")[0] in files:
             rank = IS_BESIDE, recorded.cost(test)
             ranks[test] = min(rank, ranks.get(test, rank))
+    source = (ROOT / path).read_text(encoding="utf-8").splitlines()
+    mutated = words_of(" ".join(source[line - 1] for line in lines))
     chosen, left = [DEFAULTS], SECONDS
-    for test in sorted(ranks, key=ranks.__getitem__):
+    for test in order(ranks, mutated):
         if recorded.cost(test) <= left or len(chosen) == 1:
             chosen.append(test)
             left -= recorded.cost(test)
     return chosen
+
+
+def order(ranks: Mapping[str, tuple[int, float]], mutated: set[str]) -> list[str]:
+    """Returns tests in the order of `choose_tests`.
+
+    Args:
+      ranks: {test: (group, cost)}.
+      mutated: the words of the mutated lines.
+    """
+    cases = collections.Counter[str]()
+    keys = {}
+    for test in sorted(ranks, key=ranks.__getitem__):
+        function = test.partition("[")[0]
+        group, cost = ranks[test]
+        keys[test] = (group, cases[function], -len(words_of(test) & mutated), cost)
+        cases[function] += 1
+    return sorted(keys, key=keys.__getitem__)
