@@ -12,7 +12,7 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
-from tfm.tasks.translation.pipeline import translate_texts
+from tfm.tasks.translation.pipeline import TextTranslation
 
 PIECES = 12
 SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"samples": 3}}
@@ -104,8 +104,10 @@ class Numbers:
         return [True] * len(ids)
 
 
-def translate(texts, params, **options):
-    return translate_texts(MODEL, params, Numbers(), texts, DecodingConfig(**options))
+def translate(texts, params, n_best=1, **options):
+    task = TextTranslation()
+    task.model, task.tokenizer = MODEL, Numbers()
+    return task.hypotheses(params, texts, DecodingConfig(**options), n_best=n_best)
 
 
 @pytest.mark.long
@@ -120,9 +122,7 @@ def test_split_inputs_add_up_their_scores():
 
 
 def test_samples_are_ordered_by_utility():
-    (found,) = translate_texts(
-        MODEL, bigrams(), Numbers(), ["3 4 5 6"], DecodingConfig(samples=6, max_extra_tokens=4), n_best=6
-    )
+    (found,) = translate(["3 4 5 6"], bigrams(), n_best=6, samples=6, max_extra_tokens=4)
     scores = [one.score for one in found]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > scores[-1]

@@ -45,10 +45,10 @@ def answers(monkeypatch):
     """What the model writes, {words: tokens}, in place of a search."""
     found = {}
 
-    def hypotheses(self, params, sentences, decoding=None, **options):
-        return [[Hypothesis(found[sentence], -1.0)] for sentence in sentences]
+    def predict(self, params, sources, *_):
+        return [[Hypothesis(found[source], -1.0)] for source in sources]
 
-    monkeypatch.setattr(Translation, "hypotheses", hypotheses)
+    monkeypatch.setattr(Translation, "predict", predict)
     return found
 
 
@@ -62,9 +62,7 @@ def test_tokens_become_a_tree_over_the_words(run, answers):
 @pytest.mark.long
 def test_a_sequence_that_is_no_tree_is_repaired(run, answers):
     answers["a b"] = "(S (NP NN )VP"
-    ((found,),) = run.task.parse(run.params, ["a b"])
-    assert format_tree(found.restored.tree) == "(TOP (S (NP (NN a) (XX b))))"
-    assert found.restored.repairs == ("missing tags", "unclosed", "unopened")
+    assert run.task.translate(run.params, ["a b"]) == ["(TOP (S (NP (NN a) (XX b))))"]
 
 
 def test_a_report_of_perfect_parses(run, answers):
@@ -95,8 +93,7 @@ def test_samples_are_trees(run, answers):
         assert row["hypothesis"] == row["reference"]
         assert format_tree(next(read_trees([row["reference"]], "a tree"))) == row["reference"]
     first = samples.rows[0]
-    assert run.task.target_tokens(first["hypothesis"]) == dict(data.validation_pairs)[first["source"]]
-    assert run.task.target_tokens("") == ""
+    assert run.task.read_target(first["hypothesis"]) == dict(data.validation_pairs)[first["source"]]
 
 
 def test_a_report_counts_what_is_wrong(run, answers):

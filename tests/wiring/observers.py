@@ -309,12 +309,12 @@ def observe_run(config: Any) -> Observation:
 
 def observe_evaluated_pairs(task: Any, data: Any) -> Observation:
     """Observes the evaluation of a translation model that is replaced by the references."""
-    answers = {source: task.show_reference(source, target) for source, target in data.validation_pairs}
+    answers = {source: task.write_target(source, target) for source, target in data.validation_pairs}
     task.translate = lambda params, texts, *_: [answers.get(text, text) for text in texts]
     task.score = lambda params, texts, *_: [np.zeros(3)]
     batches = list_values(data.validation_batches)
     data.validation_batches = []
-    with mock.patch("tfm.tasks.translation.samples.observe_pair", return_value=None):
+    with mock.patch("tfm.tasks.translation.observe.observe_pair", return_value=None):
         samples = task.evaluate({"params": None}, data).samples.rows
     found = {"validation": batches, "pairs": data.validation_pairs, "samples": samples}
     if not isinstance(task, parsing.Parsing):

@@ -328,6 +328,11 @@ class ImageBatches:
         epoch = step * self._config.batch_size // len(self._source)
         return {"epoch": epoch, "images": self._batch_indices(step).tolist()}
 
+    def largest_batch(self) -> Batch:
+        """Returns a batch of padding. All batches have its shape."""
+        images, labels = self._source.take(np.zeros(1, int))
+        return assemble(images[:0], labels[:0], self._source.largest, self.rows)
+
     def _batch_indices(self, step: int) -> np.ndarray:
         """Returns the indices of a step's images on all hosts, int [batch_size]."""
         start = step * self._config.batch_size

@@ -5,9 +5,9 @@ weights float32 [B]. The weight of a padding row is 0.
 """
 
 import dataclasses
+import functools
 import hashlib
 import inspect
-import itertools
 import json
 import logging
 import os
@@ -21,7 +21,7 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.schedule import prefetch
+from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.images import (
     ImageBatches,
@@ -41,9 +41,9 @@ from tfm.sharding import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
-from tfm.training.sums import add_sums, means
+from tfm.training.sums import mean_metrics
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
-from tfm.visualize.observation import Observation, Prediction, check_memory, image_track, observe
+from tfm.visualize.observation import Observation, Prediction, image_track, observe
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
 LARGEST_LABELS = 1 << 28  # bytes of that file
@@ -64,6 +64,7 @@ class Config:
         0.0, "Share of the target probability that is spread over all other classes.", minimum=0, less_than=1
     )
     SCORES: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy of *", "cross-entropy")
+    output_suffix: ClassVar[str] = "labels"  # of the file names SPLIT.labels.hypotheses: predictions
 
     def __post_init__(self):
         check_fields(self)
@@ -74,18 +75,13 @@ class Config:
                 "Set model.name to an image classifier, such as vit."
             )
 
-    @property
-    def output_suffix(self) -> str:
-        """Returns the middle of the file names of predictions, SPLIT.labels.hypotheses."""
-        return "labels"
-
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         data = dataclasses.replace(self.data, directory="", file=os.path.basename(self.data.file))
         return dataclasses.replace(self, data=data)
 
 
-class ClassificationData:
+class ClassificationData(PrefetchedData):
     """The training and validation images of a run. Implements `tfm.training.task.Data`.
 
     Args:
@@ -98,44 +94,25 @@ class ClassificationData:
 
     def __init__(self, config: Config, label_names: list[str]):
         self._config = config
-        self._splits = {split: open_images(config.data, split) for split in SPLITS[:2]}
-        for split, source in self._splits.items():
-            check_images(source, config.model, split, label_names)
-        self._train = ImageBatches(
+        self._splits = {split: open_split(config, split, label_names) for split in SPLITS[:2]}
+        batches = ImageBatches(
             self._splits["train"],
             config.data,
             config.training.seed,
             host_index=jax.process_index(),
             host_count=jax.process_count(),
         )
+        super().__init__(batches, {split: source.fingerprint for split, source in self._splits.items()})
         sizes = (f"{len(source):,}" for source in self._splits.values())
         log.info("%s training and %s validation images", *sizes)
-
-    def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Returns an endless iterator over the batches from `start_step` on. A thread prefetches them."""
-        return prefetch(self._train, start_step)
 
     def validation_batches(self) -> Iterator[Batch]:
         """Returns an iterator over the batches of the validation split."""
         return eval_batches(self._splits["validation"], self._config.data.batch_size)
 
-    def identity(self) -> dict[str, str]:
-        """Returns {split: hash of its images and labels}."""
-        return {split: source.fingerprint for split, source in self._splits.items()}
-
-    def describe_batch(self, step: int) -> dict[str, Any]:
-        """See `ImageBatches.describe`."""
-        return self._train.describe(step)
-
     def count(self, batch: Batch) -> int:
         """Returns the number of images of a host batch, without padding."""
         return int(batch["weights"].sum())
-
-    def example(self) -> Batch:
-        """Returns a batch of zeros. All batches have this shape."""
-        model = self._config.model
-        shape = (model.image_size, model.image_size, model.channels)
-        return assemble(np.zeros((0, *shape)), np.zeros(0, int), 1.0, self._train.rows)
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Returns (name, text) lines about the images, batches, augmentation and epochs of the run."""
@@ -143,12 +120,10 @@ class ClassificationData:
         seen = self._config.training.steps * data.batch_size
         changes = [f"moved by up to {data.max_shift} pixels"] if data.max_shift else []
         changes += ["mirrored"] if data.flip else []
+        shape = _format_shape((model.image_size, model.image_size, model.channels))
         lines = [
             ("images", f"{images:,} to train on, {len(self._splits['validation']):,} to validate"),
-            (
-                "batches",
-                f"{data.batch_size:,} images of {model.image_size} x {model.image_size} x {model.channels}",
-            ),
+            ("batches", f"{data.batch_size:,} images of {shape}"),
             ("augmentation", " and ".join(changes) or "none"),
             ("epochs", f"{seen / images:,.1f} in {self._config.training.steps:,} steps"),
         ]
@@ -179,10 +154,6 @@ class Classification(Task):
         self.model = models.find(config.model.name).Model(config.model)
         self.d_model = getattr(config.model, "d_model", None)
         self._takes_rows = "rows" in inspect.signature(type(self.model).__call__).parameters
-        self._evaluation_loss = jax.jit(
-            lambda variables, batch: self.loss(variables, batch, Context()).metrics
-        )
-        self._log_probabilities = jax.jit(self._log_softmax)
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""
@@ -217,15 +188,12 @@ class Classification(Task):
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes loss and accuracy of the validation split."""
-        sums: dict[str, Any] = {}
-        for batch in data.validation_batches():
-            add_sums(sums, self._evaluation_loss(variables, place_rows(batch, like=variables)))
-        return Evaluation({f"validation/{name}": mean for name, mean in means(sums).items()})
+        scores = mean_metrics(self, variables, data.validation_batches())
+        return Evaluation({f"validation/{name}": mean for name, mean in scores.items()})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the predicted class of each image, the cross-entropy, and the accuracies."""
-        source = open_images(self.config.data, split)
-        check_images(source, self.config.model, split, self.label_names)
+        source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
         log_probabilities, labels = self._predict(variables, source)
         rate = len(source) / (time.monotonic() - began)
@@ -235,10 +203,10 @@ class Classification(Task):
             {
                 "image": f"{index:,}",
                 "label": self.label_names[label],
-                "prediction": outputs[index],
-                "probability": f"{np.exp(log_probabilities[index, predictions[index]]):.3f}",
+                "prediction": output,
+                "probability": f"{np.exp(log_probabilities[index].max()):.3f}",
             }
-            for index, label in enumerate(labels)
+            for index, (label, output) in enumerate(zip(labels, outputs, strict=True))
         ]
         scores = classification_scores(log_probabilities, labels, self.label_names)
         yield Report(outputs, scores, examples, {}, rate, source.fingerprint)
@@ -276,12 +244,10 @@ class Classification(Task):
         """
         del max_tokens
         split = "test" if self.config.data.test else "validation"
-        source = open_images(self.config.data, split)
-        check_images(source, self.config.model, split, self.label_names)
+        source = open_split(self.config, split, self.label_names)
         index = np.array([_read_index(example, split, len(source))])
         batch = assemble(*source.take(index), source.largest, rows=1)
         images, labels = batch["images"], batch["labels"]
-        check_memory(self.model, variables, images, labels=labels)
         probabilities, attention = observe(self.model, variables, images, labels=labels)
         choices = zip(probabilities.ids[0].tolist(), probabilities.best[0].tolist(), strict=True)
         named = [(self.label_names[i], probability) for i, probability in choices]
@@ -298,7 +264,8 @@ class Classification(Task):
             labels.append(batch["labels"][:count])
         return np.concatenate(log_probabilities), np.concatenate(labels)
 
-    def _log_softmax(self, variables: Any, images: jax.Array) -> jax.Array:
+    @functools.partial(jax.jit, static_argnums=0)
+    def _log_probabilities(self, variables: Any, images: jax.Array) -> jax.Array:
         """Returns the log of the mean of the probabilities of all models, float32 [B, classes]."""
         members = variables if isinstance(variables, tuple) else (variables,)
         logits = [self.model.apply(member, images, train=False) for member in members]
@@ -324,27 +291,31 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
       UserError: if the data or the file of names cannot be used, or the images do not fit the model.
     """
     path = os.path.join(workdir, LABELS_FILE)
-    if new:
-        resumed = os.path.exists(path)  # a resumed run must not fail because of its test split
-        if not resumed:
-            check_plan(plan(config), config.training)
-        check_splits(
-            config.data, [split for split in SPLITS[: 2 if resumed else 3] if _is_wanted(config, split)]
-        )
-        if not resumed:
-            source = open_images(config.data, "train")
-            check_images(source, config.model, "train", source.label_names)
-            with atomic_file(path, "w") as file:
-                json.dump(source.label_names, file)
+    begins = new and not os.path.exists(path)
+    if begins:
+        check_plan(plan(config), config.training)
+    if new:  # the test split is optional, and a resumed run does not read it
+        check_splits(config.data, SPLITS if begins and config.data.test else SPLITS[:2])
+    if begins:
+        names = open_split(config, "train", None).label_names
+        with atomic_file(path, "w") as file:
+            json.dump(names, file)
     return Classification(config, *_read_labels(path, config.model.classes))
 
 
-def check_images(source: Images, model: Any, split: str, label_names: list[str]) -> None:
-    """Checks the images of a split against a model.
+def open_split(config: Config, split: str, label_names: list[str] | None) -> Images:
+    """Opens the images of a split, and checks them against the model.
+
+    Args:
+      config: config of the run.
+      split: name of the split.
+      label_names: names of the classes that the model was trained with. None takes those of the split.
 
     Raises:
-      UserError: if the image size, channels, number of classes or class names differ from the model's.
+      UserError: if the split cannot be read, or the image size, channels, number of classes or class names
+        differ from the model's.
     """
+    source, model = open_images(config.data, split), config.model
     (image,), _ = source.take(np.zeros(1, int))
     expected = (model.image_size, model.image_size, model.channels)
     if image.shape != expected:
@@ -354,16 +325,17 @@ def check_images(source: Images, model: Any, split: str, label_names: list[str])
             "model.channels."
         )
     names = source.label_names
-    if len(names) != model.classes and label_names is names:
+    if label_names is None and len(names) != model.classes:
         raise UserError(
             f"The split '{split}' has {len(names):,} classes and the model {model.classes:,}. "
             f"Set model.classes to {len(names)}."
         )
-    if names != label_names[: len(names)]:
+    if label_names is not None and names != label_names[: len(names)]:
         raise UserError(
             f"Expected the classes of the split '{split}' to be the classes that the model was trained with, "
-            f"{', '.join(itertools.islice(label_names, 10))}, got {', '.join(itertools.islice(names, 10))}."
+            f"{', '.join(label_names[:10])}, got {', '.join(names[:10])}."
         )
+    return source
 
 
 def _read_index(text: str, split: str, count: int) -> int:
@@ -373,11 +345,6 @@ def _read_index(text: str, split: str, count: int) -> int:
             f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
         )
     return int(text)
-
-
-def _is_wanted(config: Config, split: str) -> bool:
-    """Returns False for a test split that the config does not name, because a test split is optional."""
-    return split != "test" or bool(config.data.test)
 
 
 def _read_labels(path: str, classes: int) -> tuple[list[str], str]:

@@ -9,11 +9,8 @@ import dataclasses
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-import numpy as np
-
-from tfm.arguments import check_texts
 from tfm.config import OnResume, field
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
@@ -33,7 +30,6 @@ from tfm.errors import UserError
 from tfm.evaluation.bracketing import Parse, bracketing_scores
 from tfm.evaluation.score import Score
 from tfm.tasks import translation
-from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import prepare_tokenizer
 from tfm.training.task import Best, Report, parameters_of
 
@@ -68,62 +64,31 @@ class Config(translation.Config):
     )
 
 
-class ParseHypothesis(NamedTuple):
-    """A parse of a sentence, with the score of its `tfm.tasks.translation.pipeline.Hypothesis`."""
-
-    restored: Restored
-    score: float
-
-
 class Parsing(translation.Translation):
-    """A task that translates words into trees. For the attributes, see `Translation`."""
+    """A task that translates words into trees. For the attributes, see `Translation`.
+
+    The user's texts are sentences split into words as in the treebank, and bracketed trees. The text of the
+    tree of an empty sentence is empty.
+    """
 
     best = Best("validation/f1", "max")
 
-    def parse(
-        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None, **options: Any
-    ) -> list[list[ParseHypothesis]]:
-        """Returns the best parses of each sentence, as trees over the words of the sentence.
+    def read_source(self, text: str) -> str:
+        """Returns the words of a sentence, separated by blanks."""
+        return " ".join(split_words(text))
 
-        `restore_tree` repairs outputs that are not such trees.
-
-        Args:
-          params: parameters of the model.
-          sentences: words separated by blanks, split into words as in the treebank.
-          decoding: the search; None uses the search of the config.
-          options: see `tfm.tasks.translation.pipeline.translate_texts`. Prefixes are tokens of trees.
-        """
-        words = [split_words(sentence) for sentence in check_texts("sentences", sentences)]
-        outputs = super().hypotheses(params, [" ".join(sentence) for sentence in words], decoding, **options)
-        return [
-            [ParseHypothesis(restore_tree(output.text.split(), sentence), output.score) for output in best]
-            for sentence, best in zip(words, outputs, strict=True)
-        ]
-
-    def hypotheses(
-        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None, **options: Any
-    ) -> list[list[Hypothesis]]:
-        """Returns the results of `parse` as bracketed text. The text of an empty sentence is empty."""
-        parses = self.parse(params, sentences, decoding, **options)
-        return [[Hypothesis(_format(parse.restored.tree), parse.score) for parse in best] for best in parses]
-
-    def score(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
-        """Computes the log-probabilities of the tokens of each tree, given its sentence.
-
-        Args:
-          params: parameters of the model.
-          sources: sentences.
-          targets: the tree of each sentence as bracketed text.
-
-        Returns:
-          A float32 array [tokens] for each tree.
+    def read_target(self, text: str) -> str:
+        """Returns the tokens of a tree in bracketed text.
 
         Raises:
-          UserError: if the arguments are not lists of texts of the same length, or a text is not one tree.
+          UserError: if the text is not exactly one tree.
         """
-        tokens = [" ".join(linearize(_read(text))) for text in check_texts("targets", targets)]
-        sentences = [" ".join(split_words(sentence)) for sentence in check_texts("sources", sources)]
-        return super().score(params, sentences, tokens)
+        return " ".join(linearize(_read(text)))
+
+    def write_target(self, source: str, text: str) -> str:
+        """Returns the tree of tokens over the words of a sentence. `restore_tree` repairs other outputs."""
+        tree = _restore(text, source).tree
+        return format_tree(tree) if tree.children else ""
 
     def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> NoReturn:
         """Raises a UserError, because the brackets of a tree correspond to no words."""
@@ -142,36 +107,31 @@ class Parsing(translation.Translation):
           sources: the words of each sentence, separated by blanks.
           references: the tokens of each reference tree, without its words.
         """
-        golds = map(_gold_tree, references, sources)
-        scores = _score_trees(list(map(_read, hypotheses)), list(golds))
+        golds = [_restore(*pair).tree for pair in zip(references, sources, strict=True)]
+        scores = _score_trees(list(map(_read, hypotheses)), golds)
         return {SCORE_NAMES[score.name]: score.value for score in scores if score.name in SCORE_NAMES}
-
-    def show_reference(self, source: str, reference: str) -> str:
-        """Returns the reference tree of a sentence as bracketed text."""
-        return format_tree(_gold_tree(reference, source))
-
-    def target_tokens(self, hypothesis: str) -> str:
-        """Returns the tokens of a tree in bracketed text, and "" for an empty text."""
-        return " ".join(linearize(_read(hypothesis))) if hypothesis else ""
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with the parses, the bracketing scores and the share of well-formed outputs."""
-        params = parameters_of(variables)
-        sources, references = read_sides(self.config.data, split)
+        sentences, references = read_sides(self.config.data, split)
+        words = list(map(self.read_source, sentences))
         began = time.monotonic()
-        parses = [best[0].restored for best in self.parse(params, sources)]
-        rate = len(sources) / (time.monotonic() - began)
-        trees = [restored.tree for restored in parses]
-        golds = list(map(_gold_tree, references, sources))
-        texts = [sources, *([format_tree(tree) for tree in side] for side in (golds, trees))]
-        names = ("sentence", "reference", "parse")
+        outputs = self.predict(parameters_of(variables), words, self.config.decoding)
+        rate = len(words) / (time.monotonic() - began)
+        parses = [_restore(best[0].text, source) for best, source in zip(outputs, words, strict=True)]
+        trees = [parse.tree for parse in parses]
+        golds = [_restore(*pair).tree for pair in zip(references, words, strict=True)]
+        texts = list(map(format_tree, trees))
         yield Report(
-            texts[-1],
+            texts,
             [*_score_trees(trees, golds), count_well_formed(parses)],
-            [dict(zip(names, example, strict=True)) for example in zip(*texts, strict=True)],
+            [
+                {"sentence": sentence, "reference": format_tree(gold), "parse": text}
+                for sentence, gold, text in zip(sentences, golds, texts, strict=True)
+            ],
             dataclasses.asdict(self.config.decoding),
             rate,
-            fingerprint_texts(sources, references),
+            fingerprint_texts(sentences, references),
         )
 
 
@@ -198,14 +158,9 @@ def _as_parse(tree: Node) -> Parse:
     return Parse([leaf.word for leaf in leaves], [leaf.tag for leaf in leaves], list_spans(tree))
 
 
-def _gold_tree(reference: str, source: str) -> Node:
-    """Returns the reference tree from its tokens and the words of the sentence."""
-    return restore_tree(reference.split(), source.split()).tree
-
-
-def _format(tree: Node) -> str:
-    """Returns the bracketed text of a tree, and "" for a tree without children."""
-    return format_tree(tree) if tree.children else ""
+def _restore(tokens: str, words: str) -> Restored:
+    """Returns the tree of tokens over words, both separated by blanks."""
+    return restore_tree(tokens.split(), words.split())
 
 
 def _read(text: str) -> Node:

@@ -7,16 +7,18 @@ features of a value, D model width.
 import fnmatch
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.data.tokenizers.protocol import PAD_ID
+from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
 from tfm.interpret.recorder import Recorder
-from tfm.layers.observe import activate, read_attention
+from tfm.layers.observe import activate
 from tfm.memory import check_estimate, host_memory
 from tfm.sharding import fetch
 from tfm.visualize import reductions
@@ -26,6 +28,10 @@ from tfm.visualize.words import label_tokens, number_words, word_texts
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
 ATTENTION_COPIES = 3  # in memory: of the layers, stacked, and on the host
+EXAMPLES = (  # of the paper's authors
+    "The animal didn't cross the street because it was too tired.",
+    "The animal didn't cross the street because it was too wide.",
+)
 
 
 class Track(NamedTuple):
@@ -135,12 +141,6 @@ class Probabilities(NamedTuple):
     ids: Any
 
 
-def text_track(element: str, tokenizer: Any, ids: Sequence[int]) -> Track:
-    """Returns the track of a tokenized text."""
-    words = number_words(tokenizer, ids), word_texts(tokenizer, ids)
-    return Track(element, label_tokens(tokenizer, ids), *words)
-
-
 def image_track(image: np.ndarray, elements: int) -> Track:
     """Returns the track of the patches of an image.
 
@@ -156,6 +156,50 @@ def image_track(image: np.ndarray, elements: int) -> Track:
     labels += [f"row {row}, column {column}" for row in range(side) for column in range(side)]
     picture = pixels[..., :3] if image.shape[-1] > 2 else pixels[..., 0]
     return Track("patch", labels, list(range(elements)), labels, picture, (side, side))
+
+
+def observe_tokens(
+    model: Any,
+    params: Any,
+    tokenizer: Any,
+    title: str,
+    tokens: Mapping[str, tuple[str, Sequence[int]]],
+    width: int = 0,
+) -> Observation:
+    """Runs a model of texts on one example.
+
+    Args:
+      model: a Linen module. Its arguments are the ids of all tracks except "predicted", in their order.
+      params: parameters of the model.
+      tokenizer: tokenizer of the model.
+      title: title of the observation.
+      tokens: {track: (what an element is, ids)}. The last track is "predicted".
+      width: the ids are padded at least to this length, so that all examples share one compiled program.
+
+    Raises:
+      UserError: see `observe`.
+    """
+    *inputs, labels = (
+        pad_ids([[*ids, *[PAD_ID] * (width - len(ids))]])[:, : model.config.max_length]
+        for _, ids in tokens.values()
+    )
+    lengths = {name: len(ids) for name, (_, ids) in tokens.items()}
+    probabilities, attention = observe(model, {"params": params}, *inputs, labels=labels, lengths=lengths)
+    tracks = {
+        name: Track(
+            element,
+            label_tokens(tokenizer, ids),
+            number_words(tokenizer, ids),
+            word_texts(tokenizer, ids),
+        )
+        for name, (element, ids) in tokens.items()
+    }
+    rows = zip(*(array[0, : lengths["predicted"]] for array in probabilities), strict=True)
+    predictions = [
+        Prediction(float(of_label), list(zip(label_tokens(tokenizer, ids), best.tolist(), strict=True)))
+        for of_label, best, ids in rows
+    ]
+    return Observation(title, "", tracks, attention, predictions)
 
 
 def observe(
@@ -175,8 +219,13 @@ def observe(
       The `Probabilities` and {kind: `AttentionMap`}, as NumPy arrays.
 
     Raises:
-      UserError: if the model does not compute the attention weights that it names.
+      UserError: if the attention does not fit into the memory, or the model does not compute the attention
+        weights that it names.
     """
+    _, shapes = jax.eval_shape(functools.partial(_forward, model), variables, inputs, labels)
+    arrays = [read.weights for read in shapes.values()]
+    needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
+    check_estimate("The attention of an example", needed, host_memory(), "shorten the example")
     probabilities, reads = fetch(_forward(model, variables, inputs, labels))
     attention = {}
     for kind, (queries, keys) in _tracks_of(model).items():
@@ -196,39 +245,6 @@ def check_length(tokens: int, max_tokens: int) -> None:
         )
 
 
-def check_memory(model: Any, variables: Any, *inputs: Any, labels: Any) -> None:
-    """Checks that the attention to an example fits into the memory, without computing it.
-
-    Args:
-      model, variables: see `observe`.
-      *inputs, labels: arrays or `jax.ShapeDtypeStruct`s.
-
-    Raises:
-      UserError: if the attention does not fit.
-    """
-    _, reads = jax.eval_shape(functools.partial(_forward, model), variables, inputs, labels)
-    arrays = [read.weights for read in reads.values()]
-    needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
-    check_estimate("The attention of an example", needed, host_memory(), "shorten the example")
-
-
-def list_predictions(
-    probabilities: Probabilities, count: int, label: Callable[[Sequence[int]], list[str]]
-) -> list[Prediction]:
-    """Returns the predictions of the first `count` positions of a row.
-
-    Args:
-      probabilities: the result of `observe`.
-      count: number of positions without padding.
-      label: function from ids to labels.
-    """
-    of_labels, best, ids = (array[0] for array in probabilities)
-    return [
-        Prediction(float(of_labels[i]), list(zip(label(ids[i]), best[i].tolist(), strict=True)))
-        for i in range(count)
-    ]
-
-
 class _Read(NamedTuple):
     """The arrays of one kind of attention.
 
@@ -239,8 +255,8 @@ class _Read(NamedTuple):
     """
 
     weights: jax.Array
-    values: jax.Array | None
-    kernels: jax.Array | None
+    values: jax.Array | None = None
+    kernels: jax.Array | None = None
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -248,22 +264,17 @@ def _forward(
     model: Any, variables: Any, inputs: tuple[Any, ...], labels: jax.Array
 ) -> tuple[Probabilities, dict[str, _Read]]:
     """Returns the probabilities of the labels, and a `_Read` of each kind of attention of the model."""
-    compute: Callable[[], Any] = functools.partial(model.apply, variables, *inputs, train=False)
-    weights: dict[str, jax.Array] = {}
     points = {kind: model.attention_points[kind] for kind in _tracks_of(model)}
-    for kind, point in points.items():
-        compute = functools.partial(_read_into, weights, kind, point, compute)
-    values = Recorder("*.value")
-    with activate(values):
-        logits = compute()
+    # A module that is called several times names its later activations "weights#2" and so on.
+    recorder = Recorder([*(f"{point}*" for point in points.values()), "*.value*"])
+    with activate(recorder):
+        logits = model.apply(variables, *inputs, train=False)
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
     of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     best = jax.lax.top_k(probabilities, min(MAX_CHOICES, logits.shape[-1]))
-    projections = {
-        kind: _stack_values(values.reads, variables["params"], point, weights[kind].shape)
-        for kind, point in points.items()
+    reads = {
+        kind: _stack_layers(recorder.reads, variables["params"], point) for kind, point in points.items()
     }
-    reads = {kind: _Read(weights[kind], *projections[kind]) for kind in points}
     return Probabilities(of_labels, *best), reads
 
 
@@ -272,35 +283,33 @@ def _tracks_of(model: Any) -> Mapping[str, tuple[str, str]]:
     return getattr(model, "attention_tracks", {})
 
 
-def _read_into(weights: dict[str, jax.Array], kind: str, point: str, compute: Callable[[], Any]) -> Any:
-    """Returns the result of `compute`, and stores the attention weights of a point in `weights`."""
-    result, weights[kind] = read_attention(point, compute)
-    return result
+def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _Read:
+    """Returns the attention of all layers that a point names.
 
+    It has no values if a layer lacks named values or a kernel for each head, for example because its
+    attention is a module from outside tfm.
 
-def _stack_values(
-    reads: Mapping[str, jax.Array], params: Any, point: str, shape: tuple[int, ...]
-) -> tuple[jax.Array | None, jax.Array | None]:
-    """Returns the values and the kernels of `_Read`.
-
-    Both are None if a layer lacks named values or a kernel for each head, for example because its attention
-    is a module from outside tfm.
+    Raises:
+      UserError: if the model has no attention weights of this name.
     """
-    names = fnmatch.filter(reads, f"{point.removesuffix('weights')}value")
-    kernels = [_output_kernel(params, name) for name in names]
-    fits = [
-        kernel is not None and kernel.shape[:2] == (shape[2], reads[name].shape[-1])
-        for kernel, name in zip(kernels, names, strict=True)
-    ]
-    if len(names) != shape[0] or not all(fits):
-        return None, None
-    return jnp.stack([reads[name] for name in names]), jnp.stack(kernels)
-
-
-def _output_kernel(params: Any, value_name: str) -> Any:
-    """Returns the kernel of the output projection of the module that names a value, or None."""
-    module = functools.reduce(lambda tree, key: tree.get(key, {}), value_name.split(".")[:-1], params)
-    return module.get("output", {}).get("kernel")
+    names = [name for name in reads if fnmatch.fnmatchcase(name.partition("#")[0], point)]
+    if not names:
+        raise UserError(
+            f"Expected attention weights named {point!r}, but the model has none. If a module replaces "
+            "attention, report its weights with tfm.layers.observe.observe(self, 'weights', weights, 'BHLM')."
+        )
+    weights = jnp.stack([reads[name] for name in names])
+    values, kernels = [], []
+    for name in names:
+        *path, last = name.split(".")
+        value = reads.get(".".join([*path, last.replace("weights", "value")]))
+        module = functools.reduce(lambda tree, key: tree.get(key, {}), path, params)
+        kernel = module.get("output", {}).get("kernel")
+        if value is None or kernel is None or kernel.shape[:2] != (weights.shape[2], value.shape[-1]):
+            return _Read(weights)
+        values.append(value)
+        kernels.append(kernel)
+    return _Read(weights, jnp.stack(values), jnp.stack(kernels))
 
 
 def _add_norms(attention: AttentionMap, read: _Read) -> AttentionMap:

@@ -1,6 +1,5 @@
 """The task's loss on packed rows, against a loss in NumPy float64 over its sentences one by one."""
 
-import dataclasses
 import types
 
 import jax
@@ -11,7 +10,7 @@ import pytest
 
 from tests.references import numpy_transformer as numpy64
 from tests.support.bare_task import BareTask, make_state, make_step
-from tests.support.numbers_task import MODEL, PIECES, Numbers, random_batch
+from tests.support.numbers_task import MODEL, PIECES, Numbers
 from tests.support.programs import initialize
 from tfm.data.batches.pairs import train_batches
 from tfm.data.config import PairsConfig
@@ -107,44 +106,10 @@ def test_validation_is_the_mean_over_all_tokens(task_and_batches):
         assert found[f"validation/{name}"] == pytest.approx(total / count)
 
 
-@pytest.mark.long
-def test_a_key_turns_dropout_on():
-    task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
-    params, batch = initialize(task), random_batch(np.random.default_rng(0), rows=2)
-    run = compile_loss(task)
-    plain, *dropped = (
-        float(run(params, batch, key)[0]["loss"][0]) for key in (None, *jax.random.split(jax.random.key(1)))
-    )
-    assert len({plain, *dropped}) == 3
-
-
 def test_tokens_of_both_sides_are_counted(task_and_batches):
     _, batches = task_and_batches
     tokens = sum(len(source) + len(target) + 2 for source, target in PAIRS)
     assert sum(map(count_tokens, batches)) == tokens
-
-
-@pytest.mark.long
-def test_rows_of_zeros_count_for_nothing():
-    """Two rows with a row of zeros each have the sums, counts and gradient of both without."""
-    task = Translation(Config(model=dataclasses.replace(MODEL, decoder_layers=1)), Numbers())
-    params = initialize(task)
-    pair = random_batch(np.random.default_rng(0), rows=2)
-
-    def loss(params, batch):
-        terms, metrics, _ = task.loss({"params": params}, batch, Context())
-        return terms["loss"][0], (terms, metrics)
-
-    run = quick_jit(jax.value_and_grad(loss, has_aux=True))
-    keep = [[1, 0], [0, 1], [1, 1], [0, 0]]
-    first, second, both, none = (
-        run(params, {name: x * np.array(rows, np.int32)[:, None] for name, x in pair.items()})
-        for rows in keep
-    )
-    jax.tree.map(
-        lambda a, b, both: np.testing.assert_allclose(a + b, both, rtol=1e-4, atol=1e-5), first, second, both
-    )
-    assert not any(np.any(x) for x in jax.tree.leaves(none))
 
 
 def mean_over_rows(variables, batch, context):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from unittest import mock
 
 import jax
 import numpy as np
@@ -59,7 +60,7 @@ def test_a_uniform_model_has_perplexity_v(run):
 def test_an_evaluation_ends_in_the_perplexity(run):
     pairs = open_pairs(run.task.config.data, "test")
     sources, references = map(list, zip(*pairs[:], strict=True))
-    found = report.evaluate(run.task, run.params, "test").scores
+    found = next(report.report_split(run.task, run.params, "test")).scores
     assert found[-1] == report.perplexity(run.task, run.params, sources, references)
     assert found[0].name == "BLEU"
 
@@ -109,7 +110,7 @@ class Oracle:
     Targets that end in "!" have the larger sum of log-probabilities, and the smaller mean.
     """
 
-    config = types.SimpleNamespace(data=None)
+    config = Config(data=PairsConfig(kind="builtin"))
 
     def score(self, params, sources, targets):
         return [np.full(1, -2.0) if target.endswith("!") else np.full(3, -1.0) for target in targets]
@@ -121,42 +122,39 @@ class Oracle:
         return [{(0, 0)}, {(0, 0)}]
 
 
-def test_challenges_are_what_their_splits_say(monkeypatch):
+@pytest.fixture
+def builtin(monkeypatch):
+    """Replaces the splits of the built-in language."""
     sides = {"pronoun": (["a"] * 4, ["x!", "x!", "x!", "x"]), "long": (["a b c d e"], ["a b c d e"])}
+    sides["test"] = (["a", "b"], ["a", "z"])
     features = {"wrong": ["y", "y", "y!", "y!"], "alignment": ["0-0", "1-1"]}
     monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
     monkeypatch.setattr(report, "read_feature", lambda split, name: features[name])
-    test = report.Evaluation(["a", "b"], ["x", "y"], ["x", "z"], [], 1.0)
-    found = {score.name: score.value for score in report.score_challenges(Oracle(), None, test)}
+    monkeypatch.setattr(report, "scores", lambda *_: [])
+    monkeypatch.setattr(report, "perplexity", lambda *_: "perplexity")
+
+
+def test_challenges_are_what_their_splits_say_and_follow_the_scores(builtin):
+    first, second = report.report_split(Oracle(), None, "test")
+    assert (first.scores, first.outputs) == (["perplexity"], ["a", "b"])
+    assert first.examples[1] == {"source": "b", "reference": "z", "hypothesis": "b"}
+    assert second.scores[0] == "perplexity"
     expected = {"exact match": 50, "pronoun accuracy": 50, "BLEU, long": 100, "alignment error rate": 50}
-    assert found == pytest.approx(expected)
+    assert {score.name: score.value for score in second.scores[1:]} == pytest.approx(expected)
 
 
-def test_without_alignment_there_are_other_scores(monkeypatch, caplog):
-    def refuse(*_):
-        raise UserError("There is no attention.")
+@pytest.mark.parametrize(("kind", "split"), [("builtin", "long"), ("text", "test")])
+def test_other_splits_have_no_challenges(builtin, kind, split):
+    task = Oracle()
+    task.config = Config(data=PairsConfig(kind=kind, directory="corpus"))
+    assert len(list(report.report_split(task, None, split))) == 1
 
-    task = types.SimpleNamespace(config=Oracle.config, align=refuse)
-    monkeypatch.setattr(report, "read_feature", lambda *_: ["0-0"])
-    assert report.alignment_scores(task, None, report.Evaluation(["a"], ["x"], ["x"], [], 1.0)) == []
+
+def test_without_alignment_there_are_other_scores(builtin, caplog):
+    task = Oracle()
+    task.align = mock.Mock(side_effect=UserError("There is no attention."))
+    assert len(report.score_challenges(task, None, ["a"], ["x"], ["x"])) == 3
     assert "There is no attention." in caplog.text
-
-
-def test_challenges_follow_the_scores(monkeypatch):
-    """Of the built-in language's test, and of no other split."""
-    test = report.Evaluation(["a"], ["x"], ["y"], ["BLEU"], 1.0)
-    monkeypatch.setattr(report, "evaluate", lambda *_: test)
-    monkeypatch.setattr(report, "score_challenges", lambda *_: ["exact match"])
-    for kind, split, expected in (
-        ("builtin", "test", [["BLEU"], ["BLEU", "exact match"]]),
-        ("builtin", "long", [["BLEU"]]),
-        ("text", "test", [["BLEU"]]),
-    ):
-        task = types.SimpleNamespace(config=Config(data=PairsConfig(kind=kind, directory="corpus")))
-        reports = list(report.report_split(task, None, split))
-        assert [found.scores for found in reports] == expected
-        assert reports[0].outputs == ["x"]
-        assert reports[0].examples == [{"source": "a", "reference": "y", "hypothesis": "x"}]
 
 
 @pytest.mark.long

@@ -28,9 +28,7 @@ def searched(monkeypatch):
 
 def translate(run, overflow, prefixes=None):
     decoding = dataclasses.replace(run.task.config.decoding, max_input=MAX_INPUT, overflow=overflow)
-    return pipeline.translate_texts(
-        None, None, run.task.tokenizer, [LONG, SHORT], decoding, n_best=1, prefixes=prefixes
-    )
+    return run.task.hypotheses(None, [LONG, SHORT], decoding, prefixes=prefixes)
 
 
 @pytest.fixture(scope="module")

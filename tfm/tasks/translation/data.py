@@ -2,13 +2,12 @@
 
 import logging
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
 
 from tfm.data.batches.pairs import eval_batches, open_train_batches
-from tfm.data.batches.schedule import prefetch
+from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.sources.opening import open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import Tokenizer
@@ -19,7 +18,7 @@ ADVICE_RATIO = 2.0  # advise if a batch has more or fewer tokens than the paper'
 log = logging.getLogger(__name__)
 
 
-class TranslationData:
+class TranslationData(PrefetchedData):
     """The training and validation pairs of a run. Implements `tfm.training.task.Data`.
 
     Attributes:
@@ -29,7 +28,7 @@ class TranslationData:
 
     def __init__(self, config: Any, tokenizer: Tokenizer):
         self._config = config
-        self._train, train_identity = open_train_batches(
+        batches, train_fingerprint = open_train_batches(
             config.data,
             config.training.seed,
             tokenizer,
@@ -40,54 +39,35 @@ class TranslationData:
         cache = TokenCache.open(validation, tokenizer, config.data.cache)
         self.validation_batches = list(eval_batches(cache, config.data))
         self.validation_pairs = validation[: config.validation_sentences]
-        self._identity = {
+        fingerprints = {
             "vocabulary": tokenizer.fingerprint,
-            "train": train_identity,
+            "train": train_fingerprint,
             "validation": validation.fingerprint,
         }
+        super().__init__(batches, fingerprints)
         log.info(
             "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
-            f"{self._train.pieces:,}",
+            f"{batches.pieces:,}",
             f"{len(tokenizer):,}",
-            self._train.shapes,
-            100 * self._train.padding_fraction,
+            batches.shapes,
+            100 * batches.padding_fraction,
         )
-
-    def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Returns an endless iterator over the batches from `start_step` on. A thread prefetches them."""
-        return prefetch(self._train, start_step)
-
-    def identity(self) -> dict[str, str]:
-        """Returns {"vocabulary", "train", "validation": hash of the content}."""
-        return self._identity
-
-    def describe_batch(self, step: int) -> dict[str, Any]:
-        """See `Batches.describe`."""
-        return self._train.describe(step)
 
     def count(self, batch: Batch) -> int:
         """Returns the number of source and target tokens of a host batch, without padding."""
         return count_tokens(batch)
 
-    def example(self) -> Batch:
-        """Returns a batch of zeros of the largest shape."""
-        return self._train.largest_batch()
-
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Returns (name, text) lines about the batches, with advice if their size is far from the paper's."""
-        shapes, padding = self._train.shapes, self._train.padding_fraction
+        shapes, padding = self.batches.shapes, self.batches.padding_fraction
         rows, length = max(shapes, key=math.prod)
         tokens = rows * length * jax.process_count() * (1 - padding)
+        largest = f"the largest {rows} x {length}"
+        operations = f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)"
         lines = [
-            (
-                "batches",
-                f"{len(shapes)} shape(s), the largest {rows} x {length}; padding {100 * padding:.1f} %",
-            ),
+            ("batches", f"{len(shapes)} shape(s), {largest}; padding {100 * padding:.1f} %"),
             ("tokens of a batch", f"about {tokens:,.0f} on each side"),
-            (
-                "arithmetic",
-                f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)",
-            ),
+            ("arithmetic", operations),
         ]
         advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines

@@ -1,32 +1,24 @@
 """The observation of a model that translates one sentence: attention, probabilities and the beam."""
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
-from tfm.decoding.translate import check_lengths, trace_batch
+from tfm.decoding.translate import check_lengths, find_layer, trace_batch
 from tfm.errors import UserError
-from tfm.search import BeamTrace, Hypotheses
 from tfm.sharding import fetch
+from tfm.training.task import Samples
 from tfm.visualize.beam import Beam, trace_steps
-from tfm.visualize.observation import (
-    MAX_TOKENS,
-    Observation,
-    check_length,
-    check_memory,
-    list_predictions,
-    observe,
-    text_track,
-)
+from tfm.visualize.observation import MAX_TOKENS, Observation, check_length, observe_tokens
 
+PICTURE = "attention"
 log = logging.getLogger(__name__)
 
 
@@ -43,18 +35,33 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
       UserError: if the sentence is blank or too long, the attention weights do not fit into the memory, or
         the probabilities are NaN.
     """
-    source = _encode(task, params, sentence, max_tokens)
-    hypotheses, trace = _search(task, params, source)
+    if not sentence.strip():
+        raise UserError("Expected a sentence to translate and draw, got an empty one.")
+    source = [*task.tokenizer.encode([sentence])[0], EOS_ID]
+    decoding = dataclasses.replace(task.config.decoding, samples=0)
+    check_length(len(source), max_tokens)
+    check_lengths(task.model, [len(source) + decoding.max_extra_tokens])
+    members = (search_parameters(params, decoding.dtype),)
+    inputs = pad_ids([source])[:, : task.model.config.max_length]
+    (ids, scores, lengths), trace = fetch(trace_batch(task.model, members, inputs, decoding))
+    if np.isnan(scores).any():
+        raise UserError(
+            "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
+            "diverged. Use another checkpoint."
+        )
+    hypotheses = [
+        (row[:length].tolist(), float(score))
+        for row, score, length in zip(ids[0], scores[0], lengths[0], strict=True)
+        if length
+    ]
     target, label = hypotheses[0][0], task.tokenizer.pieces
     if len(target) > max_tokens:
         log.warning(
             "Drawing the first %s of the %s tokens of a translation (--max_tokens)", max_tokens, len(target)
         )
-    observation = _observe_ids(task, params, sentence, (source, target[:max_tokens]), pad_ids)
-    finished = [(label(ids), score) for ids, score in hypotheses]
-    return observation._replace(
-        result=task.tokenizer.decode(target), beam=Beam(trace_steps(trace, label)[:max_tokens], finished)
-    )
+    beam = Beam(trace_steps(trace, label)[:max_tokens], [(label(ids), score) for ids, score in hypotheses])
+    observation = _observe_ids(task, params, sentence, source, target[:max_tokens])
+    return observation._replace(result=task.tokenizer.decode(target), beam=beam)
 
 
 def observe_pair(
@@ -75,79 +82,66 @@ def observe_pair(
     """
     width = min(max_tokens, task.model.config.max_length or max_tokens)
     sides = [[*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target])]
-    if min(map(len, sides)) < 2:
-        return None
-
-    def pad(rows: list[list[int]]) -> np.ndarray:
-        return np.stack([np.pad(ids, (0, width - len(ids))) for ids in rows]).astype(np.int32)
-
-    return _observe_ids(task, params, source, sides, pad)
+    return _observe_ids(task, params, source, *sides, width) if min(map(len, sides)) > 1 else None
 
 
 def _observe_ids(
-    task: Any,
-    params: Any,
-    sentence: str,
-    ids_of_sides: Sequence[list[int]],
-    pad: Callable[[list[list[int]]], np.ndarray],
+    task: Any, params: Any, sentence: str, source: list[int], predicted: list[int], width: int = 0
 ) -> Observation:
-    """Returns the observation of the ids of both sides, without a search. `pad` makes a batch of them."""
-    source, predicted = ids_of_sides
-    read = [BOS_ID, *predicted[:-1]]
-    inputs, targets, labels = (
-        pad([ids])[:, : task.model.config.max_length] for ids in (source, read, predicted)
-    )
-    lengths = {"source": len(source), "read": len(read), "predicted": len(predicted)}
-    probabilities, attention = observe(
-        task.model, {"params": params}, inputs, targets, labels=labels, lengths=lengths
-    )
-    tracks = {
-        "source": text_track("source piece", task.tokenizer, source),
-        "read": text_track("target piece read", task.tokenizer, read),
-        "predicted": text_track("target piece predicted", task.tokenizer, predicted),
+    """Returns the observation of the ids of both sides, padded at least to a width."""
+    tokens = {
+        "source": ("source piece", source),
+        "read": ("target piece read", [BOS_ID, *predicted[:-1]]),
+        "predicted": ("target piece predicted", predicted),
     }
-    predictions = list_predictions(probabilities, len(predicted), task.tokenizer.pieces)
-    return Observation(sentence, task.tokenizer.decode(predicted), tracks, attention, predictions)
+    return observe_tokens(task.model, params, task.tokenizer, sentence, tokens, width)
 
 
-def _encode(task: Any, params: Any, sentence: str, max_tokens: int) -> list[int]:
-    """Returns the ids of a source text. Raises a UserError if it is blank or too long."""
-    if not sentence.strip():
-        raise UserError("Expected a sentence to translate and draw, got an empty one.")
-    ids = [*task.tokenizer.encode([sentence])[0], EOS_ID]
-    check_lengths(task.model, [len(ids)])
-    check_length(len(ids), max_tokens)
-    target = min(len(ids) + task.config.decoding.max_extra_tokens, max(len(ids), max_tokens))
-    target = min(target, task.model.config.max_length or target)
-    sides = [jax.ShapeDtypeStruct((1, length), jnp.int32) for length in (len(ids), target)]
-    check_memory(task.model, {"params": params}, *sides, labels=sides[1])
-    return ids
+def make_samples(
+    task: Any, params: Any, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
+) -> Samples:
+    """Returns source, reference and hypothesis of `validation_samples` pairs, and a picture of the first.
 
+    The picture shows the cross-attention of the pair. It is missing if the model has no cross-attention.
 
-def _search(task: Any, params: Any, source: list[int]) -> tuple[list[tuple[list[int], float]], BeamTrace]:
-    """Returns the hypotheses [(ids, score)], best first, and the `BeamTrace` of a source."""
-    config = dataclasses.replace(task.config.decoding, samples=0)
-    check_lengths(task.model, [len(source) + config.max_extra_tokens])
-    members = (search_parameters(params, config.dtype),)
-    inputs = pad_ids([source])[:, : task.model.config.max_length]
-    hypotheses, trace = fetch(trace_batch(task.model, members, inputs, config))
-    return _list_hypotheses(hypotheses), trace
-
-
-def _list_hypotheses(hypotheses: Hypotheses) -> list[tuple[list[int], float]]:
-    """Returns (ids, score) of the hypotheses of the first row.
-
-    Raises:
-      UserError: if a score is NaN.
+    Args:
+      task: a `tfm.tasks.translation.Translation`.
+      params: parameters of the model.
+      pairs: (source, reference) of all translated sentences.
+      hypotheses: the translations of the sources.
     """
-    tokens, scores, lengths = (array[0] for array in hypotheses)
-    if np.isnan(scores).any():
-        raise UserError(
-            "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
-            "diverged. Use another checkpoint."
-        )
-    return [
-        (ids[:length].tolist(), float(score))
-        for ids, score, length in zip(tokens, scores, lengths, strict=True)
-        if length
+    translated = list(zip(pairs, hypotheses, strict=True))
+    rows = [
+        {"source": source, "reference": task.write_target(source, reference), "hypothesis": hypothesis}
+        for (source, reference), hypothesis in spread(translated, task.config.validation_samples)
     ]
+    draw = _picture(task, params, rows[0]) if rows else None
+    return Samples(rows, {PICTURE: draw} if draw else {})
+
+
+def spread(values: Sequence, most: int) -> list:
+    """Returns at most `most` values at equal distances, beginning with the first."""
+    return list(values[:: -(-len(values) // most)]) if values and most else []
+
+
+def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], None] | None:
+    """Returns a function that draws the cross-attention of a row into a file.
+
+    Returns None if the model has no cross-attention, or a side has no token.
+    """
+    hypothesis = row["hypothesis"]
+    target = task.read_target(hypothesis) if hypothesis else ""
+    observation = observe_pair(task, params, row["source"], target)
+    if observation is None or "cross" not in observation.attention:
+        return None
+    return functools.partial(_draw, observation, task.config.decoding)
+
+
+def _draw(observation: Observation, decoding: Any, path: str) -> None:
+    """Draws the mean of the heads of the layer that `decoding` aligns words with."""
+    from tfm.visualize.figures import draw_attention  # imported here because it takes a second
+    from tfm.visualize.panels import Selection, select
+
+    layer = find_layer(len(observation.attention["cross"].weights), decoding)
+    panels = select(observation, "cross", Selection(layer=layer, head="mean"))
+    draw_attention(panels, f"cross attention: {observation.title}", path)

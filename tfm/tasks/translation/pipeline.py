@@ -1,10 +1,9 @@
-"""Translates, scores and aligns texts. Each function tokenizes its inputs."""
+"""Translation, scoring and alignment of texts with a model and its tokenizer."""
 
 import logging
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
-import flax.linen as nn
 import numpy as np
 
 from tfm.arguments import check_texts
@@ -32,130 +31,175 @@ class Hypothesis(NamedTuple):
     score: float
 
 
-def translate_texts(
-    model: nn.Module,
-    params: Params | Ensemble,
-    tokenizer: PieceTokenizer,
-    sentences: Iterable[str],
-    config: DecodingConfig,
-    *,
-    n_best: int = 1,
-    prefixes: Iterable[str] | None = None,
-) -> list[list[Hypothesis]]:
-    """Translates texts.
+class TextTranslation:
+    """Translates, scores and aligns texts with a model and its tokenizer.
 
-    The translation of an empty text is empty. An input with `config.max_input` tokens or more is split or
-    cut, with a warning. The n-th best translation of a split input joins the n-th best translations of its
-    parts, and its score is the sum of their scores.
+    The model may read and predict texts in another form than the user's. Subclasses override `read_source`,
+    `read_target` and `write_target` then.
 
-    Args:
-      model, params, config, n_best: see `tfm.decoding.translate.translate_ids`.
+    Attributes:
+      model: a `tfm.decoding.protocol.SequenceToSequence`.
       tokenizer: tokenizer of the model.
-      sentences: texts.
-      prefixes: texts that the translations must begin with, one for each sentence, or None. The prefix of a
-        split input applies to its first part.
-
-    Returns:
-      A list of `Hypothesis` for each sentence, best first. Each list has at least one element.
-
-    Raises:
-      UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
-        `n_best` is larger than the beam.
+      config: a config whose section `decoding` is a `DecodingConfig`.
     """
-    if prefixes is None:
-        sentences = check_texts("sentences", sentences)
-    else:
-        sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
-    tokens = tokenizer.encode(sentences)
-    parts = [(i, part) for i, ids in enumerate(tokens) for part in _split_input(tokenizer, ids, config)]
-    begins: list[list[int]] | None = None
-    starts = [i == 0 or parts[i - 1][0] != sentence for i, (sentence, _) in enumerate(parts)]
-    if prefixes is not None:
-        encoded = tokenizer.encode(prefixes)
-        begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
-    inputs = [[*part, EOS_ID] for _, part in parts]
-    outputs = translate_ids(model, params, inputs, config, n_best=n_best, prefixes=begins)
-    translations: list[list[list[Hypothesis]]] = [[] for _ in sentences]
-    for (i, _), hypotheses in zip(parts, outputs, strict=True):
-        texts = [Hypothesis(tokenizer.decode(ids), score) for ids, score in hypotheses]
-        translations[i].append(_rank_by_utility(texts, config.utility) if config.samples else texts)
-    return [_join(of_parts, n_best) for of_parts in translations]
 
+    model: Any
+    tokenizer: PieceTokenizer
+    config: Any
 
-def score_texts(
-    model: nn.Module,
-    params: Params | Ensemble,
-    tokenizer: PieceTokenizer,
-    sources: Iterable[str],
-    targets: Iterable[str],
-    config: DecodingConfig,
-) -> list[np.ndarray]:
-    """Computes the log-probabilities of the pieces and the EOS of each target text, given its source.
+    def read_source(self, text: str) -> str:
+        """Returns the text that the encoder reads for a source text of the user."""
+        return text
 
-    Returns:
-      A float32 array [pieces + 1] for each pair.
+    def read_target(self, text: str) -> str:
+        """Returns the text that the decoder predicts for a target text of the user."""
+        return text
 
-    Raises:
-      UserError: if `sources` and `targets` are not lists of texts of the same length.
-    """
-    sides = _check_paired(sources=sources, targets=targets)
-    inputs, labels = ([[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in sides)
-    return score_pairs(model, params, inputs, labels, config)
+    def write_target(self, source: str, text: str) -> str:
+        """Returns the target text of the user for a text that the decoder predicts.
 
+        Args:
+          source: a result of `read_source`.
+          text: a prediction, or a reference of the data.
+        """
+        del source
+        return text
 
-def align_texts(
-    model: nn.Module,
-    params: Params | Ensemble,
-    tokenizer: PieceTokenizer,
-    sources: Iterable[str],
-    targets: Iterable[str],
-    config: DecodingConfig,
-) -> list[Links]:
-    """Aligns the words of each pair by the attention of the model.
+    def translate(
+        self, params: Params | Ensemble, sentences: Iterable[str], decoding: DecodingConfig | None = None
+    ) -> list[str]:
+        """Returns the best translation of each text. See `hypotheses`."""
+        return [best[0].text for best in self.hypotheses(params, sentences, decoding)]
 
-    Words are separated by white space. The alignment of a pair is empty if a side is empty or, including EOS,
-    longer than `config.max_input` tokens, or if the vocabulary splits a side into other words than white
-    space does, for example at an invisible character.
+    def hypotheses(
+        self,
+        params: Params | Ensemble,
+        sentences: Iterable[str],
+        decoding: DecodingConfig | None = None,
+        *,
+        n_best: int = 1,
+        prefixes: Iterable[str] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Translates texts.
 
-    Returns:
-      For each pair a set of (source word, target word), counted from 0.
+        The translation of an empty text is empty. An input with `decoding.max_input` tokens or more is split
+        or cut, with a warning. The n-th best translation of a split input joins the n-th best translations of
+        its parts, and its score is the sum of their scores.
 
-    Raises:
-      UserError: if `sources` and `targets` are not lists of texts of the same length.
-    """
-    sides = _check_paired(sources=sources, targets=targets)
-    encoded = list(zip(*map(tokenizer.encode, sides), strict=True))
-    usable = [
-        i
-        for i, sides in enumerate(encoded)
-        if 0 < min(map(len, sides)) <= max(map(len, sides)) < config.max_input
-    ]
-    too_long = sum(max(map(len, sides)) >= config.max_input for sides in encoded)
-    if too_long:
-        log.warning(
-            "%s pairs have no alignment, because a side has decoding.max_input=%s tokens or more",
-            f"{too_long:,}",
-            f"{config.max_input:,}",
-        )
-    words = {i: [number_words(tokenizer, side) for side in encoded[i]] for i in usable}
-    usable = [i for i in usable if _count_words(words[i]) == [len(side[i].split()) for side in sides]]
-    if len(usable) < len(words):
-        log.warning(
-            "%s pairs have no alignment, because the vocabulary splits a side into other words than white "
-            "space does, for example at an invisible character",
-            f"{len(words) - len(usable):,}",
-        )
-    pairs = [[[*side, EOS_ID] for side in encoded[i]] for i in usable]
-    attention = attend_pairs(model, params, [s for s, _ in pairs], [t for _, t in pairs], config)
-    alignments: list[Links] = [set() for _ in encoded]
-    for i, weights in zip(usable, attention, strict=True):
-        alignments[i] = align_words(weights, *words[i])
-    return alignments
+        Args:
+          params: parameters of the model, or a tuple of the parameters of several models.
+          sentences: texts.
+          decoding: the search; None uses the search of the config.
+          n_best: see `tfm.decoding.translate.translate_ids`.
+          prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
+            The prefix of a split input applies to its first part.
 
+        Returns:
+          A list of `Hypothesis` for each sentence, best first. Each list has at least one element.
 
-def _count_words(numbers: list[list[int]]) -> list[int]:
-    """Returns the number of words of each side. `numbers` contains the word number of each piece."""
-    return [side[-1] + 1 for side in numbers]
+        Raises:
+          UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
+            `n_best` is larger than the beam.
+        """
+        if prefixes is None:
+            sentences = check_texts("sentences", sentences)
+        else:
+            sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
+        sources = list(map(self.read_source, sentences))
+        predictions = self.predict(params, sources, decoding or self.config.decoding, n_best, prefixes)
+        return [
+            [Hypothesis(self.write_target(source, text), score) for text, score in best]
+            for source, best in zip(sources, predictions, strict=True)
+        ]
+
+    def predict(
+        self,
+        params: Params | Ensemble,
+        sources: Sequence[str],
+        decoding: DecodingConfig,
+        n_best: int = 1,
+        prefixes: Sequence[str] | None = None,
+    ) -> list[list[Hypothesis]]:
+        """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
+        parts = [
+            (i, part)
+            for i, ids in enumerate(self.tokenizer.encode(sources))
+            for part in _split_input(self.tokenizer, ids, decoding)
+        ]
+        begins: list[list[int]] | None = None
+        if prefixes is not None:
+            encoded = self.tokenizer.encode(prefixes)
+            starts = [n == 0 or parts[n - 1][0] != i for n, (i, _) in enumerate(parts)]
+            begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
+        inputs = [[*part, EOS_ID] for _, part in parts]
+        outputs = translate_ids(self.model, params, inputs, decoding, n_best=n_best, prefixes=begins)
+        predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
+        for (i, _), hypotheses in zip(parts, outputs, strict=True):
+            texts = [Hypothesis(self.tokenizer.decode(ids), score) for ids, score in hypotheses]
+            predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
+        return [_join(of_parts, n_best) for of_parts in predictions]
+
+    def score(
+        self, params: Params | Ensemble, sources: Iterable[str], targets: Iterable[str]
+    ) -> list[np.ndarray]:
+        """Computes the log-probabilities of the pieces and the EOS of each target text, given its source.
+
+        Returns:
+          A float32 array [pieces + 1] for each pair.
+
+        Raises:
+          UserError: if `sources` and `targets` are not lists of texts of the same length.
+        """
+        sources, targets = _check_paired(sources=sources, targets=targets)
+        sides = [self.read_source(text) for text in sources], [self.read_target(text) for text in targets]
+        inputs, labels = ([[*ids, EOS_ID] for ids in self.tokenizer.encode(side)] for side in sides)
+        return score_pairs(self.model, params, inputs, labels, self.config.decoding)
+
+    def align(self, params: Params | Ensemble, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
+        """Aligns the words of each pair by the attention of the model.
+
+        Words are separated by white space. The alignment of a pair is empty if a side is empty or, including
+        EOS, longer than `decoding.max_input` tokens, or if the vocabulary splits a side into other words than
+        white space does, for example at an invisible character.
+
+        Returns:
+          For each pair a set of (source word, target word), counted from 0.
+
+        Raises:
+          UserError: if `sources` and `targets` are not lists of texts of the same length.
+        """
+        sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
+        encoded = list(zip(*map(self.tokenizer.encode, sides), strict=True))
+        longest = np.array([max(map(len, pair)) for pair in encoded], int)
+        too_long = int((longest >= decoding.max_input).sum())
+        if too_long:
+            log.warning(
+                "%s pairs have no alignment, because a side has decoding.max_input=%s tokens or more",
+                f"{too_long:,}",
+                f"{decoding.max_input:,}",
+            )
+        words = {
+            i: [number_words(self.tokenizer, side) for side in pair]
+            for i, pair in enumerate(encoded)
+            if all(pair) and longest[i] < decoding.max_input
+        }
+        usable = [
+            i
+            for i, numbers in words.items()
+            if [side[-1] + 1 for side in numbers] == [len(side[i].split()) for side in sides]
+        ]
+        if len(usable) < len(words):
+            log.warning(
+                "%s pairs have no alignment, because the vocabulary splits a side into other words than "
+                "white space does, for example at an invisible character",
+                f"{len(words) - len(usable):,}",
+            )
+        inputs, labels = ([[*encoded[i][side], EOS_ID] for i in usable] for side in (0, 1))
+        attention = attend_pairs(self.model, params, inputs, labels, decoding)
+        alignments: list[Links] = [set() for _ in encoded]
+        for i, weights in zip(usable, attention, strict=True):
+            alignments[i] = align_words(weights, *words[i])
+        return alignments
 
 
 def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:

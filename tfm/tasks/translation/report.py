@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,55 +20,34 @@ from tfm.training.task import Report
 log = logging.getLogger(__name__)
 
 
-class Evaluation(NamedTuple):
-    """The translations of a split with their scores.
-
-    Attributes:
-      sources, hypotheses, references: texts in the order of the split.
-      scores: scores of the translations, perplexity last.
-      sentences_per_second: speed of the translation, including compilation.
-    """
-
-    sources: list[str]
-    hypotheses: list[str]
-    references: list[str]
-    scores: list[Score]
-    sentences_per_second: float
-
-
 def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
-    """Yields the report of a split.
+    """Yields the report of a split: its translations with their scores, the perplexity last.
 
     For the test split of the built-in language, yields it a second time with the scores of the challenges.
     """
-    test = evaluate(task, params, split)
-    names = ("source", "reference", "hypothesis")
-    triples = zip(test.sources, test.references, test.hypotheses, strict=True)
-    report = Report(
-        test.hypotheses,
-        test.scores,
-        [dict(zip(names, triple, strict=True)) for triple in triples],
-        dataclasses.asdict(task.config.decoding),
-        test.sentences_per_second,
-        fingerprint_texts(test.sources, test.references),
-    )
-    yield report
-    if task.config.data.kind == "builtin" and split == "test":
-        yield report._replace(scores=[*test.scores, *score_challenges(task, params, test)])
-
-
-def evaluate(task: Any, params: Any, split: str) -> Evaluation:
-    """Translates a split with the search of the task's config, and scores the translations."""
     data = task.config.data
     sources, references = read_sides(data, split)
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
-    split_scores = [
-        *scores(hypotheses, references, data.target_language),
-        perplexity(task, params, sources, references),
-    ]
-    return Evaluation(sources, hypotheses, references, split_scores, rate)
+    report = Report(
+        hypotheses,
+        [
+            *scores(hypotheses, references, data.target_language),
+            perplexity(task, params, sources, references),
+        ],
+        [
+            {"source": source, "reference": reference, "hypothesis": hypothesis}
+            for source, reference, hypothesis in zip(sources, references, hypotheses, strict=True)
+        ],
+        dataclasses.asdict(task.config.decoding),
+        rate,
+        fingerprint_texts(sources, references),
+    )
+    yield report
+    if data.kind == "builtin" and split == "test":
+        challenges = score_challenges(task, params, sources, references, hypotheses)
+        yield report._replace(scores=[*report.scores, *challenges])
 
 
 def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:
@@ -103,44 +82,38 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def score_challenges(task: Any, params: Any, test: Evaluation) -> list[Score]:
+def score_challenges(
+    task: Any, params: Any, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
+) -> list[Score]:
     """Computes the scores that exist only for the built-in language.
 
     Args:
       task, params: task and parameters of a model of the built-in language.
-      test: the `Evaluation` of its test split.
+      sources, references, hypotheses: its test split and the translations of the model.
 
     Returns:
       A list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
       translation is more probable than the translation whose pronoun has the wrong gender), BLEU on the split
       "long", and the alignment error rate on the test split if the model has attention to the source.
     """
-    sources, right = read_sides(task.config.data, "pronoun")
+    pronoun_sources, right = read_sides(task.config.data, "pronoun")
     wrong = read_feature("pronoun", "wrong")
     right_scores, wrong_scores = (
-        np.array([scores.sum() for scores in task.score(params, sources, side)]) for side in (right, wrong)
+        np.array([scores.sum() for scores in task.score(params, pronoun_sources, side)])
+        for side in (right, wrong)
     )
+    pronouns = 100 * float((right_scores > wrong_scores).mean())
     long_sources, long_references = read_sides(task.config.data, "long")
-    long = bleu(task.translate(params, long_sources), long_references)
-    return [
-        Score("exact match", exact_match(test.hypotheses, test.references), "per cent of test"),
-        Score(
-            "pronoun accuracy",
-            100 * float((right_scores > wrong_scores).mean()),
-            "per cent of pronoun, by log-probability",
-        ),
-        long._replace(name="BLEU, long"),
-        *alignment_scores(task, params, test),
+    found = [
+        Score("exact match", exact_match(hypotheses, references), "per cent of test"),
+        Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
+        bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
     ]
-
-
-def alignment_scores(task: Any, params: Any, test: Evaluation) -> list[Score]:
-    """Returns the alignment error rate, or an empty list for a model without attention to the source."""
     true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
     try:
-        predicted = task.align(params, test.sources, test.references)
+        rate = alignment_error_rate(task.align(params, sources, references), true)
     except UserError as error:
         log.warning("No alignment error rate. %s", error)
-        return []
+        return found
     signature = "per cent, attention against the grammar's alignment, reference translations of test"
-    return [Score("alignment error rate", 100 * alignment_error_rate(predicted, true), signature)]
+    return [*found, Score("alignment error rate", 100 * rate, signature)]

@@ -8,12 +8,11 @@ import dataclasses
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from tfm import models
 from tfm.array_types import Array
@@ -28,21 +27,18 @@ from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
-from tfm.evaluation.alignment import Links
 from tfm.evaluation.translation_metrics import bleu
 from tfm.losses import fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
-from tfm.sharding import place_rows
 from tfm.tasks.translation.data import TranslationData
-from tfm.tasks.translation.observe import observe_sentence
-from tfm.tasks.translation.pipeline import Hypothesis, align_texts, score_texts, translate_texts
+from tfm.tasks.translation.observe import make_samples, observe_sentence
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.tasks.translation.report import report_split
-from tfm.tasks.translation.samples import make_samples
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
-from tfm.training.sums import add_sums, means
+from tfm.training.sums import mean_metrics
 from tfm.training.task import (
     Batch,
     Best,
@@ -54,12 +50,8 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
-from tfm.visualize.observation import Observation
+from tfm.visualize.observation import EXAMPLES, Observation
 
-EXAMPLES = (  # of the paper's authors
-    "The animal didn't cross the street because it was too tired.",
-    "The animal didn't cross the street because it was too wide.",
-)
 log = logging.getLogger(__name__)
 
 
@@ -115,19 +107,6 @@ class Config:
                 "training.patience stops training by the BLEU of the validation sentences, but "
                 "validation_sentences is 0. Set it above 0, or set training.patience to 0."
             )
-        self._check_positions()
-
-    @property
-    def output_suffix(self) -> str:
-        """Returns the target language, the middle of the file names SPLIT.LANGUAGE.hypotheses."""
-        return self.data.target_language
-
-    def without_paths(self) -> "Config":
-        """Returns this config without the paths of the machine that trained it, for an export."""
-        return dataclasses.replace(self, data=remove_paths(self.data))
-
-    def _check_positions(self) -> None:
-        """Raises a UserError if the data or the search need more positions than the model has."""
         longest, decoding = self.model.max_length, self.decoding
         needed = {
             "data.max_length": self.data.max_side_length,
@@ -140,8 +119,17 @@ class Config:
                     f"(model.max_positions={longest:,}). Decrease the former or increase the latter."
                 )
 
+    @property
+    def output_suffix(self) -> str:
+        """Returns the target language, the middle of the file names SPLIT.LANGUAGE.hypotheses."""
+        return self.data.target_language
 
-class Translation(Task):
+    def without_paths(self) -> "Config":
+        """Returns this config without the paths of the machine that trained it, for an export."""
+        return dataclasses.replace(self, data=remove_paths(self.data))
+
+
+class Translation(TextTranslation, Task):
     """A task that trains a sequence-to-sequence model.
 
     Attributes:
@@ -161,12 +149,6 @@ class Translation(Task):
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
-        self._evaluation_loss = jax.jit(
-            lambda variables, batch: self.loss(variables, batch, Context()).metrics
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.config, self.tokenizer)  # compiled functions cannot be pickled
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""
@@ -213,18 +195,15 @@ class Translation(Task):
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes loss and BLEU of the validation split, and samples of its translations."""
         params = variables["params"]
-        hypotheses: list[Any] = []
-        sums: dict[str, Any] = {}
-        for batch in data.validation_batches:
-            add_sums(sums, self._evaluation_loss(variables, place_rows(batch, like=variables)))
-        metrics = {f"validation/{name}": mean for name, mean in means(sums).items()}
+        scores = mean_metrics(self, variables, data.validation_batches)
+        hypotheses: list[str] = []
         if data.validation_pairs:
             sources, references = zip(*data.validation_pairs, strict=True)
             greedy = dataclasses.replace(self.config.decoding, beam_size=1, samples=0)
             hypotheses = self.translate(params, sources, greedy)
-            scores = self.score_hypotheses(hypotheses, sources, references)
-            metrics |= {f"validation/{name}": value for name, value in scores.items()}
-        return Evaluation(metrics, make_samples(self, params, data.validation_pairs, hypotheses))
+            scores |= self.score_hypotheses(hypotheses, sources, references)
+        samples = make_samples(self, params, data.validation_pairs, hypotheses)
+        return Evaluation({f"validation/{name}": value for name, value in scores.items()}, samples)
 
     def score_hypotheses(
         self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
@@ -233,35 +212,9 @@ class Translation(Task):
         del sources
         return {"bleu": bleu(hypotheses, references).value}
 
-    def show_reference(self, source: str, reference: str) -> str:
-        """Returns a reference in the form of the texts that `translate` returns."""
-        del source
-        return reference
-
-    def target_tokens(self, hypothesis: str) -> str:
-        """Returns the text that the decoder reads and predicts, from a text that `translate` returned."""
-        return hypothesis
-
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
         return report_split(self, parameters_of(variables), split)
-
-    def translate(
-        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None
-    ) -> list[str]:
-        """Returns the best translation of each text. `decoding` defaults to the search of the config."""
-        return [best[0].text for best in self.hypotheses(params, sentences, decoding)]
-
-    def hypotheses(
-        self, params: Any, sentences: Iterable[str], decoding: DecodingConfig | None = None, **options: Any
-    ) -> list[list[Hypothesis]]:
-        """See `tfm.tasks.translation.pipeline.translate_texts`. Its options are `n_best` and `prefixes`."""
-        decoding = decoding or self.config.decoding
-        return translate_texts(self.model, params, self.tokenizer, sentences, decoding, **options)
-
-    def score(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
-        """See `tfm.tasks.translation.pipeline.score_texts`."""
-        return score_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
     def default_examples(self) -> list[str]:
         """See `tfm.visualize.observation.Observes`."""
@@ -270,10 +223,6 @@ class Translation(Task):
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """See `tfm.tasks.translation.observe.observe_sentence`."""
         return observe_sentence(self, variables["params"], example, max_tokens)
-
-    def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
-        """See `tfm.tasks.translation.pipeline.align_texts`."""
-        return align_texts(self.model, params, self.tokenizer, sources, targets, self.config.decoding)
 
 
 def plan(config: Config) -> Translation:
@@ -310,9 +259,13 @@ def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokeni
         check_plan(plan(config), config.training)  # first, because learning a tokenizer takes minutes
     if new:
         check_batches_fit(data.batch_tokens)
-        _check_data(data, resumed=not begins)
+        check_splits(data, SPLITS if begins else SPLITS[:2])
     if begins:
+        check_folder(data.cache)
         make_tokenizer(data, path)
+    elif new:  # a resumed run does not read its test split
+        for problem in find_problems(data, ["test"]):
+            log.warning("The test split cannot be used: %s", problem)
     return load_word_pieces(path)
 
 
@@ -330,15 +283,6 @@ def make_tokenizer(data: PairsConfig, path: str) -> None:
 def fingerprint(config: Config, split: str) -> str:
     """Returns a hash of the content of a split."""
     return open_pairs(config.data, split).fingerprint
-
-
-def _check_data(data: PairsConfig, resumed: bool) -> None:
-    """Checks all splits. A resumed run only logs problems of its test split, which it does not read."""
-    check_splits(data, SPLITS[:2] if resumed else SPLITS)
-    if not resumed:
-        check_folder(data.cache)
-    for problem in find_problems(data, ["test"]) if resumed else ():
-        log.warning("The test split cannot be used: %s", problem)
 
 
 def sample_evenly(pairs: Any, most: int) -> Iterator[str]:

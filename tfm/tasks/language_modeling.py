@@ -9,33 +9,37 @@ import functools
 import logging
 import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.documents import plan_largest_batch
+from tfm.data.batches.documents import plan_largest_batch, score_windows, train_batches, window_batches
+from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.documents import check_documents, open_documents
-from tfm.data.token_cache import check_folder
+from tfm.data.sources.opening import fingerprint_texts
+from tfm.data.token_cache import TEXT, TokenCache, check_folder
 from tfm.data.tokenizers.characters import learn_characters
 from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, plan_size
 from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
-from tfm.data.tokenizers.protocol import Tokenizer
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, Tokenizer
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
+from tfm.decoding.parameters import as_ensemble
 from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
+from tfm.evaluation.language_modeling_metrics import likelihood_scores
+from tfm.evaluation.score import Score
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.tasks.language_modeling.data import LanguageModelingData
-from tfm.tasks.language_modeling.observe import default_texts, observe_text
-from tfm.tasks.language_modeling.report import document_nats, report_split, score_documents
-from tfm.tasks.language_modeling.samples import make_samples
+from tfm.sharding import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
@@ -46,12 +50,19 @@ from tfm.training.task import (
     Evaluation,
     LossOutput,
     Report,
+    Samples,
     Task,
     Variables,
     parameters_of,
 )
-from tfm.visualize.observation import Observation
+from tfm.visualize.observation import EXAMPLES, Observation, check_length, observe_tokens
 
+PADDING_ADVICE = "over a quarter of each batch is padding. Decrease data.row_length or data.batch_tokens."
+MAX_EXAMPLE_CHARACTERS = 60  # of a document in an example of a report
+DEFAULT_EXAMPLES = 2  # number of documents to observe
+DEFAULT_TOKENS = 32  # of such a document
+PROMPT_WORDS = 6  # words of a document that a sample continues
+MAX_SAMPLE_TOKENS = 64  # of such a continuation
 log = logging.getLogger(__name__)
 
 
@@ -101,6 +112,7 @@ class Config:
     )
 
     SCORES: ClassVar[tuple[str, ...]] = ("bits per byte", "bits per character", "perplexity")
+    output_suffix: ClassVar[str] = "bits"  # of the file names SPLIT.bits.hypotheses: bits per byte
 
     def __post_init__(self):
         check_fields(self)
@@ -116,14 +128,85 @@ class Config:
                 f"stride leaves tokens out, got {self.stride:,}."
             )
 
-    @property
-    def output_suffix(self) -> str:
-        """Returns the middle of the file names SPLIT.bits.hypotheses, the bits per byte of each document."""
-        return "bits"
-
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
+
+
+class TokenizedDocuments:
+    """The first documents of a split, with their tokens.
+
+    Args:
+      config: config of the task.
+      tokenizer: tokenizer of the run.
+      split: name of the split.
+      most: maximum number of documents; 0 reads all.
+
+    Attributes:
+      texts: the documents.
+      tokens: int [N], the tokens of all documents. Each document ends in EOS.
+      ends: int [documents], the index in `tokens` after the last token of each document.
+      fingerprint: hash of the content of the whole split.
+    """
+
+    def __init__(self, config: Config, tokenizer: Tokenizer, split: str, most: int = 0):
+        documents = open_documents(config.data, split)
+        self.fingerprint = documents.fingerprint
+        self.texts = [text for (text,) in documents[: most or len(documents)]]
+        tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache, TEXT).stream()
+        self.ends = np.asarray(ends[: len(self.texts)])
+        self.tokens = np.asarray(tokens[: self.ends[-1]])
+
+
+class LanguageModelingData(PrefetchedData):
+    """The training and validation documents of a run. Implements `tfm.training.task.Data`.
+
+    Attributes:
+      validation: the `TokenizedDocuments` that each evaluation scores.
+    """
+
+    def __init__(self, config: Config, tokenizer: Tokenizer):
+        documents = open_documents(config.data, "train")
+        cache = TokenCache.open(documents, tokenizer, config.data.cache, TEXT)
+        batches = train_batches(
+            cache,
+            config.data,
+            config.training.seed,
+            host_index=jax.process_index(),
+            host_count=jax.process_count(),
+        )
+        self.validation = TokenizedDocuments(config, tokenizer, "validation", config.validation_documents)
+        self._tokens = len(cache.stream()[0])
+        fingerprints = {
+            "tokenizer": tokenizer.fingerprint,
+            "train": documents.fingerprint,
+            "validation": self.validation.fingerprint,
+        }
+        super().__init__(batches, fingerprints)
+        log.info(
+            "%s training documents, %s tokens, vocabulary %s, %s batches of %s rows an epoch",
+            f"{len(documents):,}",
+            f"{self._tokens:,}",
+            f"{len(tokenizer):,}",
+            f"{batches.batches:,}",
+            f"{batches.shapes[0][0]:,}",
+        )
+
+    def count(self, batch: Batch) -> int:
+        """Returns the number of tokens of a host batch, without padding."""
+        return int(batch["weights"].sum())
+
+    def describe(self, parameters: int) -> list[tuple[str, str]]:
+        """Returns (name, text) lines about the batches, with advice if over a quarter of them is padding."""
+        (rows, length), padding = self.batches.shapes[0], self.batches.padding_fraction
+        tokens = rows * length * jax.process_count() * (1 - padding)
+        operations = f"about {6e-9 * parameters * tokens:,.0f} GFLOP a step (6 x parameters x tokens)"
+        lines = [
+            ("batches", f"1 shape, {rows} x {length}; padding {100 * padding:.1f} %"),
+            ("epoch", f"{self.batches.batches:,} batches, {self._tokens:,} tokens"),
+            ("arithmetic", operations),
+        ]
+        return [*lines, ("warning", PADDING_ADVICE)] if padding > 0.25 else lines
 
 
 class LanguageModeling(Task):
@@ -170,12 +253,10 @@ class LanguageModeling(Task):
 
         The probabilities of several members, the parameters of an ensemble, are averaged.
         """
-        of_members = []
-        for params in members:
-            (features, table), _ = self._features({"params": params}, batch, Context())
-            chunk = self.config.loss_chunk_size
-            of_members.append(chunked_log_probabilities(features, table, batch["targets"], chunk))
-        return jax.nn.logsumexp(jnp.stack(of_members), axis=0) - math.log(len(of_members))
+        targets, chunk = batch["targets"], self.config.loss_chunk_size
+        passes = [self._features({"params": params}, batch, Context())[0] for params in members]
+        each = [chunked_log_probabilities(features, table, targets, chunk) for features, table in passes]
+        return jax.nn.logsumexp(jnp.stack(each), axis=0) - math.log(len(each))
 
     def _features(self, variables: Variables, batch: Batch, context: Context) -> Any:
         """Returns ((features [B, L, D], embedding table of the logits), new state) of the model."""
@@ -207,24 +288,112 @@ class LanguageModeling(Task):
         The samples are greedy continuations of the first words of some documents.
         """
         params = variables["params"]
-        nats = document_nats(self, params, data.validation)
-        scores = {
-            f"validation/{score.name.replace(' ', '_')}": score.value
-            for score in score_documents(self, nats, data.validation)
-        }
-        return Evaluation(scores, make_samples(self, params, data.validation.texts))
+        scores = self._score(self.document_nats(params, data.validation), data.validation)
+        metrics = {f"validation/{score.name.replace(' ', '_')}": score.value for score in scores}
+        return Evaluation(metrics, self.make_samples(params, data.validation.texts))
+
+    def make_samples(self, params: Any, texts: Sequence[str]) -> Samples:
+        """Continues the first words of `validation_samples` documents greedily. Skips blank documents.
+
+        The model continues all prompts in one batch, so every evaluation runs the same compiled program.
+
+        Returns:
+          `Samples` with the prompt, the rest of the document and the continuation of each document.
+        """
+        documents = [text for text in texts if text.strip()][: self.config.validation_samples]
+        if not documents:
+            return Samples([], {})
+        prompts = [" ".join(text.split()[:PROMPT_WORDS]) for text in documents]
+        decoding = self.config.decoding
+        greedy = dataclasses.replace(
+            decoding,
+            samples=0,
+            beam_size=1,
+            max_tokens=min(decoding.max_tokens, MAX_SAMPLE_TOKENS),
+            batch_size=len(prompts),
+        )
+        continuations = self.generate(params, prompts, greedy)
+        rows = [
+            {"prompt": prompt, "reference": " ".join(text.split()[PROMPT_WORDS:]), "continuation": best.text}
+            for prompt, text, (best, *_) in zip(prompts, documents, continuations, strict=True)
+        ]
+        return Samples(rows, {})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the scores of a split and the bits per byte of each document."""
-        return report_split(self, parameters_of(variables), split)
+        documents = TokenizedDocuments(self.config, self.tokenizer, split)
+        began = time.monotonic()
+        nats = self.document_nats(parameters_of(variables), documents)
+        rate = len(documents.texts) / (time.monotonic() - began)
+        sizes = [max(len(text.encode("utf-8")), 1) for text in documents.texts]
+        outputs = [f"{value / np.log(2) / size:.4f}" for value, size in zip(nats, sizes, strict=True)]
+        examples = [
+            {"document": " ".join(text[:MAX_EXAMPLE_CHARACTERS].split()), "bits/byte": output}
+            for text, output in zip(documents.texts, outputs, strict=True)
+        ]
+        settings = {"window": self.config.data.row_length, "stride": self.config.stride}
+        identity = fingerprint_texts(documents.texts, [])
+        yield Report(outputs, self._score(nats, documents), examples, settings, rate, identity)
+
+    def document_nats(self, params: Any, documents: TokenizedDocuments) -> np.ndarray:
+        """Returns the negative log-probability of each document with its EOS, in nats: float64 [documents].
+
+        Each token is scored once. The context is the same as in training: with contiguous rows the previous
+        documents and the document, with packed rows only the document.
+        """
+        data = self.config.data
+        ends = documents.ends if data.rows == "packed" else documents.ends[-1:]
+        windows = score_windows(ends, data.row_length, min(self.config.stride, data.row_length))
+        scores = np.full(len(documents.tokens), np.nan)
+        members = as_ensemble(params)
+        for batch_windows, batch in window_batches(documents.tokens, windows, data.batch_tokens):
+            log_probabilities = fetch(self.log_probabilities(members, place_rows(batch, like=members)))
+            for row, (start, length, counted) in enumerate(zip(*batch_windows, strict=True)):
+                first = length - counted
+                scores[start + first : start + length] = log_probabilities[row, first:length]
+        return -np.add.reduceat(scores, np.concatenate([[0], documents.ends[:-1]]))
+
+    def _score(self, nats: np.ndarray, documents: TokenizedDocuments) -> list[Score]:
+        """Returns the `likelihood_scores` of documents. `nats` is the result of `document_nats`."""
+        how = f"window {self.config.data.row_length:,}, stride {self.config.stride:,}"
+        return likelihood_scores(nats, len(documents.tokens), documents.texts, how)
 
     def default_examples(self) -> list[str]:
-        """See `tfm.visualize.observation.Observes`."""
-        return default_texts(self)
+        """Returns the beginnings of some validation documents.
+
+        If they cannot be read, as in an export on another machine, returns sentences of the paper's authors.
+        """
+        try:
+            documents = open_documents(self.config.data, "validation")
+            texts = [text for (text,) in documents[: 2 * DEFAULT_EXAMPLES]]
+        except UserError:
+            texts = list(EXAMPLES)
+        limit = min(DEFAULT_TOKENS, self.model.config.max_length or DEFAULT_TOKENS) - 1  # the end is a token
+        begins = (self.tokenizer.decode(ids[:limit]) for ids in self.tokenizer.encode(texts))
+        # A cut within the bytes of a character leaves a replacement character.
+        stripped = (text.rstrip("\ufffd").strip() for text in begins)
+        return [text for text in stripped if text][:DEFAULT_EXAMPLES]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
-        """See `tfm.tasks.language_modeling.observe.observe_text`."""
-        return observe_text(self, variables["params"], example, max_tokens)
+        """Records what the model computes for each token of a text and for its end.
+
+        Args:
+          variables: variables of the model.
+          example: the text.
+          max_tokens: maximum number of tokens, including the end.
+
+        Raises:
+          UserError: if the text is blank or too long, or its attention does not fit into the memory.
+        """
+        if not example.strip():
+            raise UserError("Expected a text to read and draw, got an empty one.")
+        predicted = [*self.tokenizer.encode([example])[0], EOS_ID]
+        check_length(len(predicted), min(max_tokens, self.model.config.max_length or max_tokens))
+        tokens = {
+            "read": ("piece read", [BOS_ID, *predicted[:-1]]),
+            "predicted": ("piece predicted", predicted),
+        }
+        return observe_tokens(self.model, variables["params"], self.tokenizer, example, tokens)
 
     def generate(
         self, params: Any, prefixes: list[str], decoding: GenerationConfig | None = None, **options: Any

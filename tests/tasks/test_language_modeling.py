@@ -1,0 +1,242 @@
+"""The task of language modelling: its loss, its scores, its tokenizers, and what it rejects."""
+
+import dataclasses
+import math
+import types
+
+import jax
+import numpy as np
+import pytest
+import scipy.special
+
+from tests.support.programs import count_programs
+from tests.support.tiny_lm import MODEL, make_lm_config, write_documents
+from tfm.data.config import TOKENIZER_FILE
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.errors import UserError
+from tfm.models import TransformerConfig
+from tfm.tasks import language_modeling
+from tfm.tasks.language_modeling import PROMPT_WORDS, LanguageModeling, TokenizedDocuments
+from tfm.testing.models import quick_jit
+from tfm.testing.parameters import random_parameters
+from tfm.training.task import Context
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("documents")
+    write_documents(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def task(folder, tmp_path_factory):
+    return language_modeling.create(make_lm_config(folder), str(tmp_path_factory.mktemp("run")))
+
+
+@pytest.fixture(scope="module")
+def params(task):
+    return initialize(task)
+
+
+def initialize(task, seed=0):
+    """Returns parameters that are large enough for probabilities that differ."""
+    params = random_parameters(task.model, np.ones((1, 1), int), deviation=0.02, seed=seed)
+    return jax.tree.map(lambda x: 4 * x, params)
+
+
+@quick_jit(static_argnums=0)
+def apply(model, params, inputs):
+    return model.apply({"params": params}, inputs, train=False)
+
+
+def logits_of(task, params, inputs):
+    """Returns the logits after each token, float64 [L, V]. One padded program suits all lengths."""
+    padded = np.zeros((1, task.config.model.max_positions), int)
+    padded[0, : len(inputs)] = inputs
+    return np.asarray(apply(task.model, params, padded), np.float64)[0, : len(inputs)]
+
+
+def change(task, **fields):
+    """Returns the task with other values of some fields of its config."""
+    return LanguageModeling(dataclasses.replace(task.config, **fields), task.tokenizer)
+
+
+@pytest.fixture(scope="module")
+def batch(task):
+    return next(task.open_data().train_batches(0))
+
+
+@pytest.mark.long
+def test_loss_is_the_mean_over_tokens(task, params, batch):
+    terms, metrics, _ = quick_jit(task.loss)({"params": params}, batch, Context())
+    total, count = terms["loss"]
+    log_probabilities = np.asarray(task.log_probabilities((params,), batch), np.float64)
+    assert count == (batch["segments"] > 0).sum()
+    assert float(total) == pytest.approx(-(log_probabilities * batch["weights"]).sum(), rel=1e-5)
+    bits, tokens = metrics["bits_per_token"]
+    assert float(bits / tokens) == pytest.approx(float(total / count) / math.log(2), rel=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "stride"), [("contiguous", 3), ("contiguous", 16), ("packed", 5)])
+def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
+    """Cuts the stream, or each document if rows are packed, into windows by hand."""
+    data = dataclasses.replace(task.config.data, rows=rows)
+    task = change(task, stride=stride, data=data)
+    documents = TokenizedDocuments(task.config, task.tokenizer, "test")
+    tokens, length = documents.tokens, data.row_length
+    inputs = np.concatenate([[BOS_ID], np.where(tokens[:-1] == EOS_ID, BOS_ID, tokens[:-1])])
+    starts = [0, *documents.ends[:-1]]
+    texts = zip(starts, documents.ends, strict=True) if rows == "packed" else [(0, len(tokens))]
+    expected = np.zeros(len(tokens))
+    for begin, last in texts:
+        done = begin
+        while done < last:
+            end = min(done + (length if done == begin else stride), last)
+            first = max(end - length, begin)
+            logits = logits_of(task, params, inputs[first:end])
+            scores = scipy.special.log_softmax(logits, axis=-1)[np.arange(end - first), tokens[first:end]]
+            expected[done:end] = scores[done - first :]
+            done = end
+    sums = -np.add.reduceat(expected, starts)
+    np.testing.assert_allclose(task.document_nats(params, documents), sums, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("text", "size"), [("", 1), ("a", 1), ("ab", 2), ("\u00e4b", 3)])
+def test_outputs_of_a_report_are_bits_per_byte(task, monkeypatch, text, size):
+    documents = types.SimpleNamespace(texts=[text], tokens=[EOS_ID])
+    monkeypatch.setattr(language_modeling, "TokenizedDocuments", lambda *_: documents)
+    monkeypatch.setattr(task, "document_nats", lambda *_: np.array([4.2]), raising=False)
+    monkeypatch.setattr(language_modeling, "likelihood_scores", lambda *_: [])
+    [report] = task.report({"params": None}, "test")
+    assert report.outputs == [f"{4.2 / math.log(2) / size:.4f}"]
+
+
+def test_scores_and_their_units(task, params):
+    data = task.open_data()
+    scores = task.evaluate({"params": params}, data).scores
+    [report] = task.report({"params": params}, "validation")
+    by_name = {score.name: score for score in report.scores}
+    texts, tokens = data.validation.texts, len(data.validation.tokens)
+    sizes = [len(text.encode()) for text in texts]
+    assert scores["validation/bits_per_byte"] == pytest.approx(by_name["bits per byte"].value)
+    total = scores["validation/bits_per_byte"] * sum(sizes) * math.log(2)
+    assert scores["validation/perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
+    characters = total / math.log(2) / sum(map(len, texts))
+    assert scores["validation/bits_per_character"] == pytest.approx(characters)
+    mean = np.average([float(output) for output in report.outputs], weights=sizes)
+    assert mean == pytest.approx(scores["validation/bits_per_byte"], abs=1e-3)
+    assert by_name["bits per byte"].signature.endswith("7 documents, ends counted, window 16, stride 8")
+
+
+@pytest.mark.long
+def test_an_ensemble_averages_probabilities(task, params, batch):
+    members = params, initialize(task, seed=1)
+    one, two, both = (
+        np.exp(np.asarray(task.log_probabilities(each, batch), np.float64))
+        for each in (members[:1], members[1:], members)
+    )
+    np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
+
+
+@pytest.mark.long
+def test_samples_continue_documents_greedily(task, params):
+    """Compares with a loop over the whole model. Later evaluations compile no program."""
+    sampled = change(task, validation_samples=2)
+    long = "a b c d e f g h"
+    texts = [long, " \n", "cat", "not wanted"]
+    samples = sampled.make_samples(params, texts)
+    with count_programs() as programs:
+        sampled.make_samples(initialize(task, seed=1), texts)
+    assert not programs
+    expected = [(" ".join(long.split()[:PROMPT_WORDS]), "g h"), ("cat", "")]
+    for row, (prompt, reference) in zip(samples.rows, expected, strict=True):
+        start = [BOS_ID, *task.tokenizer.encode([prompt])[0]]
+        tokens = list(start)
+        while len(tokens) < len(start) + task.config.decoding.max_tokens and tokens[-1] != EOS_ID:
+            tokens.append(int(logits_of(task, params, tokens)[-1][EOS_ID:].argmax()) + EOS_ID)
+        text = task.tokenizer.decode([token for token in tokens if token > EOS_ID])
+        continuation = text.removeprefix(prompt)
+        assert row == {"prompt": prompt, "reference": reference, "continuation": continuation}
+    assert not samples.pictures
+    assert task.make_samples(params, texts).rows == []  # off by default
+
+
+@pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("characters", None), ("word_pieces", 290)])
+def test_tokenizers_and_their_files(folder, tmp_path, tokenizer, size):
+    data = {"tokenizer": tokenizer} | ({"vocabulary_size": size} if size else {})
+    config = make_lm_config(folder, data=data)
+    task = language_modeling.create(config, str(tmp_path))
+    again = language_modeling.create(config, str(tmp_path), new=False)
+    assert task.assets() == again.assets()
+    assert set(task.assets()) == (set() if tokenizer == "bytes" else {TOKENIZER_FILE})
+    assert (tmp_path / TOKENIZER_FILE).exists() == (tokenizer != "bytes")
+    assert task.model.vocabulary_size == len(task.tokenizer) == len(again.tokenizer)
+    text = "red dog\nß  "
+    assert task.tokenizer.decode(task.tokenizer.encode([text])[0]) == text
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (TransformerConfig(), r"'transformer' is no language model: it has no method prefill\."),
+        (
+            dataclasses.replace(MODEL, d_model=65_536, d_ff=1 << 20, heads=1),
+            r"Training [\d,]+ parameters .* GiB .*feed_forward",
+        ),
+    ],
+)
+def test_other_models_are_rejected(folder, tmp_path, model, message):
+    config = dataclasses.replace(make_lm_config(folder), model=model)
+    with pytest.raises(UserError, match=message):
+        language_modeling.create(config, str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"data": {"row_length": 33}}, r"data\.row_length \(33\).*model\.max_positions \(32\)"),
+        ({"stride": 17}, r"stride .*data\.row_length \(16\).*got 17"),
+    ],
+)
+def test_fields_that_do_not_fit_together(folder, fields, message):
+    with pytest.raises(UserError, match=message):
+        make_lm_config(folder, **fields)
+
+
+@pytest.mark.long
+def test_a_text_is_observed_with_the_probabilities_of_scoring(task, params):
+    text = "red dog runs"
+    observation = task.observe({"params": params}, text, 64)
+    ids = [*task.tokenizer.encode([text])[0], EOS_ID]
+    batch = {
+        "inputs": np.array([[BOS_ID, *ids[:-1]]]),
+        "targets": np.array([ids]),
+        "positions": np.arange(len(ids))[None],
+        "segments": np.ones((1, len(ids)), int),
+    }
+    expected = np.exp(task.log_probabilities((params,), batch))[0]
+    np.testing.assert_allclose([each.probability for each in observation.predictions], expected, rtol=1e-4)
+    assert observation.tracks["predicted"].texts == ["red", "dog", "runs", "</s>"]
+    assert observation.tracks["read"].labels == ["<s>", *observation.tracks["predicted"].labels[:-1]]
+    weights = observation.attention["decoder"].weights
+    assert weights.shape == (3, 2, len(ids), len(ids))
+    assert (np.triu(weights, 1) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [(" ", "empty"), ("x" * 40, r"at most 32 tokens, got 41"), ("x" * 9, "at most 8")]
+)
+def test_a_text_that_cannot_be_observed_is_refused(task, text, message):
+    with pytest.raises(UserError, match=message):
+        task.observe({"params": None}, text, 64 if len(text) > 9 else 8)
+
+
+def test_default_examples_are_beginnings_of_documents(task, folder):
+    documents = (folder / "validation").read_text().splitlines()
+    for example, document in zip(task.default_examples(), documents, strict=False):
+        assert example
+        assert document.startswith(example)
+        assert len(task.tokenizer.encode([example])[0]) < task.config.model.max_positions
+    data = dataclasses.replace(task.config.data, directory="/missing")
+    assert all(text.startswith("The animal") for text in change(task, data=data).default_examples())
