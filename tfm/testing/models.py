@@ -81,7 +81,7 @@ class ModelContract:
 
     def parameters(self, model: nn.Module) -> Any:
         """Returns random parameters of a model, none of them zero."""
-        return _parameters(model, self.deviation, *map(_Constant, self.arguments()))
+        return _parameters(type(self), model)
 
     def apply(self, model: nn.Module, params: Any, *, train: bool = False, seed: int = 0) -> np.ndarray:
         """Returns the logits for the arguments of the contract."""
@@ -214,8 +214,7 @@ class SequenceContract(ModelContract):
 
     def outputs(self, model: nn.Module) -> Outputs:
         """Returns the outputs. They are computed once for all tests."""
-        contract: Any = type(self)
-        return _outputs(contract, model, _Constant(self.parameters(model)))
+        return _outputs(type(self), model)
 
     def test_every_parameter_has_a_finite_gradient(self, model):
         self.check_gradient(self.outputs(model).gradient)
@@ -272,8 +271,16 @@ class LanguageModelContract(SequenceContract):
 
     def test_a_prefix_read_at_once_or_in_pieces_gives_one_cache(self):
         model = self.first()
-        whole, pieces = _prefixes(model, self.parameters(model), _Constant(self.PREFIXES))
-        np.testing.assert_allclose(pieces, whole, atol=1e-5)
+
+        @quick_jit
+        def run(params):
+            apply: Any = functools.partial(model.apply, {"params": params})
+            begin = functools.partial(apply, width=WIDTH, max_length=LENGTH, method="init_cache")
+            whole, pieces = begin(self.PREFIXES), begin(self.PREFIXES[:, :1])
+            pieces = apply(self.PREFIXES[:, 1:], pieces, method="prefill")
+            return [apply(TOKENS[0], cache, 0, method="decode_step")[0] for cache in (whole, pieces)]
+
+        np.testing.assert_allclose(*run(self.parameters(model)), atol=1e-5)
 
 
 class SequenceToSequenceContract(SequenceContract):
@@ -308,8 +315,9 @@ class SequenceToSequenceContract(SequenceContract):
         forward, plain, later, apart, changed = jnp.split(logits, ends[:-1])
         forward = forward.reshape(*HISTORIES.shape, -1)[np.arange(LENGTH), :, :, np.arange(LENGTH)]
         attention = None if attention is None else attention[:, ends[0] : ends[1]]
-        packing: dict[str, Any] = {f"{side}_segments": SEGMENTS for side in ("input", "target")}
-        packing |= {f"{side}_positions": POSITIONS for side in ("input", "target")}
+        names = ("input", "target")
+        packing: dict[str, Any] = dict.fromkeys((f"{side}_segments" for side in names), SEGMENTS)
+        packing |= dict.fromkeys((f"{side}_positions" for side in names), POSITIONS)
         packed = model.apply(variables, PACKED, PACKED, train=False, **packing) if self.packs else apart
         begin = functools.partial(model.apply, width=WIDTH, max_length=LENGTH + 1, method="init_cache")
         cached = decode(model, params, begin(variables, self.SOURCES))
@@ -358,26 +366,18 @@ def _computes_the_same(model: nn.Module, other: nn.Module) -> bool:
     return dataclasses.replace(model.config, **plain) == other.config
 
 
-# Programs, compiled once for each model.
-
-
-class _Constant:
-    """An argument of a cached function that is equal to another argument with the same leaves."""
-
-    def __init__(self, value):
-        self.value = value
-
-    def __hash__(self):
-        return 0
-
-    def __eq__(self, other):
-        leaves = [jax.tree.leaves(each.value) for each in (self, other)]
-        return len(leaves[0]) == len(leaves[1]) and all(map(np.array_equal, *leaves))
+# Results for each model. A key is the class, because pytest makes a new instance for each test.
 
 
 @functools.cache
-def _parameters(model, deviation, *arguments):
-    return random_parameters(model, *(each.value for each in arguments), deviation=deviation)
+def _parameters(contract: Any, model: nn.Module) -> Any:
+    return random_parameters(model, *contract().arguments(), deviation=contract.deviation)
+
+
+@functools.cache
+def _outputs(contract: Any, model: nn.Module) -> Outputs:
+    run = quick_jit(lambda params: contract().program(model, params))
+    return jax.tree.map(np.asarray, run(contract().parameters(model)))
 
 
 @quick_jit(static_argnums=(0, 3))
@@ -389,26 +389,3 @@ def _apply(model, params, arguments, train, seed):
 @quick_jit(static_argnums=0)
 def _gradient(model, params, arguments):
     return jax.grad(lambda p: mean_loss(model.apply({"params": p}, *arguments, train=False)))(params)
-
-
-@functools.cache
-def _outputs(contract: Any, model: nn.Module, params: _Constant) -> Outputs:
-    """Returns the outputs. The key is the class, because pytest makes a new instance for each test."""
-    run = quick_jit(lambda params: contract().program(model, params))
-    return jax.tree.map(np.asarray, run(params.value))
-
-
-def _prefixes(model, params, prefixes):
-    """Returns logits of the first step after a prefix that is read at once, and in two pieces."""
-
-    @quick_jit
-    def run(params):
-        variables = {"params": params}
-        begin = functools.partial(model.apply, width=WIDTH, max_length=LENGTH, method="init_cache")
-        whole, pieces = begin(variables, prefixes.value), begin(variables, prefixes.value[:, :1])
-        pieces = model.apply(variables, prefixes.value[:, 1:], pieces, method="prefill")
-        return [
-            model.apply(variables, TOKENS[0], cache, 0, method="decode_step")[0] for cache in (whole, pieces)
-        ]
-
-    return run(params)
