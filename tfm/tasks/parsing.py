@@ -47,15 +47,6 @@ class Config(translation.Config):
     task: str = field("parsing", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     data: PairsConfig = field(DATA, "Trees and their batches.")
     decoding: DecodingConfig = field(DECODING, "Search of evaluation and parsing.")
-    validation_sentences: int = field(
-        500,
-        "Number of validation sentences to parse greedily for the F1 that selects the best checkpoint. The "
-        "F1 includes error sentences. The validation loss uses all sentences that fit into data.max_length.",
-        minimum=0,
-        maximum=10**9,
-        unit="sentences",
-        resume=OnResume.FREE,
-    )
 
     SCORED_BY_BLEU: ClassVar[bool] = False
     SCORES: ClassVar[tuple[str, ...]] = (

@@ -75,8 +75,9 @@ class Config:
     )
     validation_sentences: int = field(
         500,
-        "Number of validation sentences to decode greedily for the BLEU that selects the best checkpoint. "
-        "The validation loss uses all pairs that fit into data.max_length.",
+        "Number of validation sentences to decode greedily for the score that selects the best checkpoint: "
+        "BLEU, or the F1 of a parser with its error sentences. The validation loss uses all pairs that fit "
+        "into data.max_length.",
         minimum=0,
         maximum=10**9,
         unit="sentences",
