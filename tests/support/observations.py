@@ -74,13 +74,14 @@ def make_observation(seed=0, source=SOURCE, target=TARGET, kinds=tuple(KINDS), b
 
 def make_beam(target, probabilities):
     """The target, and beside it "or", which ends in the second step."""
-    logs = np.log(probabilities).cumsum()
+    logs = np.log(probabilities).cumsum().tolist()
     steps = [
-        [Extension(label, float(log), None, 0, True)] for label, log in zip(target[:-1], logs, strict=False)
+        [Extension(*each, None, 0, True)]
+        for each in zip(target[:-1], logs, probabilities.tolist(), strict=False)
     ]
-    steps[0].append(Extension("▁or", -2.0, None, 0, False))
-    steps[1].append(Extension(END, None, -3.0, 1, False))
-    steps.append([Extension(END, None, -0.25, 0, True)])
+    steps[0].append(Extension("▁or", -2.0, 0.5, None, 0, False))
+    steps[1].append(Extension(END, None, None, -3.0, 1, False))
+    steps.append([Extension(END, None, None, -0.25, 0, True)])
     return Beam(steps, [(list(target), -0.25), (["▁or", END], -3.0)])
 
 

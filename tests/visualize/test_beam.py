@@ -1,4 +1,4 @@
-"""The tree of a beam search: each extension is held to the table of its search."""
+"""The tree of a beam search: each extension is compared with the table of its search."""
 
 import jax
 import numpy as np
@@ -10,39 +10,36 @@ from tfm.visualize.beam import Extension, trace_steps
 
 
 @pytest.mark.long
-def test_beam_steps_are_those_of_its_hypotheses():
-    """Each extension's log-probability is its parent's and that of its token in the table."""
+def test_each_step_extends_hypotheses_of_the_step_before():
+    """The log-probability of an extension is that of its parent plus that of its token in the table."""
     table = random_table(3, 1)
-    found, traced = trace(table, width=3, length=6)
-    steps = trace_steps(traced, list)
-    prefixes = [((), 0.0, 0)]  # tokens, log-probability, hash
+    options = {"beam_size": 3, "length_penalty": 0.6, "batch_size": 1, "reorder": reorder}
+    found, trace = jax.tree.map(
+        np.asarray, search.trace_beam_search(step, begin(table, 3), search.Limits(6, BOS, EOS), **options)
+    )
+    steps = trace_steps(trace, list)
+    prefixes = [((), 0.0, 0)]  # tokens, log-probability, state of the automaton
     ended = []
     for extensions in steps:
         following = []
         for each in extensions:
-            tokens, log, hashed = prefixes[each.parent]
-            hashed = next_state(hashed, tokens[-1] if tokens else BOS)
-            logits = table[0, hashed].astype(np.float64)
-            log += logits[each.label] - np.logaddexp.reduce(logits)
+            tokens, log, state = prefixes[each.parent]
+            state = next_state(state, tokens[-1] if tokens else BOS)
+            logits = table[0, state].astype(np.float64)
+            gain = logits[each.label] - np.logaddexp.reduce(logits)
             if each.score is None:
-                np.testing.assert_allclose(each.log_probability, log, rtol=1e-4)
-                following.append(((*tokens, each.label), log, hashed))
+                np.testing.assert_allclose(each.log_probability, log + gain, rtol=1e-4)
+                np.testing.assert_allclose(each.probability, np.exp(gain), rtol=1e-4)
+                following.append(((*tokens, each.label), log + gain, state))
             else:
-                assert each.label == EOS
-                np.testing.assert_allclose(each.score, log / ((5 + len(tokens) + 1) / 6) ** 0.6, rtol=1e-4)
-                ended.append(((*tokens, EOS), each.score))
+                assert (each.label, each.log_probability, each.probability) == (EOS, None, None)
+                score = (log + gain) / ((5 + len(tokens) + 1) / 6) ** 0.6
+                np.testing.assert_allclose(each.score, score, rtol=1e-4)
+                ended.append((*tokens, EOS))
         prefixes = following
     best = [tuple(ids[:length]) for ids, length in zip(found.tokens[0], found.lengths[0], strict=True)]
-    assert set(best) <= {ids for ids, _ in ended}
-    assert [each.label for step in steps for each in step if each.best] == list(best[0])
-
-
-def trace(table, width, length):
-    """Of beam search over a table of logits, as NumPy arrays."""
-    options = {"beam_size": width, "length_penalty": 0.6, "batch_size": len(table), "reorder": reorder}
-    limits = search.Limits(length, BOS, EOS)
-    found = search.trace_beam_search(step, begin(table, width), limits, **options)
-    return jax.tree.map(np.asarray, found)
+    assert set(best) <= set(ended)
+    assert [each.label for extensions in steps for each in extensions if each.best] == list(best[0])
 
 
 def test_steps_end_with_the_search():
@@ -54,4 +51,8 @@ def test_steps_end_with_the_search():
         np.array([[[0]], [[2]], [[2]]]),
     )
     steps = trace_steps(search.BeamTrace(tokens, scores, finished), list)
-    assert steps == [[Extension(5, -1.0, None, 0, True)], [Extension(2, None, -2.0, 0, True)]]
+    first, last = (
+        Extension(5, -1.0, float(np.exp(-1.0)), None, 0, True),
+        Extension(2, None, None, -2.0, 0, True),
+    )
+    assert steps == [[first], [last]]

@@ -13,7 +13,7 @@ from tfm.errors import UserError
 from tfm.layers import MultiHeadAttention
 from tfm.layers.observe import observe as report
 from tfm.visualize import observation
-from tfm.visualize.observation import check_length, check_memory, image_track, observe
+from tfm.visualize.observation import check_length, image_track, observe
 
 X = np.random.default_rng(0).normal(size=(1, 5, 8)).astype(np.float32)
 LABELS = np.array([[3, 0, 7, 1, 1]])
@@ -109,7 +109,7 @@ def test_weights_that_a_model_names_but_does_not_compute_are_an_error():
 def test_an_example_must_fit_into_the_memory_and_the_limit(monkeypatch):
     monkeypatch.setattr(observation, "host_memory", lambda: 10)
     with pytest.raises(UserError, match=r"attention .* needs"):
-        check_memory(Outside(), {"params": {}}, X, labels=LABELS)
+        observe(Outside(), {"params": {}}, X, labels=LABELS)
     with pytest.raises(UserError, match=r"at most 64 tokens, got 65.*--max_tokens"):
         check_length(65, 64)
     check_length(64, 64)

@@ -33,9 +33,7 @@ class Pieces:
 )
 def test_a_word_begins_where_the_tokenizer_says_and_at_special_tokens(ids, numbers, texts):
     tokenizer = Pieces()
-    assert words.label_tokens(tokenizer, ids) == tokenizer.pieces(ids)
-    assert words.number_words(tokenizer, ids) == numbers
-    assert words.word_texts(tokenizer, ids) == texts
+    assert words.split_words(tokenizer, ids) == (tokenizer.pieces(ids), numbers, texts)
 
 
 @pytest.mark.parametrize(
@@ -45,8 +43,8 @@ def test_a_word_begins_where_the_tokenizer_says_and_at_special_tokens(ids, numbe
 def test_characters_and_bytes_become_words(known, text, expected):
     tokenizer = Characters(known)
     ids = [1, *tokenizer.encode([text])[0], 2]
-    assert words.word_texts(tokenizer, ids) == ["<s>", *expected, "</s>"]
-    labels = words.label_tokens(tokenizer, ids)
+    labels, _, texts = words.split_words(tokenizer, ids)
+    assert texts == ["<s>", *expected, "</s>"]
     assert (labels[0], labels[-1], len(labels)) == ("<s>", "</s>", len(ids))
     assert labels.count("▁") == text.count(" ")
 

@@ -14,6 +14,7 @@ class Extension(NamedTuple):
     Attributes:
       label: label of the last token.
       log_probability: log-probability of all tokens of a hypothesis that has not ended, otherwise None.
+      probability: probability of the last token of a hypothesis that has not ended, otherwise None.
       score: score of a hypothesis that has ended, with length and coverage penalties, otherwise None.
       parent: index of the extended hypothesis among the unfinished hypotheses of the previous step.
       best: whether the best finished hypothesis begins with these tokens.
@@ -21,6 +22,7 @@ class Extension(NamedTuple):
 
     label: str
     log_probability: float | None
+    probability: float | None
     score: float | None
     parent: int
     best: bool
@@ -45,26 +47,30 @@ def trace_steps(trace: BeamTrace, label: Callable[[Sequence[int]], list[str]]) -
       trace: the trace of a batch of one row, as NumPy arrays.
       label: function from ids to labels.
     """
-    steps, parents = [], {(): 0}
+    steps, parents = [], {(): (0, 0.0)}  # {tokens: (index, log-probability)} of the previous step
     best = tuple(trace.finished.tokens[-1, 0, 0].tolist())
     for step, (tokens, scores) in enumerate(zip(trace.tokens[:, 0], trace.scores[:, 0], strict=True)):
-        live = [
-            (tuple(prefix[: step + 1].tolist()), float(score), None)
+        live = {
+            tuple(prefix[: step + 1].tolist()): float(score)
             for prefix, score in zip(tokens, scores, strict=True)
             if score > -np.inf
-        ]
-        ended = [
-            (tuple(prefix[:length].tolist()), None, float(score))
+        }
+        ended = {
+            tuple(prefix[:length].tolist()): float(score)
             for prefix, score, length in zip(*(array[step, 0] for array in trace.finished), strict=True)
             if length == step + 1
-        ]
-        if not live + ended:
+        }
+        if not live and not ended:
             break
-        steps.append(
-            [
-                Extension(label(ids[-1:])[0], log, score, parents[ids[:-1]], ids == best[: len(ids)])
-                for ids, log, score in live + ended
-            ]
-        )
-        parents = {ids: number for number, (ids, *_) in enumerate(live)}
+        extensions = []
+        for ids in [*live, *ended]:
+            parent, before = parents[ids[:-1]]
+            log = live.get(ids)
+            probability = None if log is None else float(np.exp(log - before))
+            is_best = ids == best[: len(ids)]
+            extensions.append(
+                Extension(label(ids[-1:])[0], log, probability, ended.get(ids), parent, is_best)
+            )
+        steps.append(extensions)
+        parents = {ids: (number, log) for number, (ids, log) in enumerate(live.items())}
     return steps

@@ -2,7 +2,7 @@
 
 import os
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -76,19 +76,19 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     """
     queries, keys = (_shorten(axis.labels) for axis in panels[1:3])
     grid = plan_grid(panels, title)
-    figure = _start_figure(grid, title)
+    figure, axes, bar = _start_figure(grid, panels.titles)
     palette = "PuOr" if panels.least < 0 else "Blues"
     colours: dict[str, Any] = {"cmap": palette, "vmin": panels.least, "vmax": panels.largest}
-    for layer, head, axes in _add_panels(figure, grid, panels.titles):
-        image = axes.imshow(panels.weights[layer, head], **colours, aspect="auto", interpolation="nearest")
-        axes.tick_params(length=2, pad=1)
-        axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=LABEL_SIZE, parse_math=False)
-        axes.set_yticks(range(len(queries)), [])
+    for (layer, head), panel in np.ndenumerate(axes):
+        image = panel.imshow(panels.weights[layer, head], **colours, aspect="auto", interpolation="nearest")
+        panel.tick_params(length=2, pad=1)
+        panel.set_xticks(range(len(keys)), keys, rotation=90, fontsize=LABEL_SIZE, parse_math=False)
+        panel.set_yticks(range(len(queries)), [])
         if head == 0:
-            axes.set_yticks(range(len(queries)), queries, fontsize=LABEL_SIZE, parse_math=False)
+            panel.set_yticks(range(len(queries)), queries, fontsize=LABEL_SIZE, parse_math=False)
     figure.supxlabel(panels.keys.title, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
     figure.supylabel(panels.queries.title, fontsize=TEXT_SIZE, x=0.08 / grid.size[0], ha="left")
-    _add_bar(figure, grid, image, panels.unit)
+    _draw_bar(bar, image, panels.unit)
     save(figure, path)
 
 
@@ -110,130 +110,105 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     has_class_token = len(track.labels) > patches
     rows = panels.weights[:, :, 0] if has_class_token else panels.weights.mean(2)
     tints = rows[..., -patches:].reshape(*rows.shape[:2], *track.grid)
-    size = (PICTURE_PANEL, PICTURE_PANEL)
-    layers, heads = panels.weights.shape[:2]
-    grid = _fit(Grid(layers, heads, size, left=GAP, below=GAP), title)
-    figure = _start_figure(grid, title)
+    grid = _plan(panels, (PICTURE_PANEL, PICTURE_PANEL), GAP, GAP, title)
+    figure, axes, bar = _start_figure(grid, panels.titles)
     extent = (0, track.grid[1], track.grid[0], 0)
     largest = float(np.abs(tints).max()) or 1.0
     is_signed = panels.least < 0
     colours = ScalarMappable(Normalize(-largest * is_signed, largest), "PuOr" if is_signed else "Oranges")
-    for layer, head, axes in _add_panels(figure, grid, panels.titles):
-        axes.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
-        tint = tints[layer, head]
-        alpha: Any = TINT * np.abs(tint) / largest
+    for index, panel in np.ndenumerate(axes):
+        panel.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
+        alpha: Any = TINT * np.abs(tints[index]) / largest
         shades: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm, "alpha": alpha}
-        axes.imshow(tint, **shades, extent=extent, interpolation="nearest")
-        axes.set_axis_off()
+        panel.imshow(tints[index], **shades, extent=extent, interpolation="nearest")
+        panel.set_axis_off()
     query = "the class token" if has_class_token else "a patch, in the mean,"
     figure.supxlabel(f"what {query} looks at", fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
-    _add_bar(figure, grid, colours, panels.unit)
+    _draw_bar(bar, colours, panels.unit)
     save(figure, path)
 
 
-def plan_grid(panels: Panels, title: str) -> "Grid":
-    """Returns the positions of the panels of `draw_attention`.
+class Grid(NamedTuple):
+    """The sizes of a figure, in inches.
+
+    Attributes:
+      size, panel: width and height of the figure and of a panel.
+      left: space left of the first panel, for the axis title and the labels of the rows.
+      below: space below each panel, for the labels of the columns.
+      title: lines of the title.
+    """
+
+    size: tuple[float, float]
+    panel: tuple[float, float]
+    left: float
+    below: float
+    title: list[str]
+
+
+def plan_grid(panels: Panels, title: str) -> Grid:
+    """Returns the sizes of the figure of `draw_attention`.
 
     Raises:
       UserError: if a side has more pixels than Matplotlib draws, or the picture does not fit in the memory.
     """
-    grid = Grid.of(*panels.weights.shape[:2], *(_shorten(axis.labels) for axis in panels[1:3]))
-    return _fit(grid, title)
+    rows, columns = (_shorten(axis.labels) for axis in panels[1:3])
+    panel = max(CELL * len(columns), LEAST_PANEL), max(CELL * len(rows), LEAST_PANEL)
+    left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
+    return _plan(panels, panel, left + 1.5 * TITLE, below, title)
 
 
-def _fit(grid: "Grid", title: str) -> "Grid":
-    """Returns the grid with space for a title. Raises the errors of `plan_grid`."""
-    grid = grid._replace(header=TITLE * max(len(grid.wrap(title)), 1))
-    width, height = (round(inches * DPI) for inches in grid.size)
-    advice = "shorten the example, or lower --max_tokens"
-    if max(width, height) > MOST_PIXELS:
+def _plan(panels: Panels, panel: tuple[float, float], left: float, below: float, title: str) -> Grid:
+    """Returns the sizes of a figure with a panel for each layer and head. For the errors, see `plan_grid`."""
+    layers, heads = panels.weights.shape[:2]
+    width = left + heads * (panel[0] + GAP) + BAR
+    line_length = max(int(width / TITLE_CHARACTER), 10)
+    lines = textwrap.wrap(title, line_length, max_lines=MOST_LINES, placeholder="\u2026")
+    height = TITLE * (1 + max(len(lines), 1)) + layers * (TITLE + panel[1] + below)
+    pixels = round(width * DPI), round(height * DPI)
+    name, advice = f"{pixels[0]:,} x {pixels[1]:,} pixels", "shorten the example, or lower --max_tokens"
+    if max(pixels) > MOST_PIXELS:
         raise UserError(
-            f"The picture would have {width:,} x {height:,} pixels, but a side can have at most "
-            f"{MOST_PIXELS:,}: {advice}."
+            f"The picture would have {name}, but a side can have at most {MOST_PIXELS:,}: {advice}."
         )
-    needed = 3 * 4 * width * height  # bytes: the canvas, its copy for PNG, the packed file
-    check_estimate(f"A picture of {width:,} x {height:,} pixels", needed, host_memory(), advice)
-    return grid
+    needed = 3 * 4 * pixels[0] * pixels[1]  # bytes: the canvas, its copy for PNG, the packed file
+    check_estimate(f"A picture of {name}", needed, host_memory(), advice)
+    return Grid((width, height), panel, left, below, lines)
 
 
-def _start_figure(grid: "Grid", title: str) -> Figure:
-    """Returns a figure with its title."""
+def _start_figure(grid: Grid, titles: Sequence[Sequence[str]]) -> tuple[Figure, np.ndarray, Axes]:
+    """Returns a figure with its title, the axes of the panels [layers, heads], and the axes of the bar.
+
+    Args:
+      grid: sizes of the figure.
+      titles: for each layer, the titles of its panels.
+    """
+    (width, height), (panel_width, panel_height) = grid.size, grid.panel
+    layers, heads = len(titles), len(titles[0])
+    right = grid.left + heads * (panel_width + GAP) - GAP
+    row = TITLE + panel_height + grid.below
     figure = Figure(figsize=grid.size)
-    left, top = 0.1 / grid.size[0], 1 - 0.1 / grid.size[1]
-    text = "\n".join(grid.wrap(title))
-    figure.text(left, top, text, va="top", fontsize=TEXT_SIZE + 2, parse_math=False)
-    return figure
+    place = 0.1 / width, 1 - 0.1 / height
+    figure.text(*place, "\n".join(grid.title), va="top", fontsize=TEXT_SIZE + 2, parse_math=False)
+    places = {
+        "left": grid.left / width,
+        "right": right / width,
+        "bottom": (TITLE + grid.below) / height,
+        "top": layers * row / height,
+        "wspace": GAP / panel_width,
+        "hspace": (TITLE + grid.below) / panel_height,
+    }
+    axes = figure.subplots(layers, heads, squeeze=False, gridspec_kw=places)
+    for index, panel in np.ndenumerate(axes):
+        panel.set_title(titles[index[0]][index[1]], fontsize=TEXT_SIZE - 1, pad=3)
+    bar = (right + 2 * GAP) / width, (layers * row - panel_height) / height
+    return figure, axes, figure.add_axes((*bar, 0.2 / width, panel_height / height))
 
 
-def _add_panels(
-    figure: Figure, grid: "Grid", titles: Sequence[Sequence[str]]
-) -> Iterator[tuple[int, int, Axes]]:
-    """Yields (layer, head, axes) of each panel."""
-    for layer in range(grid.layers):
-        for head in range(grid.heads):
-            axes = figure.add_axes(grid.panel(layer, head))
-            axes.set_title(titles[layer][head], fontsize=TEXT_SIZE - 1, pad=3)
-            yield layer, head, axes
-
-
-def _add_bar(figure: Figure, grid: "Grid", colours: ScalarMappable, unit: str) -> None:
-    """Adds the bar that explains the colours."""
-    bar = figure.colorbar(colours, cax=figure.add_axes(grid.bar()))
+def _draw_bar(axes: Axes, colours: ScalarMappable, unit: str) -> None:
+    """Draws the bar that explains the colours."""
+    bar = axes.figure.colorbar(colours, cax=axes)
     bar.set_label(unit, fontsize=TEXT_SIZE)
     bar.ax.tick_params(labelsize=LABEL_SIZE)
-
-
-class Grid(NamedTuple):
-    """The positions of the panels of a figure, in inches from its lower left corner."""
-
-    layers: int
-    heads: int
-    panel_size: tuple[float, float]
-    left: float  # space left of the first panel, for the axis title and the labels of the rows
-    below: float  # space below each panel, for the labels of the columns
-    header: float = TITLE  # height of the figure's title
-
-    @classmethod
-    def of(cls, layers: int, heads: int, rows: Sequence[str], columns: Sequence[str]) -> "Grid":
-        """Returns the grid for the labels of rows and columns."""
-        width, height = (max(CELL * len(labels), LEAST_PANEL) for labels in (columns, rows))
-        left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
-        return cls(layers, heads, (width, height), left + 1.5 * TITLE, below)
-
-    def wrap(self, title: str) -> list[str]:
-        """Splits a title into at most `MOST_LINES` lines as wide as the figure."""
-        width = max(int(self.size[0] / TITLE_CHARACTER), 10)
-        return textwrap.wrap(title, width, max_lines=MOST_LINES, placeholder="\u2026")
-
-    @property
-    def size(self) -> tuple[float, float]:
-        """The width and height of the figure."""
-        width = self.left + self.heads * (self.panel_size[0] + GAP) + BAR
-        return width, TITLE + self.header + self.layers * self._row
-
-    @property
-    def _row(self) -> float:
-        """The height of a row of panels with its title and labels."""
-        return TITLE + self.panel_size[1] + self.below
-
-    def panel(self, layer: int, head: int) -> tuple[float, float, float, float]:
-        """Returns (left, bottom, width, height) of a panel as fractions of the figure, for Matplotlib."""
-        left = self.left + head * (self.panel_size[0] + GAP)
-        bottom = TITLE + (self.layers - 1 - layer) * self._row + self.below
-        return self._shares(left, bottom, *self.panel_size)
-
-    def bar(self) -> tuple[float, float, float, float]:
-        """Returns (left, bottom, width, height) of the colour bar as fractions of the figure."""
-        left = self.left + self.heads * (self.panel_size[0] + GAP) + GAP
-        bottom = TITLE + (self.layers - 1) * self._row + self.below
-        return self._shares(left, bottom, 0.2, self.panel_size[1])
-
-    def _shares(
-        self, left: float, bottom: float, width: float, height: float
-    ) -> tuple[float, float, float, float]:
-        """Converts inches into fractions of the figure."""
-        across, up = self.size
-        return left / across, bottom / up, width / across, height / up
 
 
 def _shorten(labels: Sequence[str]) -> list[str]:

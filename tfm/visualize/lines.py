@@ -2,6 +2,7 @@
 
 import string
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -59,25 +60,17 @@ def _draw_sentence(axes: Axes, panels: Panels, index: int) -> None:
     """Draws both columns of words, and the lines of the query with this index."""
     weights: np.ndarray = panels.weights[0, 0, index]
     for row, label in enumerate(panels.queries.labels):
-        _write(axes, LEFT - GAP, row, label, align="right", emphasized=row == index)
+        _write(axes, LEFT - GAP, row, label, "right", emphasized=row == index)
     for row, (label, weight) in enumerate(zip(panels.keys.labels, weights, strict=True)):
         shown = weight >= MIN_SHOWN_WEIGHT
         width = MAX_LINE_WIDTH * float(weight)
         axes.plot((LEFT, RIGHT), (index, row), color=WORD_COLOUR, linewidth=width, alpha=0.75)
         text = f"{label}   {weight:.0%}" if shown else label
-        _write(axes, RIGHT + GAP, row, text, align="left", emphasized=shown)
+        _write(axes, RIGHT + GAP, row, text, "left", emphasized=shown)
 
 
-def _write(axes: Axes, x: float, y: float, text: str, *, align: str, emphasized: bool) -> None:
+def _write(axes: Axes, x: float, y: float, text: str, align: str, emphasized: bool) -> None:
     """Writes a word of a column, in bold if it is emphasized."""
-    axes.text(
-        x,
-        y,
-        text,
-        ha=align,
-        va="center",
-        fontsize=10.5,
-        weight="bold" if emphasized else "normal",
-        color="black" if emphasized else OTHER_COLOUR,
-        parse_math=False,
-    )
+    weight, colour = ("bold", "black") if emphasized else ("normal", OTHER_COLOUR)
+    style: dict[str, Any] = {"fontsize": 10.5, "weight": weight, "color": colour, "parse_math": False}
+    axes.text(x, y, text, ha=align, va="center", **style)

@@ -23,7 +23,7 @@ from tfm.memory import check_estimate, host_memory
 from tfm.sharding import fetch
 from tfm.visualize import reductions
 from tfm.visualize.beam import Beam
-from tfm.visualize.words import label_tokens, number_words, word_texts
+from tfm.visualize.words import label_tokens, split_words
 
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
@@ -61,8 +61,8 @@ class AttentionMap(NamedTuple):
     Attributes:
       queries, keys: names of the tracks.
       weights: float32 [N, H, L, M], the attention weights.
-      norms: float [N, H, L, M], see `reductions.value_norms`. None if the model has no named values.
-      joint_norms: float [N, L, M], see `reductions.joint_value_norms`. None without `norms`.
+      norms, joint_norms: results of `reductions.value_norms`, float [N, H, L, M] and [N, L, M]. Both are None
+        if the model has no named values.
     """
 
     queries: str
@@ -185,15 +185,7 @@ def observe_tokens(
     )
     lengths = {name: len(ids) for name, (_, ids) in tokens.items()}
     probabilities, attention = observe(model, {"params": params}, *inputs, labels=labels, lengths=lengths)
-    tracks = {
-        name: Track(
-            element,
-            label_tokens(tokenizer, ids),
-            number_words(tokenizer, ids),
-            word_texts(tokenizer, ids),
-        )
-        for name, (element, ids) in tokens.items()
-    }
+    tracks = {name: Track(element, *split_words(tokenizer, ids)) for name, (element, ids) in tokens.items()}
     rows = zip(*(array[0, : lengths["predicted"]] for array in probabilities), strict=True)
     predictions = [
         Prediction(float(of_label), list(zip(label_tokens(tokenizer, ids), best.tolist(), strict=True)))
@@ -319,6 +311,6 @@ def _add_norms(attention: AttentionMap, read: _Read) -> AttentionMap:
     _, heads, _, keys = attention.weights.shape
     groups = read.values[:, 0, :keys]
     values = np.repeat(groups, heads // groups.shape[2], axis=2).astype(np.float32)
-    arrays = attention.weights, values, np.asarray(read.kernels).astype(np.float32)
-    norms, joint_norms = reductions.value_norms(*arrays), reductions.joint_value_norms(*arrays)
+    kernels = np.asarray(read.kernels).astype(np.float32)
+    norms, joint_norms = reductions.value_norms(attention.weights, values, kernels)
     return attention._replace(norms=norms, joint_norms=joint_norms)

@@ -15,9 +15,8 @@ import numpy as np
 
 from tfm.errors import UserError
 from tfm.memory import format_bytes
-from tfm.visualize.beam import Beam, Extension
 from tfm.visualize.observation import AttentionMap, Observation, Track
-from tfm.visualize.panels import summarize
+from tfm.visualize.panels import SUMMARIES, summarize
 from tfm.visualize.words import align_tokens
 
 LEVELS = (1 << 16) - 1  # largest integer of a packed number
@@ -58,19 +57,17 @@ def make_page(observations: Sequence[Observation], title: str) -> str:
 
 def describe(observation: Observation) -> dict[str, Any]:
     """Returns an observation as the JSON object that the page reads."""
+    attention, beam = observation.attention, observation.beam
     return {
-        "title": observation.title,
-        "result": observation.result,
+        **observation._asdict(),
         "tracks": {name: _describe_track(track) for name, track in observation.tracks.items()},
-        "attention": {kind: _describe_map(observation.attention, kind) for kind in observation.attention},
-        "predictions": [
-            {
-                "probability": round(probability, 5),
-                "choices": [[label, round(choice, 5)] for label, choice in choices],
-            }
-            for probability, choices in observation.predictions
-        ],
-        "beam": _describe_beam(observation.beam) if observation.beam else None,
+        "attention": {kind: _describe_map(attention, kind) for kind in attention},
+        "predictions": [prediction._asdict() for prediction in observation.predictions],
+        "beam": beam
+        and {
+            "steps": [[extension._asdict() for extension in step] for step in beam.steps],
+            "finished": beam.finished,
+        },
     }
 
 
@@ -110,53 +107,19 @@ def pack(array: np.ndarray) -> dict[str, Any]:
 
 def _describe_track(track: Track) -> dict[str, Any]:
     """Returns a track as a JSON object. An image becomes the URL of a PNG file."""
-    described = {"labels": track.labels, "words": track.words, "texts": track.texts}
-    if track.picture is None:
-        return described
-    file = io.BytesIO()
-    colours = np.broadcast_to(
-        track.picture.reshape(*track.picture.shape[:2], -1), (*track.picture.shape[:2], 3)
-    )
-    matplotlib.image.imsave(file, np.ascontiguousarray(colours), format="png")
-    url = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode('ascii')}"
-    return described | {"grid": track.grid, "picture": url}
+    described = track._asdict()
+    if track.picture is not None:
+        file = io.BytesIO()
+        pixels = track.picture.reshape(*track.picture.shape[:2], -1)
+        colours = np.ascontiguousarray(np.broadcast_to(pixels, (*pixels.shape[:2], 3)))
+        matplotlib.image.imsave(file, colours, format="png")
+        content = base64.b64encode(file.getvalue()).decode("ascii")
+        described["picture"] = f"data:image/png;base64,{content}"
+    return described
 
 
 def _describe_map(attention: dict[str, AttentionMap], kind: str) -> dict[str, Any]:
     """Returns the attention of a kind with its summaries as a JSON object."""
-    chosen = attention[kind]
-    described: dict[str, Any] = {"queries": chosen.queries, "keys": chosen.keys}
-    arrays = {
-        "weights": chosen.weights,
-        "mean": summarize(attention, kind, "mean"),
-        "rollout": summarize(attention, kind, "rollout"),
-        "norms": chosen.norms,
-        "joint_norms": chosen.joint_norms,
-    }
-    return described | {name: pack(array) for name, array in arrays.items() if array is not None}
-
-
-def _describe_beam(beam: Beam) -> dict[str, Any]:
-    """Returns a beam as a JSON object.
-
-    Extensions that have not ended have the probability of their last token.
-    """
-    described = []
-    before: list[float | None] = [0.0]  # the log-probability of the empty prefix
-    for step in beam.steps:
-        described.append([_describe_extension(extension, before[extension.parent]) for extension in step])
-        before = [extension.log_probability for extension in step]
-    return {"steps": described, "finished": [[labels, round(score, 4)] for labels, score in beam.finished]}
-
-
-def _describe_extension(extension: Extension, before: float | None) -> dict[str, Any]:
-    """Returns an extension of a hypothesis with the log-probability `before` as a JSON object."""
-    log, score = extension.log_probability, extension.score
-    return {
-        "label": extension.label,
-        "parent": extension.parent,
-        "best": extension.best,
-        "score": None if score is None else round(score, 4),
-        "log": None if log is None else round(log, 4),
-        "probability": None if log is None or before is None else round(float(np.exp(log - before)), 5),
-    }
+    summaries = {name: summarize(attention, kind, name) for name in SUMMARIES}
+    described = attention[kind]._asdict() | summaries
+    return {name: pack(x) if isinstance(x, np.ndarray) else x for name, x in described.items()}

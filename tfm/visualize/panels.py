@@ -54,15 +54,27 @@ def select(observation: Observation, kind: str, selection: Selection = ALL) -> P
       UserError: if the kind has fewer layers or heads, or lacks the numbers that the selection needs.
     """
     attention = observation.attention[kind]
-    _check_selection(selection, kind, attention)
-    numbers = _numbers(observation.attention, kind, selection)
+    layers, heads = attention.weights.shape[:2]
+    for name, index, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
+        if isinstance(index, int) and not 0 <= index < count:
+            raise UserError(
+                f"Expected --{name} to be from 0 to {count - 1} for {kind} attention, got {index}."
+            )
+    numbers = _read_numbers(observation.attention, kind, selection)
     if selection.layer is not None:
         numbers = numbers[selection.layer : selection.layer + 1]
-    tracks = [observation.tracks[name] for name in (attention.queries, attention.keys)]
     if selection.words:
-        numbers = reductions.merge_words(numbers, *(track.words for track in tracks))
-    queries, keys = _axes(observation, attention, selection.words)
-    panels = Panels(numbers, queries, keys, _titles(selection, *numbers.shape[:2]))
+        words = (observation.tracks[name].words for name in (attention.queries, attention.keys))
+        numbers = reductions.merge_words(numbers, *words)
+    queries, keys = _make_axes(observation, attention, selection.words)
+    first_layer, head = selection.layer or 0, selection.head
+    first_head = head if isinstance(head, int) else 0
+    names = [SUMMARIES[head]] if isinstance(head, str) else [f"head {first_head + i}" for i in range(heads)]
+    titles = [
+        [f"layer {first_layer + i}, {name}" for name in names[: numbers.shape[1]]]
+        for i in range(len(numbers))
+    ]
+    panels = Panels(numbers, queries, keys, titles)
     if selection.measure == "norms":
         return panels._replace(unit="norm of the\nweighted value", largest=float(numbers.max()) or 1.0)
     return panels
@@ -89,8 +101,12 @@ def select_difference(
         panels.weights[..., rows[i][:, None], columns[i]] for i, panels in enumerate((minuend, subtrahend))
     )
     numbers = np.subtract(*both)
+
+    def join(label: str, other: str) -> str:
+        return label if label == other else f"{label} / {other}"
+
     queries, keys = (
-        Axis(axis.title, [_join(axis.labels[i], others.labels[j]) for i, j in pairs])
+        Axis(axis.title, [join(axis.labels[i], others.labels[j]) for i, j in pairs])
         for axis, others, pairs in zip(minuend[1:3], subtrahend[1:3], sides, strict=True)
     )
     largest = float(np.abs(numbers).max(initial=0)) or 1.0
@@ -112,48 +128,46 @@ def summarize(attention: dict[str, AttentionMap], kind: str, summary: str) -> np
     """
     chosen = attention[kind]
     if summary == "mean":
-        return reductions.head_mean(chosen.weights)
+        return chosen.weights.mean(1)
     if chosen.is_self_attention:
         return reductions.attention_rollout(chosen.weights)
     before = [each for each in attention.values() if each.queries == each.keys == chosen.keys]
     return reductions.cross_rollout(chosen.weights, before[0].weights) if before else None
 
 
-def _check_selection(selection: Selection, kind: str, attention: AttentionMap) -> None:
-    """Checks that the attention has the selected layer, head and measure. Raises the errors of `select`."""
-    layers, heads = attention.weights.shape[:2]
-    for name, chosen, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
-        if isinstance(chosen, int) and not 0 <= chosen < count:
-            raise UserError(
-                f"Expected --{name} to be from 0 to {count - 1} for {kind} attention, got {chosen}."
-            )
-    if selection.measure == "weights":
-        return
-    if selection.head == "rollout":
-        raise UserError("--head=rollout needs attention weights. Choose another --head, or omit --measure.")
-    if attention.norms is None:
-        raise UserError(
-            f"The {kind} attention of this model has no named values, so their norms are unknown. "
-            "Omit --measure."
-        )
+def _read_numbers(attention: dict[str, AttentionMap], kind: str, selection: Selection) -> np.ndarray:
+    """Returns the selected measure of the selected heads of all layers, [layers, heads or 1, L, M].
 
-
-def _numbers(attention: dict[str, AttentionMap], kind: str, selection: Selection) -> np.ndarray:
-    """Returns the selected measure of the selected heads of all layers, [layers, heads or 1, L, M]."""
+    Raises:
+      UserError: if the attention lacks these numbers.
+    """
     chosen, head = attention[kind], selection.head
-    norms = selection.measure == "norms"
-    if isinstance(head, str):
-        joint = chosen.joint_norms if norms else summarize(attention, kind, head)
-        if joint is None:
+    numbers, summary = chosen.weights, None
+    if selection.measure == "norms":
+        if head == "rollout":
             raise UserError(
-                "Rollout needs the encoder's attention, but this model has none. Choose another --head."
+                "--head=rollout needs attention weights. Choose another --head, or omit --measure."
             )
-        return joint[:, None]
-    numbers = chosen.norms if norms and chosen.norms is not None else chosen.weights
-    return numbers if head is None else numbers[:, head : head + 1]
+        if chosen.norms is None:
+            raise UserError(
+                f"The {kind} attention of this model has no named values, so their norms are unknown. "
+                "Omit --measure."
+            )
+        numbers, summary = chosen.norms, chosen.joint_norms
+    if isinstance(head, int):
+        return numbers[:, head : head + 1]
+    if head is None:
+        return numbers
+    if summary is None:
+        summary = summarize(attention, kind, head)
+    if summary is None:
+        raise UserError(
+            "Rollout needs the encoder's attention, but this model has none. Choose another --head."
+        )
+    return summary[:, None]
 
 
-def _axes(observation: Observation, attention: AttentionMap, words: bool) -> tuple[Axis, Axis]:
+def _make_axes(observation: Observation, attention: AttentionMap, words: bool) -> tuple[Axis, Axis]:
     """Returns the axes of queries and keys. A predicted token is followed by the token that was read."""
     queries, keys = (observation.tracks[name] for name in (attention.queries, attention.keys))
     titles = [track.element.replace("piece", "word") if words else track.element for track in (queries, keys)]
@@ -168,17 +182,3 @@ def _axes(observation: Observation, attention: AttentionMap, words: bool) -> tup
 def _texts(track: Track, words: bool) -> list[str]:
     """Returns the words or the labels of a track."""
     return track.texts if words else track.labels
-
-
-def _join(first: str, second: str) -> str:
-    """Returns the label of two tokens that correspond."""
-    return first if first == second else f"{first} / {second}"
-
-
-def _titles(selection: Selection, rows: int, columns: int) -> list[list[str]]:
-    """Returns the titles of the panels of each row."""
-    first_layer = selection.layer or 0
-    first_head = selection.head if isinstance(selection.head, int) else 0
-    summary = SUMMARIES.get(selection.head) if isinstance(selection.head, str) else None
-    heads = [summary or f"head {first_head + i}" for i in range(columns)]
-    return [[f"layer {first_layer + i}, {head}" for head in heads] for i in range(rows)]

@@ -6,7 +6,7 @@ and markers distinguish the lines without colour.
 
 import itertools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,12 +32,11 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
     """
     figure, panels = _panels(len(metrics))
     for axes, metric in zip(panels, metrics, strict=True):
-        for (name, rows), style in zip(runs.items(), _styles(), strict=False):
+        lines = {}
+        for name, rows in runs.items():
             points = [(row["step"], row[metric]) for row in rows if metric in row]
-            if points:
-                steps, values = zip(*points, strict=True)
-                _line(axes, steps, values, name, style)
-        _label(axes, "training step (updates)", _axis_of(metric))
+            lines[name] = list(zip(*points, strict=True))
+        _lines(axes, lines, "training step (updates)", _axis_of(metric))
     _legend(figure, panels)
     return figure
 
@@ -58,8 +57,8 @@ def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
         _label(axes, "feature", "position (tokens)", f"{name}: encoding")
         bar = figure.colorbar(image, ax=axes)
         bar.ax.tick_params(labelsize=SMALL)
-        _line(products, *dot_products(encoding), name, next(_styles()))
-        _label(products, "distance (tokens)", "mean dot product", f"{name}: by distance")
+        _lines(products, {name: dot_products(encoding)}, "distance (tokens)", "mean dot product")
+        products.set_title(f"{name}: by distance", fontsize=TEXT, parse_math=False)
     return figure
 
 
@@ -112,10 +111,9 @@ def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
       rates: {name of the schedule: float [steps]}.
     """
     figure, (axes,) = _panels(1)
-    for (name, rate), style in zip(rates.items(), _styles(), strict=False):
-        axes.plot(np.arange(1, len(rate) + 1), rate, **_stroke(style), label=name)
+    lines = {name: (np.arange(1, len(rate) + 1), rate) for name, rate in rates.items()}
+    _lines(axes, lines, "training step (updates)", "learning rate")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    _label(axes, "training step (updates)", "learning rate")
     _legend(figure, [axes])
     return figure
 
@@ -128,10 +126,10 @@ def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
     """
     figure, (axes,) = _panels(1)
     axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
-    for (name, calibration), style in zip(runs.items(), _styles(), strict=False):
-        label = f"{name} (error {calibration.error:.3f})"
-        _line(axes, calibration.confidence, calibration.accuracy, label, style)
-    _label(axes, "probability of the predicted token", "fraction that is right")
+    lines = {
+        f"{name} (error {each.error:.3f})": (each.confidence, each.accuracy) for name, each in runs.items()
+    }
+    _lines(axes, lines, "probability of the predicted token", "fraction that is right")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
     _legend(figure, [axes])
     return figure
@@ -145,10 +143,11 @@ def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequ
         `measures.score_by_length`.
     """
     figure, (axes,) = _panels(1)
-    for (name, (words, scores, counts)), style in zip(runs.items(), _styles(), strict=False):
+    lines = {}
+    for name, (words, scores, counts) in runs.items():
         sizes = f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{max(counts):,}"
-        _line(axes, words, scores, f"{name} ({sizes} sentences a point)", style)
-    _label(axes, "length of the source (words)", "BLEU (0 to 100)")
+        lines[f"{name} ({sizes} sentences a point)"] = (words, scores)
+    _lines(axes, lines, "length of the source (words)", "BLEU (0 to 100)")
     _legend(figure, [axes])
     return figure
 
@@ -221,20 +220,18 @@ def _panels(count: int) -> tuple[Figure, list[Any]]:
     return figure, panels[:count]
 
 
-def _styles() -> Iterator[tuple[str, str, str]]:
-    """Yields (colour, dashes, marker) for the lines of a panel, without end."""
-    return zip(*map(itertools.cycle, (COLOURS, DASHES, MARKERS)), strict=True)
+def _lines(axes: Any, lines: Mapping[str, Any], x: str, y: str) -> None:
+    """Draws lines {name: (x values, y values)}, and the titles of the axes.
 
-
-def _stroke(style: tuple[str, str, str]) -> dict[str, Any]:
-    """Returns Matplotlib's arguments for a line of a style."""
-    return {"color": style[0], "linestyle": style[1], "linewidth": 1.4}
-
-
-def _line(axes: Any, x: Any, y: Any, name: str, style: tuple[str, str, str]) -> None:
-    """Draws a line. A line with few points has markers."""
-    marker = style[2] if len(x) <= MAX_MARKED_POINTS else None
-    axes.plot(x, y, **_stroke(style), marker=marker, markersize=4, label=name)
+    The place of a line decides its style. A line with few points has markers. A line () is left out.
+    """
+    styles = zip(*map(itertools.cycle, (COLOURS, DASHES, MARKERS)), strict=True)
+    for (name, line), (colour, dashes, marker) in zip(lines.items(), styles, strict=False):
+        if line:
+            shown = marker if len(line[0]) <= MAX_MARKED_POINTS else None
+            style: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
+            axes.plot(*line, **style, marker=shown, markersize=4, label=name)
+    _label(axes, x, y)
 
 
 def _label(axes: Any, x: str, y: str, title: str = "") -> None:

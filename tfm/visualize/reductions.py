@@ -26,11 +26,6 @@ def merge_words(weights: np.ndarray, queries: Sequence[int], keys: Sequence[int]
     return np.swapaxes(rows / rows.sum(0), 0, 1) @ weights @ columns
 
 
-def head_mean(weights: np.ndarray) -> np.ndarray:
-    """Returns the mean over the heads: [N, H, L, M] becomes [N, L, M]."""
-    return weights.mean(1)
-
-
 def attention_rollout(weights: np.ndarray) -> np.ndarray:
     """Estimates how much of each input reaches each layer through attention and residual connections.
 
@@ -43,7 +38,7 @@ def attention_rollout(weights: np.ndarray) -> np.ndarray:
     Returns:
       Float [N, L, L]. Row i is position i after the layer, column j is position j of the input of the stack.
     """
-    steps = (head_mean(weights) + np.eye(weights.shape[-1])) / 2
+    steps = (weights.mean(1) + np.eye(weights.shape[-1])) / 2
     return np.stack(list(itertools.accumulate(steps, lambda before, step: step @ before)))
 
 
@@ -55,13 +50,15 @@ def cross_rollout(cross: np.ndarray, encoder: np.ndarray) -> np.ndarray:
       encoder: weights of the encoder's self-attention, float [N', H', M, M].
 
     Returns:
-      Float [N, L, M]. Column j is position j of the encoder's input, whereas in `head_mean` it is position j
+      Float [N, L, M]. Column j is position j of the encoder's input. In the head mean alone, it is position j
       of the encoder's output.
     """
-    return head_mean(cross) @ attention_rollout(encoder)[-1]
+    return cross.mean(1) @ attention_rollout(encoder)[-1]
 
 
-def value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarray) -> np.ndarray:
+def value_norms(
+    weights: np.ndarray, values: np.ndarray, kernels: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Computes the norm of the vector that each key adds to the output of a query.
 
     The norm is the weight times the norm of the value after the output projection (Kobayashi et al. 2020,
@@ -73,21 +70,11 @@ def value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarray) ->
       kernels: kernels of the output projection, float [N, H, V, D].
 
     Returns:
-      Float [N, H, L, M].
+      The norms of the vectors of each head, float [N, H, L, M], and of their sums over the heads [N, L, M].
     """
     transformed = np.einsum("nmhv,nhvd->nhmd", values, kernels)
-    return weights * np.linalg.norm(transformed, axis=-1)[:, :, None]
-
-
-def joint_value_norms(weights: np.ndarray, values: np.ndarray, kernels: np.ndarray) -> np.ndarray:
-    """Computes the norm of the vector that each key adds to the output of a query, summed over the heads.
-
-    See `value_norms` for the arguments.
-
-    Returns:
-      Float [N, L, M].
-    """
-    transformed = np.einsum("nmhv,nhvd->nhmd", values, kernels)
+    norms = weights * np.linalg.norm(transformed, axis=-1)[:, :, None]
     # Dot products between heads avoid an array [N, L, M, D] of the summed vectors.
     products = np.einsum("nhmd,ngmd->nmhg", transformed, transformed)
-    return np.sqrt(np.maximum(np.einsum("nhlm,nglm,nmhg->nlm", weights, weights, products), 0))
+    squares = np.einsum("nhlm,nglm,nmhg->nlm", weights, weights, products)
+    return norms, np.sqrt(np.maximum(squares, 0))

@@ -23,25 +23,25 @@ def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     return [BLANK if label.isspace() else label for label in labels]
 
 
-def number_words(tokenizer: Any, ids: Sequence[int]) -> list[int]:
-    """Returns the number of the word of each token, counted from 0. Special tokens are separate words."""
-    labels = label_tokens(tokenizer, ids)
+def split_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int], list[str]]:
+    """Divides tokens into words. Special tokens are separate words.
+
+    Returns:
+      The labels of the tokens, the number of the word of each token, counted from 0, and the text of each
+      word. A word without text is named by its labels.
+    """
+    labels, ids = label_tokens(tokenizer, ids), [int(i) for i in ids]
     has_pieces = hasattr(tokenizer, "word_starts")
     starts = tokenizer.word_starts(ids) if has_pieces else [label == BLANK for label in labels]
     separate = [i in SPECIAL_LABELS or label == UNKNOWN_PIECE for i, label in zip(ids, labels, strict=True)]
     begins = (i == 0 or starts[i] or separate[i] or separate[i - 1] for i in range(len(labels)))
-    return [number - 1 for number in itertools.accumulate(begins)]
-
-
-def word_texts(tokenizer: Any, ids: Sequence[int]) -> list[str]:
-    """Returns the text of each word of `number_words`. A word without text is named by its labels."""
-    labels = label_tokens(tokenizer, ids)
-    tokens = zip(number_words(tokenizer, ids), map(int, ids), labels, strict=True)
-    words = (list(group) for _, group in itertools.groupby(tokens, key=lambda token: token[0]))
-    return [
-        tokenizer.decode([i for _, i, _ in word]).strip() or "".join(label for *_, label in word)
-        for word in words
-    ]
+    words = [number - 1 for number in itertools.accumulate(begins)]
+    texts = []
+    for _, group in itertools.groupby(range(len(ids)), key=words.__getitem__):
+        places = list(group)
+        text = tokenizer.decode([ids[i] for i in places]).strip()
+        texts.append(text or "".join(labels[i] for i in places))
+    return labels, words, texts
 
 
 def align_tokens(first: Sequence[str], second: Sequence[str]) -> list[tuple[int, int]]:

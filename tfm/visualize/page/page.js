@@ -274,26 +274,22 @@ const numberBetween = (matrix, token, index) =>
 /** The largest numbers of a token, as text. */
 function describeToken(matrix, side, index) {
   const others = side === "queries" ? matrix.keys : matrix.queries;
-  const numbers = others.map((token, i) => ({
-    token,
-    number: numberBetween(matrix, { side, index }, i) || 0,
-  }));
-  const strongest = numbers
-    .sort((a, b) => Math.abs(b.number) - Math.abs(a.number))
+  const told = others
+    .map((token, i) => [token, numberBetween(matrix, { side, index }, i) || 0])
+    .sort(([, a], [, b]) => Math.abs(b) - Math.abs(a))
     .slice(0, STRONGEST)
-    .filter(({ number }) => number);
-  const told = strongest.map(({ token, number }) => `${token} ${shown(number, matrix.signed)}`).join(", ");
-  const label = side === "queries" ? matrix.queries[index] : matrix.keys[index];
+    .filter(([, number]) => number)
+    .map(([token, number]) => `${token} ${shown(number, matrix.signed)}`)
+    .join(", ");
+  const label = matrix[side][index];
   const verb = matrix.signed ? "difference:" : side === "queries" ? "looks at" : "is looked at by";
   return `${label} ${verb} ${told || "nothing"}`;
 }
 
 /** Tokens of a drawing: pointing shows one, a click on a query chooses its step, arrow keys move. */
 function listenToTokens(svg, lists) {
-  svg.addEventListener("pointerover", point);
-  svg.addEventListener("pointerleave", release);
-  svg.addEventListener("focusin", point);
-  svg.addEventListener("focusout", release);
+  for (const event of ["pointerover", "focusin"]) svg.addEventListener(event, point);
+  for (const event of ["pointerleave", "focusout"]) svg.addEventListener(event, release);
   svg.addEventListener("click", choose);
   svg.addEventListener("keydown", (event) => moveToken(event, lists));
 }
@@ -445,12 +441,10 @@ function drawMatrix(parent, matrix, name) {
     if (event.target.dataset.told) byId("reading").textContent = event.target.dataset.told;
   });
   return () => {
-    const active = activeToken();
-    const isRow = active.side === "queries";
-    const box = isRow
-      ? { x: 0, y: cell * active.index, width: size[0], height: cell }
-      : { x: cell * active.index, y: 0, width: cell, height: size[1] };
-    for (const [name, value] of Object.entries(box)) mark.setAttribute(name, value);
+    const { side, index } = activeToken();
+    const row = { x: 0, y: cell * index, width: size[0], height: cell };
+    const column = { x: cell * index, y: 0, width: cell, height: size[1] };
+    for (const [name, value] of Object.entries(side === "queries" ? row : column)) mark.setAttribute(name, value);
   };
 }
 
@@ -490,11 +484,8 @@ function paint(canvas, layer, head) {
   [canvas.width, canvas.height] = [rows[0].length, rows.length];
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
-  const colour = parseInt(
-    getComputedStyle(document.documentElement).getPropertyValue("--first").trim().slice(1),
-    16,
-  );
-  const [red, green, blue] = [colour >> 16, (colour >> 8) & 255, colour & 255];
+  const colour = getComputedStyle(document.documentElement).getPropertyValue("--first").trim();
+  const [red, green, blue] = [1, 3, 5].map((start) => parseInt(colour.slice(start, start + 2), 16));
   rows.forEach((row, i) =>
     row.forEach((number, j) => {
       const alpha = Math.min(255, Math.round((255 * number) / largest));
@@ -509,16 +500,14 @@ function selectHead(event) {
   if (button) change({ layer: Number(button.dataset.layer), head: Number(button.dataset.head) });
 }
 
+const headButton = (layer, head) => byId("heads").querySelector(`[data-layer="${layer}"][data-head="${head}"]`);
+
 function moveHead(event) {
   const button = event.target.closest("button");
-  const [down, across] = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[
-    event.key
-  ] || [0, 0];
-  if (!button || (!down && !across)) return;
+  const move = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!button || !move) return;
   event.preventDefault();
-  const next = byId("heads").querySelector(
-    `[data-layer="${Number(button.dataset.layer) + down}"][data-head="${Number(button.dataset.head) + across}"]`,
-  );
+  const next = headButton(Number(button.dataset.layer) + move[0], Number(button.dataset.head) + move[1]);
   if (next) next.focus();
 }
 
@@ -626,7 +615,7 @@ function addNode(svg, node, [x, y], kind) {
     ? [node.score.toFixed(2), `ends with score ${node.score.toFixed(3)}`]
     : [
         node.probability.toFixed(2).replace(/^0/, ""),
-        `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log.toFixed(3)}`,
+        `probability ${node.probability.toFixed(DIGITS)}, log-probability so far ${node.log_probability.toFixed(3)}`,
       ];
   add(group, "text", end, short);
   add(group, "title", {}, `${node.label}: ${long}`);
@@ -656,8 +645,9 @@ function drawStrip(matrix) {
   strip.hidden = Boolean(matrix.track.grid);
   if (strip.hidden) return () => {};
   const isOneText = mapNow().queries === mapNow().keys;
-  const rows = [["query", "queries", ""], ["key", "", "keys"]];
-  if (isOneText) rows.splice(0, 2, ["query, key", "queries", "keys"]);
+  const rows = isOneText
+    ? [["query, key", "queries", "keys"]]
+    : [["query", "queries", ""], ["key", "", "keys"]];
   const tokens = rows.flatMap(([name, queries, keys]) => {
     add(strip, "span", {}, name);
     const text = add(strip, "div", { dir: "auto" });
@@ -800,10 +790,7 @@ function change(changes) {
   const before = steppedTrack().labels.join();
   const onlyStep = Object.keys(changes).join() === "step";
   pointed = null;
-  const focused =
-    document.activeElement && document.activeElement.dataset.head !== undefined
-      ? { ...document.activeElement.dataset }
-      : null;
+  const focused = document.activeElement?.dataset.head ? { ...document.activeElement.dataset } : null;
   Object.assign(view, changes);
   check();
   if (steppedTrack().labels.join() !== before) view.step = 0;
@@ -814,8 +801,7 @@ function change(changes) {
     drawPredictions();
   } else draw();
   writeAddress();
-  if (focused)
-    byId("heads").querySelector(`[data-layer="${focused.layer}"][data-head="${focused.head}"]`).focus();
+  if (focused) headButton(focused.layer, focused.head).focus();
 }
 
 function writeControls() {
@@ -828,42 +814,35 @@ function writeControls() {
 
 // The address: names as the controls show them. Layers and heads count from 0, as in names of parameters.
 
+const toIndex = (text) => (/^\d+$/.test(text) ? Number(text) : undefined);
+const toNumber = (text) => (toIndex(text) === undefined ? undefined : toIndex(text) - 1);
+const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
+
+/** For each name in the address: the field of the view, the value of a text, and the text of a value. */
+const ADDRESS = {
+  example: ["example", toNumber, (value) => value + 1],
+  compare: ["other", toNumber, (value) => value + 1 || ""],
+  attention: ["kind", oneOf(KINDS)],
+  layer: ["layer", toIndex, (value) => (value < 0 ? "" : value)],
+  head: ["head", (text) => toIndex(text) ?? oneOf(["mean", "rollout"])(text)],
+  measure: ["measure", oneOf(["weights", "norms"])],
+  unit: ["unit", (text) => Object.keys(UNITS).find((name) => UNITS[name] === text), (value) => UNITS[value]],
+  drawing: ["drawing", oneOf(DRAWINGS)],
+  scale: ["scale", oneOf(["all", "view"])],
+  step: ["step", (text) => toIndex(text) ?? 0, (value) => value || ""],
+};
+
 function writeAddress() {
-  const entries = {
-    example: view.example + 1,
-    compare: view.other + 1 || "",
-    attention: view.kind,
-    layer: view.layer < 0 ? "" : view.layer,
-    head: view.head,
-    measure: view.measure,
-    unit: UNITS[view.unit],
-    drawing: view.drawing,
-    scale: view.scale,
-    step: view.step || "",
-  };
-  const address = new URLSearchParams(Object.entries(entries).filter(([, value]) => value !== ""));
-  history.replaceState(null, "", `#${address}`);
+  const entries = Object.entries(ADDRESS)
+    .map(([name, [field, , write]]) => [name, write ? write(view[field]) : view[field]])
+    .filter(([, text]) => text !== "");
+  history.replaceState(null, "", `#${new URLSearchParams(entries)}`);
 }
 
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
-  const index = (name, missing) => (/^\d+$/.test(address.get(name) || "") ? Number(address.get(name)) : missing);
-  const number = (name, missing) => index(name, missing + 1) - 1;
-  const choice = (name, allowed, missing) =>
-    allowed.includes(address.get(name)) ? address.get(name) : missing;
-  const unit = Object.keys(UNITS).find((name) => UNITS[name] === address.get("unit"));
-  Object.assign(view, {
-    example: number("example", view.example),
-    other: number("compare", view.other),
-    kind: choice("attention", KINDS, view.kind),
-    layer: index("layer", view.layer),
-    head: index("head", choice("head", ["mean", "rollout"], view.head)),
-    measure: choice("measure", ["weights", "norms"], view.measure),
-    unit: unit || view.unit,
-    drawing: choice("drawing", DRAWINGS, view.drawing),
-    scale: choice("scale", ["all", "view"], view.scale),
-    step: index("step", 0),
-  });
+  for (const [name, [field, read]] of Object.entries(ADDRESS))
+    view[field] = read(address.get(name) || "") ?? view[field];
   check();
 }
 
