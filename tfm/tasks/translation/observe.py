@@ -81,8 +81,10 @@ def observe_pair(
       An `Observation`, or None if a side has no tokens.
     """
     width = min(max_tokens, task.model.config.max_length or max_tokens)
-    sides = [[*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target])]
-    return _observe_ids(task, params, source, *sides, width) if min(map(len, sides)) > 1 else None
+    read, predicted = ([*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target]))
+    if min(len(read), len(predicted)) < 2:
+        return None
+    return _observe_ids(task, params, source, read, predicted, width)
 
 
 def _observe_ids(
