@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "tfm.arguments": set(),
     "tfm.tree_paths": set(),
     "tfm.io": set(),
-    "tfm.checkpoints": {"tfm.io"},
+    "tfm.checkpoints": {"tfm.io", "tfm.tree_paths"},
     "tfm.matmul": {"tfm.backend"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
     "tfm.config": {"tfm.io"},

@@ -23,11 +23,8 @@ from tfm.errors import UserError
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
-PARAMETERS, AVERAGE, STATE = (
-    "params",
-    "average",
-    "model_state",
-)  # branches that evaluation reads; their values must be finite
+# Branches that evaluation reads. Their values must be finite.
+PARAMETERS, AVERAGE, STATE = "params", "average", "model_state"
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
@@ -256,7 +253,10 @@ class CheckpointStore:
         """
         newest = NO_STEP
         if jax.process_index() == 0:
-            self._prepare()
+            if os.path.isdir(self.folder):
+                with writing(self.folder), tempfile.TemporaryFile(dir=self.folder):
+                    pass  # the folder can be written
+                self._remove_leftovers()
             if (intact := self.latest()) is not None:
                 newest = intact
                 for step in self.steps():
@@ -286,13 +286,7 @@ class CheckpointStore:
         os.rename(moving, aside)
         log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
 
-    def save(
-        self,
-        step: int,
-        tree: Mapping[str, Any],
-        *,
-        progress: Mapping[str, Any] | None = None,
-    ) -> None:
+    def save(self, step: int, tree: Mapping[str, Any], *, progress: Mapping[str, Any] | None = None) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.
 
         Args:
@@ -347,8 +341,12 @@ class CheckpointStore:
         """Renames the steps that are not kept, and deletes them. Called while nothing is being saved."""
         if jax.process_index() > 0:
             return
-        records = self._read_records(list_steps(self.folder))
-        times = {step: record.time for step, record in records.items()}
+        times = {}
+        for step in list_steps(self.folder):
+            with contextlib.suppress(manifest.Damaged):
+                record = self._read_record(step)
+                if record.step == step:
+                    times[step] = record.time
         for step in times.keys() - self._retention.select(times, self._scores()):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self._path(step), self._path(step) + DELETED)
@@ -376,8 +374,7 @@ class CheckpointStore:
 
     def _created(self) -> list[str]:
         """Returns the folders that the last save created."""
-        if self._saving is None:
-            return []
+        assert self._saving is not None
         final = self._path(self._saving.record.step)
         created = [final + UNFINISHED]
         if self._written is not None:
@@ -385,13 +382,6 @@ class CheckpointStore:
                 if os.path.samestat(os.stat(final), self._written):  # a rename keeps the inode
                     created.append(final)
         return created
-
-    def _prepare(self) -> None:
-        """Checks that the folder can be written, and removes what a killed process left behind."""
-        if os.path.isdir(self.folder):
-            with writing(self.folder), tempfile.TemporaryFile(dir=self.folder):
-                pass
-            self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
         """Removes what a killed process left. Called while nothing is being saved."""
@@ -410,16 +400,6 @@ class CheckpointStore:
         log.warning("The checkpoint of step %s is damaged; moved it to %s", f"{step:,}", aside)
         os.rename(self._path(step), aside)
         del self._damage[step]
-
-    def _read_records(self, steps: list[int]) -> dict[int, Record]:
-        """Returns {step: record} of the steps whose manifests are intact."""
-        records = {}
-        for step in steps:
-            with contextlib.suppress(manifest.Damaged), self._explain_deletion(step):
-                record = self._read_record(step)
-                if record.step == step:
-                    records[step] = record
-        return records
 
     def _read_record(self, step: int) -> Record:
         return Record.parse(manifest.read(self._path(step)))
@@ -480,11 +460,10 @@ class CheckpointStore:
                 self._guard.check(created)
             if jax.process_index() == 0:
                 shutil.rmtree(self._path(step) + UNFINISHED, ignore_errors=True)
-            if isinstance(error, SaveLost) or not isinstance(error, ValueError):
+            # Libraries raise ValueError for files that differ from what they wrote.
+            if isinstance(error, UserError) or not isinstance(error, ValueError) or io_error_message(error):
                 raise
-            if io_error_message(error) is not None:
-                raise
-            raise UserError(  # libraries raise ValueError for files that differ from what they wrote
+            raise UserError(
                 f"The checkpoint of step {step} in {self.folder} could not be written: "
                 f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
             ) from error

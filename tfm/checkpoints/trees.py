@@ -3,7 +3,7 @@
 import glob
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -13,9 +13,10 @@ from etils import epath
 from flax.traverse_util import unflatten_dict
 
 from tfm.errors import UserError
+from tfm.tree_paths import join_path
 
 BLOCK_BYTES = 1 << 15  # of a digest
-MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time; a larger array is read alone
+MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time, in addition to the largest array
 
 
 class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses the class when it runs
@@ -67,7 +68,8 @@ class Digests(NamedTuple):
 def digest_tree(tree: Any) -> Digests:
     """Returns the digests of a tree, whose arrays may change afterwards."""
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), tree)
-    return Digests(shapes, [_digest_parts(x) for x in jax.tree.leaves(tree)])
+    leaves = jax.tree.leaves(tree)
+    return Digests(shapes, [[(index, _digest(part)) for index, part in _parts(x)] for x in leaves])
 
 
 def find_difference(folder: str, expected: Digests) -> str:
@@ -76,10 +78,11 @@ def find_difference(folder: str, expected: Digests) -> str:
     Returns:
       The first difference, for an error message, or "" if the trees are equal.
     """
-    handler = ocp.PyTreeCheckpointHandler()
+    sizes = [x.size * x.dtype.itemsize for x in jax.tree.leaves(expected.shapes)]
+    groups = np.cumsum(sizes) // MAX_GROUP_BYTES
     try:
-        for group in _group(jax.tree.leaves(expected.shapes)):
-            if difference := _compare_values(handler, folder, expected, group):
+        for group in dict.fromkeys(groups):
+            if difference := _compare_values(folder, expected, np.flatnonzero(groups == group)):
                 return difference
     except (OSError, ValueError, KeyError) as error:  # raised by TensorStore and for damaged JSON
         return str(error).splitlines()[0]
@@ -89,7 +92,7 @@ def find_difference(folder: str, expected: Digests) -> str:
 def describe_arrays(tree: Any) -> dict[str, list]:
     """Returns {path: [shape, dtype]} of the arrays of a tree, for JSON."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_join(path): [list(x.shape), np.dtype(x.dtype).name] for path, x in leaves}
+    return {join_path(path): [list(x.shape), np.dtype(x.dtype).name] for path, x in leaves}
 
 
 def shapes_of(arrays: Mapping[str, list]) -> dict[str, Any]:
@@ -138,8 +141,13 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
 
 def check_shapes(expected: Any, stored: Any, what: str) -> None:
     """Raises a UserError about `what` that names the first array of a missing or other shape."""
-    if difference := _compare_shapes(expected, stored):
-        raise UserError(f"{what} is of another model: {difference}. Use the config that it was trained with.")
+    wanted, found = _shapes_by_path(expected), _shapes_by_path(stored)
+    for path in sorted(wanted.keys() | found.keys()):
+        if wanted.get(path) != found.get(path):
+            raise UserError(
+                f"{what} is of another model: {path} should be {wanted.get(path, 'absent')} and is "
+                f"{found.get(path, 'absent')}. Use the config that it was trained with."
+            )
 
 
 def check_finite(params: Any, what: str) -> None:
@@ -152,7 +160,7 @@ def check_finite(params: Any, what: str) -> None:
     for path, x in jax.tree_util.tree_leaves_with_path(params):
         if not all(np.isfinite(part).all() for _, part in _parts(x)):
             raise UserError(
-                f"{what} contains values that are not finite, the first in parameter {_join(path)}. "
+                f"{what} contains values that are not finite, the first in parameter {join_path(path)}. "
                 "Use another checkpoint or export."
             )
 
@@ -184,61 +192,31 @@ def average_trees(trees: Iterable[Any]) -> Any:
     return jax.tree.map(divide, tree, total)
 
 
-def _compare_values(handler: Any, folder: str, expected: Digests, group: list[int]) -> str:
+def _compare_values(folder: str, expected: Digests, group: Collection[int]) -> str:
     """Reads the leaves with the numbers `group`, and returns the first difference or ""."""
     named, structure = jax.tree_util.tree_flatten_with_path(expected.shapes)
     wanted = [leaf if number in group else ocp.PLACEHOLDER for number, (_, leaf) in enumerate(named)]
     item = jax.tree.unflatten(structure, wanted)
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
-    leaves = jax.tree.leaves(
-        handler.restore(orbax_path(folder), args=ocp.args.PyTreeRestore(item=item, restore_args=as_numpy))
-    )
+    request = ocp.args.PyTreeRestore(item=item, restore_args=as_numpy)
+    leaves = jax.tree.leaves(ocp.PyTreeCheckpointHandler().restore(orbax_path(folder), args=request))
     for number in group:
         path, leaf = named[number]
         if (leaves[number].shape, leaves[number].dtype) != (leaf.shape, leaf.dtype):
-            return f"{_join(path)} of {leaf} is read as {leaves[number].dtype}{leaves[number].shape}"
+            return f"{join_path(path)} of {leaf} is read as {leaves[number].dtype}{leaves[number].shape}"
         if any(_digest(leaves[number][index]) != digest for index, digest in expected.parts[number]):
-            return f"{_join(path)} is read with other values"
-    return ""
-
-
-def _compare_shapes(expected: Any, stored: Any) -> str:
-    """Returns the first leaf whose shape differs, for an error message, or ""."""
-    wanted, found = _shapes_by_path(expected), _shapes_by_path(stored)
-    for path in sorted(wanted.keys() | found.keys()):
-        if wanted.get(path) != found.get(path):
-            return f"{path} should be {wanted.get(path, 'absent')} and is {found.get(path, 'absent')}"
+            return f"{join_path(path)} is read with other values"
     return ""
 
 
 def _shapes_by_path(tree: Any) -> dict[str, tuple[int, ...]]:
     leaves = jax.tree_util.tree_leaves_with_path(tree)
-    return {_join(path): tuple(leaf.shape) for path, leaf in leaves}
-
-
-def _join(path: tuple) -> str:
-    """Returns the path of a leaf. A key, an index and a field are all written by their names."""
-    return "/".join(str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path)
+    return {join_path(path): tuple(leaf.shape) for path, leaf in leaves}
 
 
 def _with_sharding(x: Any) -> jax.ShapeDtypeStruct:
     sharding = getattr(x, "sharding", None) or jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
-
-
-def _group(leaves: list[Any]) -> Iterator[list[int]]:
-    """Yields the numbers of consecutive leaves, in groups of at most `MAX_GROUP_BYTES` bytes."""
-    group: list[int] = []
-    size = 0
-    for number, x in enumerate(leaves):
-        x_size = x.size * x.dtype.itemsize
-        if group and size + x_size > MAX_GROUP_BYTES:
-            yield group
-            group, size = [], 0
-        group.append(number)
-        size += x_size
-    if group:
-        yield group
 
 
 def _parts(x: Any) -> list[tuple[Any, Any]]:
@@ -247,10 +225,6 @@ def _parts(x: Any) -> list[tuple[Any, Any]]:
     if shards is None:
         return [(..., x)]
     return [(shard.index, shard.data) for shard in {str(shard.index): shard for shard in shards}.values()]
-
-
-def _digest_parts(x: Any) -> list[tuple[Any, bytes]]:
-    return [(index, _digest(part)) for index, part in _parts(x)]
 
 
 def _digest(x: Any) -> bytes:

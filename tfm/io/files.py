@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, BinaryIO
 
 from tfm.errors import UserError
@@ -138,12 +138,23 @@ def check_no_pipe(path: str) -> None:
         raise UserError(f"{path} is a pipe, a socket or a device, not a file. Move it away.")
 
 
-def read_json_lines(path: str) -> Iterator[Any]:
-    """Yields the values of the lines of a file. Skips lines that are not JSON, for example after a kill."""
+def read_json_lines(path: str, types: Mapping[str, type]) -> Iterator[dict[str, Any]]:
+    """Yields the JSON objects in the lines of a file, or nothing if the file does not exist.
+
+    Skips other lines, for example a line that a kill has cut.
+
+    Args:
+      path: path of the file.
+      types: {name: type} of the fields that each object must have.
+    """
+    if not os.path.isfile(path):
+        return
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(line)
+                value = json.loads(line)
+                if isinstance(value, dict) and all(type(value.get(x)) is types[x] for x in types):
+                    yield value
 
 
 def append_json_line(path: str, line: Any, *, durable: bool = False) -> None:
@@ -200,7 +211,7 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
             file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
         except OSError as error:
             raise _write_error(shown_as, error, flag) from error
-        if not _lock(file):
+        if not lock_file(file):
             file.close()
             raise UserError(
                 f"Another process is writing {shown_as}. Wait for it, or choose another path ({flag})."
@@ -236,7 +247,7 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
                 os.unlink(lock)
 
 
-def _lock(file: BinaryIO) -> bool:
+def lock_file(file: IO[bytes]) -> bool:
     """Locks an open file and returns whether this worked. Without locks, it warns and returns True."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tfm.errors import UserError
-from tfm.io.files import check_entries, writing
+from tfm.io.files import check_entries, lock_file, writing
 
 LOCK_FILE = "lock"
 log = logging.getLogger(__name__)
@@ -45,14 +45,20 @@ class DirectoryGuard:
           UserError: if the path leads to nothing or to another folder.
         """
         for path, descriptor in self._files.items():
-            change = _change(path, descriptor)
-            if change:
-                if created:
-                    self._remove(created)
-                raise UserError(
-                    f"{path} {change} while this run used {self.path}. The run ends and writes nothing more "
-                    "there. To resume it, move the files back and start it again."
-                )
+            change = ""
+            try:
+                if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    change = "was replaced"
+            except (FileNotFoundError, NotADirectoryError):
+                change = "was deleted or moved"
+            if not change:
+                continue
+            if created:
+                self._remove(created)
+            raise UserError(
+                f"{path} {change} while this run used {self.path}. The run ends and writes nothing more "
+                "there. To resume it, move the files back and start it again."
+            )
 
     def _remove(self, created: Sequence[str]) -> None:
         """Removes folders and their empty parents, unless another run has made a lock file there since."""
@@ -71,15 +77,6 @@ class DirectoryGuard:
         self._files = {}
 
 
-def _change(path: str, descriptor: int) -> str:
-    """Returns what happened to a path since it was opened, for an error message, or ""."""
-    try:
-        same = os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except (FileNotFoundError, NotADirectoryError):
-        return "was deleted or moved"
-    return "" if same else "was replaced"
-
-
 @contextlib.contextmanager
 def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     """Locks a run folder and yields its guard. The kernel unlocks the folder when the process ends.
@@ -93,19 +90,15 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
         something in it is neither a file nor a folder.
     """
     check_entries(workdir)
-    path = os.path.join(workdir, LOCK_FILE)
     with (
-        open(path, "ab+", buffering=0) as file,  # closing a buffered file would repeat a failed write
+        # Without a buffer, because closing a buffered file would repeat a failed write.
+        open(os.path.join(workdir, LOCK_FILE), "ab+", buffering=0) as file,
         contextlib.closing(DirectoryGuard(workdir, file)) as guard,
     ):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock_file(file):
             raise UserError(
                 f"{workdir} is in use by {_holder(file)}. Wait for it or end it, or give another --workdir."
-            ) from None
-        except OSError as error:  # some network file systems have no locks
-            log.warning("Cannot lock %s (%s): make sure that no other run uses it", path, error.strerror)
+            )
         guard.check()  # the file may have been replaced before it was locked
         if os.fstat(file.fileno()).st_size:
             log.info("Taking over the lock of %s because that process was killed", _holder(file))

@@ -74,8 +74,7 @@ def record_start(
         line["bfloat16_library"] = bfloat16_library()
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:
-        _warn_of_changes(before.get("data", {}), line["data"], step)
-        _warn_of_numbers(_numerical(before), _numerical(line), step)
+        _warn_of_changes(before, line, f"{step:,}")
     append_json_line(os.path.join(workdir, RECORD_FILE), line)
 
 
@@ -87,17 +86,14 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
       before: only consider starts that resumed before this step (counted from 1). The last of these starts
         computed this step.
     """
-    path = os.path.join(workdir, RECORD_FILE)
-    starts = list(filter(_is_start, read_json_lines(path))) if os.path.isfile(path) else []
+    starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {})))
     return next((start for start in reversed(starts) if start.get("step", 0) < before), {})
 
 
-def _is_start(line: Any) -> bool:
-    """Returns whether a line of the record has the form that `record_start` writes."""
-    sections = ("data", "config", "jax")
-    if not isinstance(line, dict) or not isinstance(line.get("step", 0), int):
-        return False
-    return all(isinstance(line.get(name, {}), dict) for name in sections)
+def _is_start(line: dict) -> bool:
+    """Returns whether the fields of a line have the types that `record_start` writes."""
+    sections = all(isinstance(line.get(name, {}), dict) for name in ("data", "config", "jax"))
+    return sections and isinstance(line.get("step", 0), int)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
@@ -124,24 +120,37 @@ def check_same_data(workdir: str, now: dict[str, str], step: int) -> None:
       UserError: if they differ, because the next batches would change.
     """
     before = last_start(workdir).get("data", {}) if step else {}
-    changed = [name for name in now if name != "validation" and before.get(name, now[name]) != now[name]]
-    if changed:
+    if changed := [name for name in _differences(before, now) if name != "validation"]:
         raise UserError(
             f"The content of {' and '.join(changed)} has changed since the last start of the run in "
             f"{workdir}. Restore the data to resume the run, or start a new run in another folder."
         )
 
 
-def _warn_of_changes(before: dict, now: dict, step: int) -> None:
-    """Warns of validation data whose fingerprint differs."""
-    changed = [name for name, content in now.items() if before.get(name, content) != content]
-    if changed:
+def _warn_of_changes(before: dict, now: dict, step: str) -> None:
+    """Warns of other validation data, and of options that change the numbers.
+
+    Such an option may change through JAX_DEFAULT_PRNG_IMPL or the extra `onednn`.
+    """
+    if changed := _differences(before.get("data", {}), now["data"]):
         log.warning(
             "The content of %s has changed since the last start of this run. From step %s on, its scores "
             "cannot be compared with earlier scores",
             " and ".join(changed),
-            f"{step:,}",
+            step,
         )
+    if changed := _differences(_numerical(before), _numerical(now)):
+        log.warning(
+            "This run computes differently than at its last start (%s): from step %s on, its numbers differ "
+            "from an unbroken run",
+            "; ".join(f"{name} was {old!r} and is now {new!r}" for name, (old, new) in changed.items()),
+            step,
+        )
+
+
+def _differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
+    """Returns {name: (old, new)} of the values that differ. A name that is new does not differ."""
+    return {name: (before[name], new) for name, new in now.items() if before.get(name, new) != new}
 
 
 def _numerical(start: dict) -> dict[str, Any]:
@@ -156,22 +165,6 @@ def _computes_in_bfloat16(start: dict) -> bool:
     """Returns whether the model of a start has the dtype bfloat16."""
     model = start.get("config", {}).get("model")
     return isinstance(model, dict) and model.get("dtype") == "bfloat16"
-
-
-def _warn_of_numbers(before: dict, now: dict, step: int) -> None:
-    """Warns of options that differ, for example through JAX_DEFAULT_PRNG_IMPL or the extra `onednn`."""
-    changed = [
-        f"{name} was {before[name]!r} and is now {value!r}"
-        for name, value in now.items()
-        if before.get(name, value) != value
-    ]
-    if changed:
-        log.warning(
-            "This run computes differently than at its last start (%s): from step %s on, its numbers differ "
-            "from an unbroken run",
-            "; ".join(changed),
-            f"{step:,}",
-        )
 
 
 @functools.cache  # reads hundreds of files
