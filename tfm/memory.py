@@ -6,7 +6,7 @@ import dataclasses
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -187,6 +187,11 @@ def count_bytes(tree: Any) -> int:
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
+def count_device_bytes(leaves: Iterable[Any]) -> int:
+    """Returns the bytes that one device has of arrays, or of shapes with a sharding."""
+    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in leaves)
+
+
 def advise_sizes(params: Any) -> str:
     """Returns the advice for parameters that need too much memory. It names the largest kind of parameter.
 
@@ -223,10 +228,7 @@ def free_memory() -> int | None:
     memory, device = available_memory(), jax.local_devices()[0]
     if memory is None:
         return None
-    shardings = ((x.sharding, x) for x in jax.live_arrays() if device in x.sharding.device_set)
-    return memory - sum(
-        math.prod(sharding.shard_shape(x.shape)) * x.dtype.itemsize for sharding, x in shardings
-    )
+    return memory - count_device_bytes(x for x in jax.live_arrays() if device in x.sharding.device_set)
 
 
 def host_memory() -> int:

@@ -97,7 +97,7 @@ def train(devices, *, dropout=0.0, model=PLAIN, **fields):
     losses = []
     for batch in BATCHES:
         state, metrics = compiled(state, layout.place_batch(batch), None)
-        losses.append([float(x) for x in layout.fetch_metrics(metrics)["loss"]])
+        losses.append([float(x) for x in layout.fetch(metrics)["loss"]])
     return losses, layout.fetch(state)
 
 
@@ -199,7 +199,7 @@ def test_a_bad_row_on_one_device_halts_all_devices():
             skipped, kept = [], []
             for batch in (good, bad, good):
                 state, metrics = compiled(state, layout.place_batch(batch), None)
-                skipped.append(float(layout.fetch_metrics(metrics)["skipped"][0]))
+                skipped.append(float(layout.fetch(metrics)["skipped"][0]))
                 kept.append(jax.device_get(layout.fetch_variables(layout.fetch(state).params)))
             assert skipped == [0, 1, 1]
             assert kept[0] == kept[2] != {"w": 2}

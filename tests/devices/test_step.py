@@ -38,7 +38,7 @@ def run(layout, step, state, batches, constants=None):
     placed, fixed, metrics = layout.place(state), layout.place(constants), []
     for batch in batches:
         placed, found = compiled(placed, layout.place_batch(batch), fixed)
-        metrics.append(jax.device_get(layout.fetch_metrics(found)))
+        metrics.append(jax.device_get(layout.fetch(found)))
     return jax.device_get(layout.fetch(placed)), metrics
 
 

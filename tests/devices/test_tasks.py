@@ -29,7 +29,7 @@ def update(case, variables, batch, devices):
     state, metrics = step(partitioner.place(state), partitioner.place_batch(batch), None)
     new = jax.device_get(partitioner.fetch(state).params)
     gradient = jax.tree.map(lambda old, new: np.asarray(old) - new, variables["params"], new)
-    return gradient, jax.device_get(partitioner.fetch_metrics(metrics))
+    return gradient, jax.device_get(partitioner.fetch(metrics))
 
 
 def ragged_batch(case):

@@ -56,14 +56,15 @@ class Roofline(NamedTuple):
         return self.exposed + max(self.compute, self.memory, self.overlapped)
 
     @property
+    def parts(self) -> dict[str, float]:
+        """{name of a part: its seconds}."""
+        interconnect = self.exposed + self.overlapped
+        return {"compute": self.compute, "HBM": self.memory, "interconnect": interconnect}
+
+    @property
     def bound(self) -> str:
-        """Name of the slowest part: "compute", "HBM" or "interconnect"."""
-        parts = {
-            "compute": self.compute,
-            "HBM": self.memory,
-            "interconnect": self.exposed + self.overlapped,
-        }
-        return max(parts, key=lambda name: parts[name])
+        """Name of the slowest part."""
+        return max(self.parts, key=self.parts.__getitem__)
 
     @property
     def utilisation(self) -> float:

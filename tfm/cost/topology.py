@@ -19,7 +19,7 @@ from tfm import backend
 from tfm.cost import hlo
 from tfm.cost.chips import CHIPS, Chip, Roofline, estimate
 from tfm.errors import UserError, install_extra
-from tfm.memory import count_elements, explain_out_of_memory, format_bytes, measure_memory
+from tfm.memory import count_device_bytes, count_elements, explain_out_of_memory, format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
 from tfm.training.task import Batch, Task, variable_shapes
@@ -167,27 +167,21 @@ def _measure(
     program = hlo.parse(compiled.as_text() or "")
     collectives = hlo.find_collectives(program)
     flops, memory_bytes = hlo.count_flops(program), hlo.count_memory_bytes(program)
-    sent = {
-        overlaps: sum(x.sent_bytes for x in collectives if x.overlaps == overlaps)
-        for overlaps in (False, True)
-    }
-    parameters = _bytes_of_device(state.params)
+    exposed, overlapped = (
+        sum(x.sent_bytes for x in collectives if x.overlaps == overlaps) for overlaps in (False, True)
+    )
+    parameters = count_device_bytes(jax.tree.leaves(state.params))
     return CompiledStep(
         parameters,
-        _bytes_of_device(state) - parameters,
-        _bytes_of_device(batch),
+        count_device_bytes(jax.tree.leaves(state)) - parameters,
+        count_device_bytes(jax.tree.leaves(batch)),
         memory.step,
         flops,
         memory_bytes,
         collectives,
         len(hlo.find_host_transfers(program)),
-        chip and estimate(chip, flops, memory_bytes, sent[False], sent[True]),
+        chip and estimate(chip, flops, memory_bytes, exposed, overlapped),
     )
-
-
-def _bytes_of_device(tree: Any) -> int:
-    """Returns the bytes of a device's part of a tree of arrays with shardings."""
-    return sum(math.prod(x.sharding.shard_shape(x.shape)) * x.dtype.itemsize for x in jax.tree.leaves(tree))
 
 
 def describe_device(compiled: CompiledStep, chip: Chip) -> Iterator[tuple[str, str]]:
@@ -212,12 +206,7 @@ def describe_time(
 ) -> Iterator[tuple[str, str]]:
     """Yields (name, text) of the lines about time, speed and chip-hours. A batch has `units` of `unit`."""
     seconds = roofline.seconds
-    parts = {
-        "compute": roofline.compute,
-        "HBM": roofline.memory,
-        "interconnect": roofline.exposed + roofline.overlapped,
-    }
-    shares = ", ".join(f"{name} {1000 * part:.2f}" for name, part in parts.items())
+    shares = ", ".join(f"{name} {1000 * part:.2f}" for name, part in roofline.parts.items())
     yield "step", f"at least {1000 * seconds:.2f} ms, bound by {roofline.bound} (ms: {shares})"
     yield "speed", f"at most {units / seconds:,.0f} {unit}/s, {units / seconds / chips:,.0f} per chip"
     yield "utilisation", f"at most {100 * roofline.utilisation:.0f} % of the chip's peak"

@@ -137,12 +137,15 @@ def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) 
       lines: a list of operations for each thread or device.
       sources: the result of `find_sources`.
     """
-    everything = [operation for line in lines for operation in line]
+    everything = sorted((operation for line in lines for operation in line), key=lambda each: each.start)
     if not everything:
         return ["no operation was recorded"]
-    busy = sum(end - start for start, end in merge_intervals(everything))
-    began = min(operation.start for operation in everything)
-    whole = max(operation.start + operation.duration for operation in everything) - began
+    busy, end = 0.0, everything[0].start
+    for operation in everything:
+        finish = operation.start + operation.duration
+        busy += max(0.0, finish - max(operation.start, end))
+        end = max(end, finish)
+    whole = end - everything[0].start
     seconds: collections.defaultdict[str, float] = collections.defaultdict(float)
     calls: collections.Counter[str] = collections.Counter()
     for operation in everything:
@@ -159,15 +162,3 @@ def summarize(lines: Sequence[Sequence[Operation]], sources: Mapping[str, str]) 
         "  seconds    share    calls  operation, and what it computes",
         *(line.rstrip() for line in shown),
     ]
-
-
-def merge_intervals(operations: Iterable[Operation]) -> list[tuple[float, float]]:
-    """Returns the intervals (start, end) in which at least one operation ran, sorted and without overlaps."""
-    merged: list[tuple[float, float]] = []
-    for operation in sorted(operations, key=lambda operation: operation.start):
-        end = operation.start + operation.duration
-        if merged and operation.start <= merged[-1][1]:
-            merged[-1] = merged[-1][0], max(end, merged[-1][1])
-        else:
-            merged.append((operation.start, end))
-    return merged

@@ -16,11 +16,11 @@ from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.observe import activate
 from tfm.layers.parameter_axes import Axes, find_axes
 from tfm.training.config import TrainingConfig
+from tfm.training.partitioning import Partitioner
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import (
     TrainState,
-    apply_update,
-    compute_update,
+    compute_updates,
     find_divisor,
     loss_of,
     make_context,
@@ -33,7 +33,7 @@ from tfm.tree_paths import join_path
 
 LOG_EVERY = 50  # steps
 SAME_LOSS = 1e-5  # relative difference of the mean, of a model in float32
-SAME_LOSS_ROUNDED = 1e-3  # of one in another dtype
+SAME_LOSS_ROUNDED = 1e-3  # of a model in another dtype
 log = logging.getLogger(__name__)
 
 
@@ -105,10 +105,9 @@ def replay_step(
         raise UserError(f"Expected a step between 1 and training.steps {config.steps:,}, got {step:,}.")
     if jax.process_count() > 1:
         raise UserError("Expected one host to replay a step, got several: replay on one of them.")
-    setup = Setup(task, config)
+    setup, data = Setup(task, config), task.open_data()
     _warn_of_another_config(task, workdir, step)
     start, state = _restore_before(setup, workdir, step)
-    data = task.open_data()
     batches, partitioner = data.train_batches(start), setup.partitioner
     make_step = partitioner.compile(setup.step, setup.state, setup.constant_shapes)
     placed = partitioner.place(state)
@@ -121,19 +120,19 @@ def replay_step(
     placed_batch = partitioner.place_batch(batch)
     before = jax.device_get(partitioner.fetch(placed))
     gradients = _compute_gradients(setup, placed, placed_batch)
-    passes = _read_activations(setup, placed, placed_batch, list(read))
+    reads, loss = _read_activations(setup, before, batch, list(read))
     placed, metrics = make_step(placed, placed_batch, setup.constants)
     after = jax.device_get(partitioner.fetch(placed))
-    mean_metrics = means(jax.device_get(partitioner.fetch_metrics(metrics)))
-    if passes is not None:
-        expected = mean_metrics.get(setup.loss_names[0], passes[1])
-        check_same_pass(passes[1], expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
-    facts, reads = data.describe_batch(step - 1), passes[0] if passes else {}
+    mean_metrics = means(jax.device_get(partitioner.fetch(metrics)))
+    if reads:
+        expected = mean_metrics.get(setup.loss_names[0], loss)
+        check_same_pass(loss, expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
+    facts = data.describe_batch(step - 1)
     return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads, setup.axes)
 
 
 def _warn_of_another_config(task, workdir, step):
-    """Fields may change when a run resumes; a step before that is made again with those of today."""
+    """Warns if the config has changed since the run made the step."""
     now = dataclasses.asdict(task.config)
     changed = changed_fields(last_start(workdir, before=step).get("config", now), now)
     if changed:
@@ -180,32 +179,38 @@ def _compute_gradients(setup, placed, batch):
 
     def compute(state, batch, constants, *, over_rows):
         gradients = jax.tree.map(lambda x: None, state.params)
-        current = state
-        for learner in setup.learners:
-            context = make_context(learner, setup.step_key, state.step, constants)
-            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
-            gradients = merge_trees(gradients, found.changes[0])
-            current = apply_update(learner, state.step, found.changes, current)
+        for _, _, result in compute_updates(
+            setup.learners, setup.step_key, state, batch, constants, over_rows, micro_batches
+        ):
+            gradients = merge_trees(gradients, result.gradients)
         return merge_trees(gradients, jax.tree.map(jnp.zeros_like, state.params))
 
-    compiled = setup.partitioner.compile_reader(compute, setup.state, setup.constant_shapes)
-    return jax.device_get(setup.partitioner.fetch(compiled(placed, batch, setup.constants)))
+    partitioner = setup.partitioner
+    compiled = partitioner.compile(compute, setup.state, setup.constant_shapes, is_step=False)
+    return jax.device_get(partitioner.fetch(compiled(placed, batch, setup.constants)))
 
 
-def _read_activations(setup, placed, batch, read):
-    """Returns ({name: activation}, mean loss) of the forward passes of the first update, or None.
+def _read_activations(setup, state, batch, names):
+    """Returns ({name: activation}, mean loss) of the forward passes of the first update.
 
     Reads the rows of all devices and micro-batches, on the host.
+
+    Args:
+      setup: of the run.
+      state: the state before the step, on the host.
+      batch: a host batch.
+      names: names or globs of activations. If they are empty, the result is empty, too.
     """
-    if not read:
-        return None
+    if not names:
+        return {}, 0.0
     learner, micro_batches = setup.learners[0], setup.config.gradient_accumulation_steps
+    mesh = setup.partitioner.mesh  # of `pmap`, too, which divides rows in the same way
+    partitioner = Partitioner([*mesh.devices.flat], mesh.shape["fsdp"], mesh.shape["tensor"], setup.axes)
 
     def forward(state, batch, context):
-        variables = {"params": state.params, **state.model_state}
-        recorder = Recorder(read)
+        recorder = Recorder(names)
         with activate(recorder):
-            output = learner.loss(variables, batch, context)
+            output = learner.loss({"params": state.params, **state.model_state}, batch, context)
         recorder.check()
         return recorder.reads, output.terms
 
@@ -220,10 +225,11 @@ def _read_activations(setup, placed, batch, read):
         )
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), reads), terms
 
-    compiled = setup.partitioner.compile_rows(on_device, setup.state, setup.constant_shapes)
-    step = setup.partitioner.fetch(placed.step)
-    context = make_context(learner, setup.step_key, step, setup.constants)
-    reads, terms = jax.device_get(compiled(placed, batch, context))
+    compiled = partitioner.compile_rows(on_device, setup.state, setup.constant_shapes)
+    constants = partitioner.place(setup.host_constants)
+    context = make_context(learner, setup.step_key, state.step, constants)
+    placed, placed_batch = partitioner.place(state), partitioner.place_batch(batch)
+    reads, terms = jax.device_get(compiled(placed, placed_batch, context))
     total, count = loss_of(jax.tree.map(np.sum, terms))
     return reads, float(total / find_divisor(count))
 

@@ -1,8 +1,9 @@
 """Hooks that the training loop calls, such as trackers and the profiler."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Mapping
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import jax
 
@@ -40,30 +41,15 @@ class Hooks(Hook):
     def __init__(self, hooks: Iterable[Hook]):
         self._hooks = tuple(hooks)
 
-    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
-        """See `Hook`."""
+    def _call(self, name: str, *arguments: Any) -> None:
         for hook in self._hooks:
-            hook.on_start(step, compiled)
+            getattr(hook, name)(*arguments)
 
-    def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """See `Hook`."""
-        for hook in self._hooks:
-            hook.on_step(step, metrics)
-
-    def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """See `Hook`."""
-        for hook in self._hooks:
-            hook.on_log(step, metrics)
-
-    def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
-        """See `Hook`."""
-        for hook in self._hooks:
-            hook.on_evaluation(step, scores)
-
-    def on_samples(self, step: int, samples: Samples) -> None:
-        """See `Hook`."""
-        for hook in self._hooks:
-            hook.on_samples(step, samples)
+    on_start = functools.partialmethod(_call, "on_start")  # type: ignore[assignment]
+    on_step = functools.partialmethod(_call, "on_step")  # type: ignore[assignment]
+    on_log = functools.partialmethod(_call, "on_log")  # type: ignore[assignment]
+    on_evaluation = functools.partialmethod(_call, "on_evaluation")  # type: ignore[assignment]
+    on_samples = functools.partialmethod(_call, "on_samples")  # type: ignore[assignment]
 
     def close(self, outcome: Outcome) -> None:
         """Closes all hooks, even if an earlier hook raises an error."""

@@ -63,7 +63,9 @@ def train(
     began, signals = time.monotonic(), signals or SignalHandler()
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first of several hosts writes
-            hooks = [*make_writers(task, config, workdir), *hooks]
+            trackers = [TrackerHook(name, workdir, task.config) for name in config.trackers]
+            # The samples are written before trackers look for the pictures.
+            hooks = [MetricsWriter(workdir), SamplesWriter(workdir), *trackers, *hooks]
         called = stack.enter_context(Hooks(hooks))
         setup = Setup(task, config)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
@@ -113,17 +115,6 @@ def train(
         if loop.signal and not is_complete:
             log.info("Saved step %s: the same command resumes from there", f"{loop.step:,}")
             raise SystemExit(128 + loop.signal)
-
-
-def make_writers(task: Task, config: TrainingConfig, workdir: str) -> list[Hook]:
-    """Returns the hooks that write the metrics and samples of a run and send them to its trackers.
-
-    Raises:
-      UserError: if the package of a tracker is missing.
-    """
-    trackers = [TrackerHook(name, workdir, task.config) for name in config.trackers]
-    # The samples are written before trackers look for the pictures.
-    return [MetricsWriter(workdir), SamplesWriter(workdir), *trackers]
 
 
 @dataclasses.dataclass
@@ -188,7 +179,7 @@ class Loop:
         partitioner = self.setup.partitioner
         self.state, metrics = train_step(self.state, partitioner.place_batch(batch), self.setup.constants)
         self.step += 1
-        self.metrics.put(self.step, batch, partitioner.fetch_metrics(metrics), self.state)
+        self.metrics.put(self.step, batch, partitioner.fetch(metrics), self.state)
         return metrics
 
     def log(self) -> None:

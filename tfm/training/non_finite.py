@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import json
 import os
+import reprlib
 import shutil
 from collections.abc import Iterable
 from typing import Any
@@ -20,19 +21,11 @@ from tfm.errors import UserError
 from tfm.sharding import fetch
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
-from tfm.training.step import (
-    Learner,
-    apply_update,
-    compute_update,
-    make_context,
-    merge_trees,
-    split_tree,
-)
+from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_tree
 from tfm.training.task import Batch, Data, Variables
 from tfm.tree_paths import join_path
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
-SHOWN = 5  # numbers of a list in an error message
 
 
 def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch: Batch) -> UserError:
@@ -67,7 +60,7 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
     skip = ", or skip such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
-        f"The batch: {_shown(facts)}. {where}; lower training.learning_rate_scale or fix the data"
+        f"The batch: {reprlib.repr(facts)}. {where}; lower training.learning_rate_scale or fix the data"
         f"{skip if setup.config.on_non_finite == 'stop' else ''}."
     )
 
@@ -75,13 +68,11 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
 def _find_culprit(setup, state, step, batch):
     """Returns the name of the first tensor that is not finite, looked for in each update of the step."""
     constants = fetch(setup.partitioner.fetch(setup.constants))
-    current = state.replace(halted=jnp.zeros_like(state.halted))
     for index, learner in enumerate(setup.learners):
         if (step - 1) % learner.every:
             continue
-        if index:  # an update computes its loss after the changes of the updates before it
-            current = _make_updates(setup, setup.learners[:index], state, batch)
-        fetched = setup.partitioner.fetch(current)
+        before = _state_before(setup, index, state, batch) if index else state
+        fetched = setup.partitioner.fetch(before)
         variables = fetch({"params": fetched.params, **fetched.model_state})
         variables = jax.device_put(variables, jax.local_devices()[0])
         culprit = first_not_finite(learner, variables, split_step(setup, learner, step, batch, constants))
@@ -90,20 +81,19 @@ def _find_culprit(setup, state, step, batch):
     return "none when the parts are computed again: only their sum is not finite, or results vary"
 
 
-def _make_updates(setup, learners, state, batch):
-    """Returns the state after some of the updates of a step, whatever their results are."""
-    constants, micro_batches = setup.constants, setup.config.gradient_accumulation_steps
+def _state_before(setup, index, state, batch):
+    """Returns the placed state before the update `index` of a step, whatever the earlier results are."""
 
-    def make(state, batch, constants, *, over_rows):
-        current = state
-        for learner in learners:
-            context = make_context(learner, setup.step_key, state.step, constants)
-            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
-            current = apply_update(learner, state.step, found.changes, current)
-        return current
+    def compute(state, batch, constants, *, over_rows):
+        learners, micro_batches = setup.learners[: index + 1], setup.config.gradient_accumulation_steps
+        *_, (_, before, _) = compute_updates(
+            learners, setup.step_key, state, batch, constants, over_rows, micro_batches
+        )
+        return before
 
-    compiled = setup.partitioner.compile_reader(make, setup.state, setup.constant_shapes)
-    return compiled(state, setup.partitioner.place_batch(batch), constants)
+    partitioner = setup.partitioner
+    compiled = partitioner.compile(compute, setup.state, setup.constant_shapes, is_step=False)
+    return compiled(state, partitioner.place_batch(batch), setup.constants)
 
 
 def split_step(setup: Setup, learner: Learner, step: int, batch: Batch, constants: Any = None) -> list[Piece]:
@@ -204,18 +194,6 @@ def _names(tree):
 
 def _several(names):
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _shown(facts):
-    """{"epoch": 0, "pairs": [7, 8]} -> "epoch 0, pairs 7, 8"."""
-    return ", ".join(
-        f"{name} {_list(value) if isinstance(value, list) else value}" for name, value in facts.items()
-    )
-
-
-def _list(numbers):
-    more = f" and {len(numbers) - SHOWN:,} more" if len(numbers) > SHOWN else ""
-    return ", ".join(map(str, numbers[:SHOWN])) + more
 
 
 def _save(folder, state, batch):

@@ -8,7 +8,7 @@ import dataclasses
 import logging
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import optax
@@ -24,19 +24,23 @@ NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases 
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
 DECAYING = ("linear_decay", "cosine_decay")  # schedules that depend on training.steps
 PATH = "training.optimizer"
+DECOUPLED = "Weight decay. Each step subtracts learning rate * weight_decay * parameter."  # help of the field
 Factors = tuple[tuple[str, float], ...]  # (pattern of paths, factor)
 LARGE_PEAK = 0.01  # a learning rate of the paper's rule that is worth a warning
 log = logging.getLogger(__name__)
 
 
-class OptimizerConfig(Protocol):
-    """The interface of an optimizer."""
+class OptimizerConfig:
+    """The base class of the optimizers below. A class of another package needs `name` and `make` only."""
 
     name: str
 
+    def __post_init__(self):
+        check_fields(self, PATH)
+
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns the Optax transformation. Training adds its updates to the parameters."""
-        ...
+        raise NotImplementedError
 
 
 def _name(default: str) -> Any:
@@ -58,15 +62,6 @@ def _epsilon(default: float) -> Any:
     return field(default, "Added to the square root of the second moment.", minimum=1e-30, maximum=1)
 
 
-def _mean_dtype() -> Any:
-    return field(
-        "float32",
-        "Dtype of the first moment. bfloat16 saves a sixth of the memory of parameters and optimizer state. "
-        "The second moment stays in float32, because bfloat16 would round its changes of 2 % a step away.",
-        choices=("float32", "bfloat16"),
-    )
-
-
 def _not_decayed() -> Any:
     return field(
         NOT_DECAYED,
@@ -75,17 +70,19 @@ def _not_decayed() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam:
+class Adam(OptimizerConfig):
     """Adam (Kingma and Ba 2015) with the hyperparameters of section 5.3."""
 
     name: str = _name("adam")
     b1: float = _beta(0.9, "Decay of the first moment.")
     b2: float = _beta(0.98, "Decay of the second moment.")
     epsilon: float = _epsilon(1e-9)
-    mean_dtype: str = _mean_dtype()
-
-    def __post_init__(self):
-        check_fields(self, PATH)
+    mean_dtype: str = field(
+        "float32",
+        "Dtype of the first moment. bfloat16 saves a sixth of the memory of parameters and optimizer state. "
+        "The second moment stays in float32, because bfloat16 would round its changes of 2 % a step away.",
+        choices=("float32", "bfloat16"),
+    )
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adam`."""
@@ -93,21 +90,14 @@ class Adam:
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamW:
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019). The defaults are PyTorch's."""
 
     name: str = _name("adamw")
-    b1: float = _beta(0.9, "Decay of the first moment.")
     b2: float = _beta(0.999, "Decay of the second moment.")
     epsilon: float = _epsilon(1e-8)
-    mean_dtype: str = _mean_dtype()
-    weight_decay: float = _weight_decay(
-        0.01, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
-    )
+    weight_decay: float = _weight_decay(0.01, DECOUPLED)
     not_decayed: tuple[str, ...] = _not_decayed()
-
-    def __post_init__(self):
-        check_fields(self, PATH)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adamw`."""
@@ -123,7 +113,7 @@ class AdamW:
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion:
+class Lion(OptimizerConfig):
     """Lion (Chen et al. 2023), which updates by the sign of a momentum.
 
     Its learning rate is about a tenth of Adam's.
@@ -132,27 +122,17 @@ class Lion:
     name: str = _name("lion")
     b1: float = _beta(0.9, "Weight of the momentum in the update.")
     b2: float = _beta(0.99, "Decay of the momentum.")
-    weight_decay: float = _weight_decay(
-        0.001, "Weight decay. Each step subtracts learning rate * weight_decay * parameter."
-    )
+    weight_decay: float = _weight_decay(0.001, DECOUPLED)
     not_decayed: tuple[str, ...] = _not_decayed()
-
-    def __post_init__(self):
-        check_fields(self, PATH)
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.lion`."""
-        return optax.lion(
-            learning_rate,
-            b1=self.b1,
-            b2=self.b2,
-            weight_decay=self.weight_decay,
-            mask=decay_mask(self.not_decayed),
-        )
+        mask = decay_mask(self.not_decayed)
+        return optax.lion(learning_rate, self.b1, self.b2, weight_decay=self.weight_decay, mask=mask)
 
 
 @dataclasses.dataclass(frozen=True)
-class Adafactor:
+class Adafactor(OptimizerConfig):
     """Adafactor (Shazeer and Stern 2018): a factored second moment, and by default no first moment."""
 
     name: str = _name("adafactor")
@@ -172,9 +152,6 @@ class Adafactor:
         resume=OnResume.FIXED,
     )
 
-    def __post_init__(self):
-        check_fields(self, PATH)
-
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adafactor`."""
         return optax.adafactor(
@@ -186,7 +163,7 @@ class Adafactor:
 
 
 @dataclasses.dataclass(frozen=True)
-class SGD:
+class SGD(OptimizerConfig):
     """Stochastic gradient descent, optionally with Polyak's or Nesterov's momentum."""
 
     name: str = _name("sgd")
@@ -198,7 +175,7 @@ class SGD:
     not_decayed: tuple[str, ...] = _not_decayed()
 
     def __post_init__(self):
-        check_fields(self, PATH)
+        super().__post_init__()
         if self.nesterov and not self.momentum:
             raise UserError(
                 f"Expected {PATH}.momentum to be above 0 because {PATH}.nesterov is set, got {self.momentum}."
@@ -252,9 +229,16 @@ def make_optimizer(
             f"{config.name!r}. Choose adamw, lion or sgd, or remove the factors."
         )
     optimizer = config.make(schedule)
-    if clip_norm is not None:
-        optimizer = _clipped(optimizer, clip_norm)
-    return _with_factors(optimizer, rate_factors, decay_factors)
+    clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
+
+    def update(gradients, state, params=None, **extra):
+        gradients, _ = clip.update(gradients, clip.init(params), params)
+        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
+        updates, state = optimizer.update(gradients, state, decaying, **extra)
+        return _scale(updates, rate_factors), state
+
+    # Clipping and factors add no state, so that their fields may change when a run resumes.
+    return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
 def parse_factors(name: str, entries: Sequence[str]) -> Factors:
@@ -283,21 +267,6 @@ def parse_factors(name: str, entries: Sequence[str]) -> Factors:
     return tuple(factors)
 
 
-def _with_factors(
-    optimizer: optax.GradientTransformation, rate_factors: Factors, decay_factors: Factors
-) -> optax.GradientTransformation:
-    """Scales the updates, and the parameters that decay. Adds no state, so checkpoints stay compatible."""
-    if not rate_factors and not decay_factors:
-        return optimizer
-
-    def update(gradients, state, params=None, **extra):
-        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
-        updates, state = optimizer.update(gradients, state, decaying, **extra)
-        return _scale(updates, rate_factors), state
-
-    return optax.GradientTransformationExtraArgs(optimizer.init, update)
-
-
 def _scale(tree: Any, factors: Factors) -> Any:
     """Multiplies each leaf by the factor of the first pattern that matches its path."""
 
@@ -307,17 +276,6 @@ def _scale(tree: Any, factors: Factors) -> Any:
         return x if factor is None else factor * x
 
     return jax.tree_util.tree_map_with_path(scale, tree)
-
-
-def _clipped(optimizer: optax.GradientTransformation, norm: float) -> optax.GradientTransformation:
-    """Clips the gradients before the optimizer sees them. Adds no state, so checkpoints stay compatible."""
-    clip = optax.clip_by_global_norm(norm)
-
-    def update(gradients, state, params=None, **extra):
-        gradients, _ = clip.update(gradients, clip.init(params), params)
-        return optimizer.update(gradients, state, params, **extra)
-
-    return optax.GradientTransformationExtraArgs(optimizer.init, update)
 
 
 def make_schedule(config: Any, d_model: int | None) -> Schedule:

@@ -90,32 +90,20 @@ def load_tree(
             result[path] = np.asarray(theirs[name]).astype(leaf.dtype)
             useful.add(entry.text)
             reasons[f"taken from {what}"].append(path)
-    _check_useful([entry for entry in parsed if entry.text not in useful], reasons, result, theirs, what)
+    for entry in parsed:
+        if entry.text in useful:
+            continue
+        problem = f"it matches no parameter of this model, such as {_some(result)}"
+        if matching := [path for path in result if entry.find_source(path) is not None]:
+            reason = next(reason for reason, paths in reasons.items() if matching[0] in paths)
+            problem = f"{matching[0]} {reason}"
+        raise UserError(
+            f"Expected each entry of the map of parameters to take a parameter from {what}, but "
+            f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
+        )
     for reason, paths in reasons.items():
         log.info("%s of %s parameters %s: %s", len(paths), len(result), reason, summarize(paths))
     return unflatten_dict(result, sep="/")
-
-
-def _check_useful(
-    useless: list[Entry],
-    reasons: Mapping[str, list[str]],
-    ours: Iterable[str],
-    theirs: Iterable[str],
-    what: str,
-) -> None:
-    """Raises a UserError if an entry takes nothing."""
-    if not useless:
-        return
-    entry = useless[0]
-    paths = [path for path in ours if entry.find_source(path) is not None]
-    why = next((reason for reason, named in reasons.items() if paths and paths[0] in named), "")
-    problem = f"it matches no parameter of this model, such as {_some(ours)}"
-    if paths:
-        problem = f"{paths[0]} {why}"
-    raise UserError(
-        f"Expected each entry of the map of parameters to take a parameter from {what}, but {entry.text!r} "
-        f"takes none ({problem}). The source has {_some(theirs)}."
-    )
 
 
 def _some(paths: Iterable[str]) -> str:

@@ -15,6 +15,7 @@ from tfm.dropout import PMAP_AXIS, ROW_AXES
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import NO_AXES, Axes, record_axes
 from tfm.layers.shards import SHARD_AXIS, Shard, gather_by_layer
+from tfm.memory import count_device_bytes
 from tfm.sharding import MESH_AXES, make_mesh, pad_rows, shard_parameters
 from tfm.training.config import TrainingConfig
 from tfm.training.step import Sums, merge_trees, split_rows
@@ -66,11 +67,7 @@ def make_evaluation_partitioner(
         log.info(
             "Computing on %s device(s) as fsdp %s x tensor %s, because they do not divide into the run's "
             "training.mesh_fsdp %s x mesh_tensor %s",
-            len(devices),
-            fsdp,
-            tensor,
-            config.mesh_fsdp,
-            config.mesh_tensor,
+            *(len(devices), fsdp, tensor, config.mesh_fsdp, config.mesh_tensor),
         )
     axes = record_axes(init, jax.random.key(0))[1] if fsdp * tensor > 1 else NO_AXES
     return Partitioner(devices, fsdp, tensor, axes)
@@ -131,12 +128,7 @@ class Partitioner:
 
     def device_bytes(self, tree: Any) -> int:
         """Returns the bytes of a tree of shapes on each device."""
-        shards = jax.tree.map(
-            lambda x, where: x.dtype.itemsize * math.prod(where.shard_shape(x.shape)),
-            tree,
-            self.sharding(tree),
-        )
-        return sum(jax.tree.leaves(shards))
+        return count_device_bytes(jax.tree.leaves(Partitioner.like(self, tree)))
 
     def like(self, tree: Any) -> Any:
         """Returns shapes with the placement in which a checkpoint is restored."""
@@ -175,31 +167,25 @@ class Partitioner:
         }
         return self.like(state), rows, self.like(constants)
 
-    def compile(self, train_step: Callable, state: Any, constants: Any = None) -> Any:
+    def compile(
+        self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True
+    ) -> Callable[..., Any]:
         """Returns the compiled function of (placed state, placed batch, placed constants).
 
         Args:
-          train_step: see `tfm.training.step.make_train_step`. The state is donated.
-          state, constants: arrays or shapes of its arguments.
+          function: a train step, see `tfm.training.step.make_train_step`, or a function of its arguments.
+          state, constants: arrays or shapes of the arguments.
+          is_step: whether the function returns (state, metrics). It then reuses (donates) the memory of the
+            state.
         """
         where = self.sharding(state)
-        return jax.jit(
-            functools.partial(train_step, over_rows=self.over_rows),
-            in_shardings=(where, self._rows, self.sharding(constants)),
-            out_shardings=(where, self._everywhere),
-            donate_argnums=0,
-        )
-
-    def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function of the placed arguments of a step. It donates nothing.
-
-        Args:
-          function: takes the arguments of a train step and `over_rows`, see `compile`.
-          state, constants: arrays or shapes of its arguments.
-        """
+        options: dict[str, Any] = {}
+        if is_step:
+            options = {"out_shardings": (where, self._everywhere), "donate_argnums": 0}
         return jax.jit(
             functools.partial(function, over_rows=self.over_rows),
-            in_shardings=(self.sharding(state), self._rows, self.sharding(constants)),
+            in_shardings=(where, self._rows, self.sharding(constants)),
+            **options,
         )
 
     def compile_rows(self, function: Callable, state: Any, constants: Any = None) -> Callable:
@@ -234,19 +220,18 @@ class Partitioner:
         """
         shards = self.row_shards // jax.process_count()
         split = {name: np.split(pad_rows(x, shards), shards) for name, x in batch.items()}
-        first, key = jax.process_index() * shards, context.rng
         pieces: list[Piece] = []
-        for shard in range(shards):
-            rows = {name: x[shard] for name, x in split.items()}
-            index_of_all = first + shard if self._has_row_axis else None
+        for index in range(shards):
+            rows = {name: x[index] for name, x in split.items()}
+            shard = jax.process_index() * shards + index if self._has_row_axis else None
             if micro_batches == 1:
-                pieces.append(Piece(rows, context, index_of_all))
+                pieces.append(Piece(rows, context, shard))
                 continue
             parts = split_rows(rows, micro_batches)
-            for index in range(micro_batches):
-                part = {name: x[index] for name, x in parts.items()}
-                inside = context.replace(rng=jax.random.fold_in(cast(jax.Array, key), index))
-                pieces.append(Piece(part, inside, index_of_all))
+            for number in range(micro_batches):
+                part = {name: x[number] for name, x in parts.items()}
+                key = jax.random.fold_in(cast(jax.Array, context.rng), number)
+                pieces.append(Piece(part, context.replace(rng=key), shard))
         return pieces
 
     def over_rows(self, function: Callable) -> Callable:
@@ -304,13 +289,9 @@ class Partitioner:
             check_vma=False,  # otherwise JAX adds gradients of shared values wherever they are used
         )
 
-    def fetch(self, state: Any) -> Any:
-        """Returns a placed state, or a part of one, as it is saved."""
-        return state
-
-    def fetch_metrics(self, metrics: Any) -> Any:
-        """Returns one copy of the metrics of a step."""
-        return metrics
+    def fetch(self, tree: Any) -> Any:
+        """Returns one copy of the state or the metrics that a step returned, as they are saved and read."""
+        return tree
 
     def fetch_variables(self, variables: Any) -> Any:
         """Returns fetched variables for an evaluation on all devices, see `tfm.sharding.place_rows`."""
@@ -354,37 +335,14 @@ class PmapPartitioner(Partitioner):
         state, constants = jax.tree.map(lambda x: stack(x, x.shape), (state, constants))
         return state, split, constants
 
-    def compile(self, train_step: Callable, state: Any, constants: Any = None) -> Any:
+    def compile(
+        self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True
+    ) -> Callable[..., Any]:
         """Returns the compiled function of (placed state, placed batch, placed constants)."""
         del state, constants
-        step = functools.partial(train_step, over_rows=self.over_rows)
-        return jax.pmap(step, PMAP_AXIS, devices=list(self.mesh.devices.flat), donate_argnums=0)
-
-    def compile_reader(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function of the placed arguments of a step. It donates nothing."""
-        del state, constants
-        return jax.pmap(
-            functools.partial(function, over_rows=self.over_rows),
-            PMAP_AXIS,
-            devices=list(self.mesh.devices.flat),
-        )
-
-    def compile_rows(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function that maps (state, rows of one device, context) over all devices."""
-        del state, constants
-
-        def on_device(state, constants, batch, step, rng):
-            return function(state, batch, Context(step, rng, constants, (PMAP_AXIS,)))
-
-        mapped = jax.pmap(
-            on_device, PMAP_AXIS, in_axes=(0, 0, 0, None, None), devices=list(self.mesh.devices.flat)
-        )
-
-        def call(state, batch, context):
-            stacked = mapped(state, context.constants, batch, context.step, context.rng)
-            return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)
-
-        return call
+        function = functools.partial(function, over_rows=self.over_rows)
+        devices, donated = list(self.mesh.devices.flat), 0 if is_step else ()
+        return jax.pmap(function, PMAP_AXIS, devices=devices, donate_argnums=donated)
 
     def over_rows(self, function: Callable) -> Callable:
         """Turns a function of the rows of one device into a function of all rows."""
@@ -396,13 +354,9 @@ class PmapPartitioner(Partitioner):
 
         return sum_over_rows
 
-    def fetch(self, state: Any) -> Any:
+    def fetch(self, tree: Any) -> Any:
         """Returns the copy of the first device."""
-        return _unstack(jax.tree.map(lambda x: x.addressable_data(0), state))
-
-    def fetch_metrics(self, metrics: Any) -> Any:
-        """Returns the copy of the first device."""
-        return self.fetch(metrics)
+        return _unstack(jax.tree.map(lambda x: x.addressable_data(0), tree))
 
     def fetch_variables(self, variables: Any) -> Any:
         """Returns a copy on each device of fetched variables, for an evaluation on all devices."""

@@ -1,7 +1,5 @@
 """The log of a run, metrics.jsonl: written while it trains, and read."""
 
-import io
-import json
 import math
 import os
 import time
@@ -12,8 +10,8 @@ import jax
 
 from tfm.config import LARGEST_INT
 from tfm.errors import UserError
-from tfm.io.files import end_last_line, read_json_lines, writing
-from tfm.training.hooks import Hook, Outcome
+from tfm.io.files import append_json_line, read_json_lines
+from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
 RESUMED = "resumed"  # marks the row of a restart; its step is the step that the run resumes from
@@ -38,19 +36,14 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
         raise UserError(
             f"Expected the metrics of a run at {path}, but the file is missing. Exports have no metrics."
         )
-    for row in filter(_is_row, read_json_lines(path)):
+    for row in read_json_lines(path, {"step": int}):
+        if not all(map(_is_number, row.values())):
+            continue
         if RESUMED in row:
             rows = {key: old for key, old in rows.items() if old["step"] <= row["step"]}
         else:
             rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
-
-
-def _is_row(row: Any) -> bool:
-    """Returns whether a line of the file is an object with a step and numbers by name."""
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
-        return False
-    return all(_is_number(value) for value in row.values())
 
 
 def _is_number(value: Any) -> bool:
@@ -85,38 +78,18 @@ class MetricsWriter(Hook):
     """
 
     def __init__(self, workdir: str):
-        self._workdir = workdir
-        self._file: io.TextIOWrapper | None = None
+        self._path = os.path.join(workdir, METRICS_FILE)
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
-        """Opens the file."""
-        path = os.path.join(self._workdir, METRICS_FILE)
-        with writing(path):
-            end_last_line(path)
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115
-            has_rows = self._file.tell() > 0
-        if has_rows:
-            self._write(step, {RESUMED: 1})
+        """Marks the restart in a file that already has lines."""
+        if os.path.isfile(self._path) and os.path.getsize(self._path):
+            self.on_log(step, {RESUMED: 1})
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes {name: float}."""
-        self._write(step, metrics)
+        append_json_line(self._path, {"step": step, "time": round(time.time(), 3), **metrics})
 
-    def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
-        """Writes {name: float}."""
-        self._write(step, scores)
-
-    def close(self, outcome: Outcome) -> None:
-        """Closes the file."""
-        if self._file is not None:
-            with writing(self._workdir), self._file:
-                pass
-
-    def _write(self, step: int, metrics: Mapping[str, float]) -> None:
-        assert self._file is not None, "on_start opens the file"
-        with writing(self._workdir):
-            self._file.write(json.dumps({"step": step, "time": round(time.time(), 3), **metrics}) + "\n")
-            self._file.flush()
+    on_evaluation = on_log
 
 
 def format_duration(seconds: float) -> str:

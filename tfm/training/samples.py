@@ -62,7 +62,7 @@ def read_samples(workdir: str) -> list[StepSamples]:
       UserError: if the run has no samples.
     """
     path = os.path.join(workdir, SAMPLES_FILE)
-    lines = read_json_lines(path) if os.path.isfile(path) else ()
+    lines = read_json_lines(path, {"step": int, "rows": list, "pictures": list})
     found = {line["step"]: line for line in lines if _is_line(line)}
     if not found:
         raise UserError(
@@ -136,17 +136,12 @@ def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
     return StepSamples(line["step"], line["rows"], existing)
 
 
-def _is_line(line: Any) -> bool:
-    """Returns whether a line of the file has the form that `SamplesWriter` writes."""
-    if not isinstance(line, dict) or type(line.get("step")) is not int:
-        return False
-    rows, pictures = line.get("rows"), line.get("pictures")
+def _is_line(line: Mapping[str, Any]) -> bool:
+    """Returns whether the rows and pictures of a line have the form that `SamplesWriter` writes."""
     return (
-        isinstance(rows, list)
-        and all(isinstance(row, dict) and _are_texts(row.values()) for row in rows)
-        and isinstance(pictures, list)
-        and _are_texts(pictures)
-        and not any(os.path.basename(name) != name for name in pictures)
+        all(isinstance(row, dict) and _are_texts(row.values()) for row in line["rows"])
+        and _are_texts(line["pictures"])
+        and not any(os.path.basename(name) != name for name in line["pictures"])
     )
 
 

@@ -4,7 +4,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -30,9 +29,14 @@ class Scores:
 
     def __init__(self, workdir: str, best: Best):
         self._path, self._best = os.path.join(workdir, SCORES_FILE), best
-        lines = read_json_lines(self._path) if os.path.isfile(self._path) else ()
+        self._sign = 1 if best.order == "max" else -1
+        lines = read_json_lines(self._path, {"step": int, "scores": dict})
         # A step that was evaluated twice has two lines, and the later line counts.
-        self._scores = {line["step"]: line["scores"] for line in lines if _is_line(line)}
+        self._scores: dict[int, dict[str, float]] = {
+            line["step"]: line["scores"]
+            for line in lines
+            if all(type(value) is float for value in line["scores"].values())
+        }
 
     def add(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the scores of a step. The first host writes them durably.
@@ -67,8 +71,7 @@ class Scores:
 
     def ranking(self) -> dict[int, float]:
         """Returns {step: score} of the steps with the metric, unless it is nan. A larger score is better."""
-        sign = 1 if self._best.order == "max" else -1
-        return {step: sign * value for step, value in self._values().items() if not math.isnan(value)}
+        return {step: value for step, value in self._values().items() if not math.isnan(value)}
 
     def is_due(self, step: int, config: TrainingConfig) -> bool:
         """Returns whether the run evaluates a step and has not done so."""
@@ -77,19 +80,18 @@ class Scores:
 
     def describe_end(self, step: int, config: TrainingConfig) -> str:
         """Returns why training ends after a step, or "" if it continues."""
-        best, since_best = None, 0
+        best, since_best = -math.inf, 0
         for _, value in sorted(self._values().items()):
-            is_better = self._best.is_better(value, best)
-            best, since_best = (value, 0) if is_better else (best, since_best + 1)
+            best, since_best = (value, 0) if value > best else (best, since_best + 1)
         if 0 < config.patience <= since_best:
-            shown = "any" if best is None else f"{best:.4g}"
+            shown = "any" if best == -math.inf else f"{self._sign * best:.4g}"
             return f"{since_best} evaluations brought nothing better than {shown}"
         return f"this run has made its {config.steps:,} steps" if step >= config.steps else ""
 
     def _values(self) -> dict[int, float]:
-        """Returns {step: value of the metric} of the evaluations that have the metric."""
+        """Returns {step: value of the metric, where larger is better} of the evaluations that have it."""
         name = self._best.metric
-        return {step: scores[name] for step, scores in self._scores.items() if name in scores}
+        return {step: self._sign * scores[name] for step, scores in self._scores.items() if name in scores}
 
 
 def _share(scores: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
@@ -100,11 +102,3 @@ def _share(scores: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     padded[: len(content)] = content[:size]
     shared = np.asarray(multihost_utils.broadcast_one_to_all(padded))
     return dict(json.loads(shared.astype(np.uint8).tobytes()))
-
-
-def _is_line(line: Any) -> bool:
-    """Returns whether a line of the file has the form that `Scores` writes."""
-    if not isinstance(line, dict) or type(line.get("step")) is not int:
-        return False
-    scores = line.get("scores")
-    return isinstance(scores, dict) and all(type(value) is float for value in scores.values())

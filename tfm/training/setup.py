@@ -1,12 +1,11 @@
 """The preparation of a run: everything it needs before its first step, made from its task and config."""
 
-import contextlib
 import functools
 import hashlib
 import logging
 import os
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -80,7 +79,11 @@ class Setup:
         self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))
         variables, self.axes = record_axes(task.init, self.init_key)
         self.partitioner = make_partitioner(config, devices, self.axes)
-        check_variables(variables)
+        if not isinstance(variables, Mapping) or "params" not in variables:
+            raise UserError(
+                'Expected the task\'s init to return variables, {"params": tree, ...}, got '
+                f"{type(variables).__name__}: return what `model.init` returns."
+            )
         updates = task.updates()
         self.learners = make_learners(updates, config, self.schedule, variables["params"])
         several = len(self.learners) > 1
@@ -186,12 +189,8 @@ class Setup:
           UserError: if a shape differs from the shape in the task.
         """
         variables = load(jax.jit(self.task.init)(self.init_key))
-        check_shapes(self.state.params, variables["params"], "The set of initial parameters")
-        check_shapes(
-            self.state.model_state,
-            {name: variables[name] for name in self.state.model_state},
-            "The initial state of the model",
-        )
+        expected = {"params": self.state.params, **self.state.model_state}
+        check_shapes(expected, {name: variables[name] for name in expected}, "The set of initial variables")
         return self.partitioner.place(jax.jit(self._create)(dict(variables)))
 
     def compile_step(self, batch: Batch) -> CompiledStep:
@@ -209,8 +208,12 @@ class Setup:
         micro_batches = self.config.gradient_accumulation_steps
         step = self.partitioner.compile(self.step, self.state, self.constant_shapes)
         shapes = self.partitioner.shapes(self.state, batch, self.constant_shapes)
-        with explain_out_of_memory(micro_batches), self._explain_losses(batch):
-            compiled = step.lower(*shapes).compile()
+        try:
+            with explain_out_of_memory(micro_batches):
+                compiled = step.lower(*shapes).compile()
+        except (TypeError, ValueError):
+            self.check_losses(batch)  # names the loss in which JAX found the error
+            raise
         check_memory(measure_memory(compiled), micro_batches)
         return step, compiled
 
@@ -244,15 +247,23 @@ class Setup:
           UserError: if shapes do not fit, such as the logits of a teacher with another vocabulary, or an
             output breaks the contract.
         """
-        state = self.state
-        variables = {"params": state.params, **state.model_state}
+        variables = {"params": self.state.params, **self.state.model_state}
+        constants = self.constant_shapes
+        context = Context(self.state.step, self.step_key, constants)
         for learner in self.learners:
-            context = Context(state.step, self.step_key, self.constant_shapes)
             try:
                 output = jax.eval_shape(learner.loss, variables, batch, context)
             except (TypeError, ValueError) as error:
-                raise UserError(self._explain_loss(learner.name, error)) from error
-            check_output(output, state.model_state)
+                frames = traceback.extract_tb(error.__traceback__)
+                own = [f"{x.filename}:{x.lineno}" for x in frames if "site-packages" not in x.filename]
+                place = own[-1] if own else "the loss"
+                advice = ", and the constants (a teacher needs the model's vocabulary)" if constants else ""
+                raise UserError(
+                    f"The loss of the update {learner.name!r} does not fit its arguments "
+                    f"({str(error).splitlines()[0]}, at {place}): check the shapes of the model and the "
+                    f"batch{advice}."
+                ) from error
+            check_output(output, self.state.model_state)
 
     def check_padding(self, batch: Batch, state: TrainState | None = None) -> None:
         """Checks that no loss counts rows of zeros, if such rows pad batches.
@@ -271,29 +282,8 @@ class Setup:
         context = Context(0, self.step_key, self.partitioner.fetch(self.constants))
         check_zero_rows({each.name: each.loss for each in self.learners}, variables, batch, context)
 
-    @contextlib.contextmanager
-    def _explain_losses(self, batch):
-        """Raises the error of `check_losses` instead of an error of JAX that a loss caused inside."""
-        try:
-            yield
-        except (TypeError, ValueError):
-            self.check_losses(batch)
-            raise
-
     def _create(self, variables: Variables) -> TrainState:
         return TrainState.create(variables, self.learners, self.config.ema_decay)
-
-    def _explain_loss(self, name, error):
-        frames = [
-            each for each in traceback.extract_tb(error.__traceback__) if "site-packages" not in each.filename
-        ]
-        place = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else "the loss"
-        constants = self.constant_shapes
-        advice = "" if constants is None else ", and the constants (a teacher needs the model's vocabulary)"
-        return (
-            f"The loss of the update {name!r} does not fit its arguments ({str(error).splitlines()[0]}, "
-            f"at {place}): check the shapes of the model and the batch{advice}."
-        )
 
 
 def check_plan(task: Task, config: TrainingConfig) -> None:
@@ -310,7 +300,7 @@ def check_plan(task: Task, config: TrainingConfig) -> None:
     variables = variable_shapes(task)
     learners = make_learners(task.updates(), config, make_schedule(config, task.d_model), variables["params"])
     create = functools.partial(TrainState.create, learners=learners, ema_decay=config.ema_decay)
-    shards = config.mesh_fsdp * config.mesh_tensor if config.parallel in ("mesh", "auto") else 1
+    shards = config.mesh_fsdp * config.mesh_tensor
     _check_state_fits(jax.eval_shape(create, variables), learners, lambda tree: count_bytes(tree) // shards)
 
 
@@ -337,20 +327,6 @@ def _check_state_fits(
 def _rate_of(schedule, every, step):
     """Returns the learning rate of the newest update after `step` completed steps."""
     return schedule((step - 1) // every)
-
-
-def check_variables(variables: Any) -> None:
-    """Checks what `Task.init` returns.
-
-    Raises:
-      UserError: if it has no collection "params".
-    """
-    if not hasattr(variables, "keys") or "params" not in variables:
-        names = list(variables) if hasattr(variables, "keys") else type(variables).__name__
-        raise UserError(
-            f'Expected the task\'s init to return variables, {{"params": tree, ...}}, got {names}: return '
-            "what `model.init` returns."
-        )
 
 
 def open_checkpoints(

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import flax.struct
@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from tfm.training.loss_output import check_output
-from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Variables
+from tfm.training.task import Batch, Context, Loss, SumAndCount, Variables
 from tfm.tree_paths import join_path
 
 COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state
@@ -137,25 +137,22 @@ def make_train_step(
     def train_step(
         state: TrainState, batch: Batch, constants: Any = None, *, over_rows: Callable = one_device
     ) -> tuple[TrainState, dict[str, SumAndCount]]:
-        current, valid = state, ~state.halted
+        valid = ~state.halted
         metrics: dict[str, SumAndCount] = {}
-        apply: Callable = keep  # makes the changes of the update before
-        for learner in learners:
-            current = apply(current)
-            context = make_context(learner, rng, state.step, constants)
-            found = compute_update(learner, current, batch, context, over_rows, micro_batches)
-            apply = functools.partial(apply_update, learner, state.step, found.changes)
-            valid = valid & found.valid
+        updates = list(compute_updates(learners, rng, state, batch, constants, over_rows, micro_batches))
+        for learner, _, result in updates:
+            valid = valid & result.valid
             prefix = f"{learner.name}/" if several else ""
-            metrics |= {f"{prefix}{name}": pair for name, pair in found.metrics.items()}
+            metrics |= {f"{prefix}{name}": pair for name, pair in result.metrics.items()}
         if several:
             metrics["loss"] = _add_means([metrics[f"{learner.name}/loss"] for learner in learners])
-        # Only the changes of the last update are made in here. Those before it need no copy of the state.
+        last, before, result = updates[-1]
+        # Only the last update is applied in here. The updates before it need no copy of the state.
         new = jax.lax.cond(
             valid,
-            lambda current, state: _advance(apply(current)),
+            lambda before, state: _advance(apply_update(last, result, before)),
             lambda _, state: _skip(state),
-            current,
+            before,
             state,
         )
         metrics = jax.tree.map(lambda x: jnp.where(valid, x, jnp.zeros_like(x)), metrics)
@@ -186,12 +183,14 @@ class UpdateResult(NamedTuple):
     """The result of an update before it is applied.
 
     Attributes:
-      changes: (gradients of the loss, new model state).
+      gradients: gradients of the loss, over the parameters that the update trains.
+      model_state: the new model state.
       valid: whether loss and gradients are finite and no count is negative.
       metrics: {name: (sum, count)}.
     """
 
-    changes: tuple[Any, Any]
+    gradients: Any
+    model_state: Any
     valid: jax.Array
     metrics: dict[str, SumAndCount]
 
@@ -211,23 +210,34 @@ def make_context(learner: Learner, rng: jax.Array, step: Any, constants: Any = N
     return Context(step, key, constants)
 
 
-def compute_update(
-    learner: Learner,
+def compute_updates(
+    learners: Sequence[Learner],
+    rng: jax.Array,
     state: TrainState,
     batch: Batch,
-    context: Context,
-    over_rows: Callable = one_device,
-    micro_batches: int = 1,
-) -> UpdateResult:
-    """Computes the gradients of an update; all are zero in a step in which the update is not due.
+    constants: Any,
+    over_rows: Callable,
+    micro_batches: int,
+) -> Iterator[tuple[Learner, TrainState, UpdateResult]]:
+    """Computes the updates of a step in order, each after the changes of the updates before it.
 
     Args:
-      learner: the update.
-      state: after the updates before it.
-      batch: rows of all devices.
-      context: see `make_context`.
-      over_rows, micro_batches: see `make_train_step`.
+      learners, rng, micro_batches: see `make_train_step`.
+      state, batch, constants, over_rows: see the step that `make_train_step` returns.
+
+    Yields:
+      (learner, state before its update, result of its update). The last update is not applied.
     """
+    for learner in learners:
+        context = make_context(learner, rng, state.step, constants)
+        result = _compute_update(learner, state, batch, context, over_rows, micro_batches)
+        yield learner, state, result
+        if learner is not learners[-1]:
+            state = apply_update(learner, result, state)
+
+
+def _compute_update(learner, state, batch, context, over_rows, micro_batches):
+    """Returns the result of an update. All numbers are zero in a step in which the update is not due."""
 
     def compute(state):
         sum_rows = over_rows(functools.partial(sum_gradients, learner, micro_batches=micro_batches))
@@ -243,33 +253,36 @@ def compute_update(
         metrics = {**sums.metrics, "loss": loss, "gradient_norm": (norm, jnp.ones(()))}
         if len(sums.terms) > 1:
             metrics |= {f"loss/{name}": pair for name, pair in sums.terms.items()}
-        return UpdateResult((gradients, model_state), valid, metrics)
+        return UpdateResult(gradients, model_state, valid, metrics)
 
     def wait(state):
-        gradients, metrics = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return UpdateResult((gradients, state.model_state), jnp.ones((), bool), metrics)
+        zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(compute, state))
+        return zeros._replace(model_state=state.model_state, valid=jnp.ones((), bool))
 
-    if learner.every == 1:
-        return compute(state)
-    result = jax.eval_shape(compute, state)
-    shapes = result.changes[0], result.metrics
-    return jax.lax.cond(context.step % learner.every == 0, compute, wait, state)
+    return _if_due(learner, compute, wait, state)
 
 
-def apply_update(learner: Learner, step: Any, changes: tuple[Any, Any], state: TrainState) -> TrainState:
+def apply_update(learner: Learner, result: UpdateResult, state: TrainState) -> TrainState:
     """Returns the state after an update, or the same state in a step in which the update is not due."""
-    gradients, model_state = changes
 
     def apply(state):
         trained, fixed = split_tree(state.params, learner.trains)
-        updates, opt_state = learner.optimizer.update(gradients, state.opt_state[learner.name], trained)
+        old = state.opt_state[learner.name]
+        updates, opt_state = learner.optimizer.update(result.gradients, old, trained)
         return state.replace(
             params=merge_trees(optax.apply_updates(trained, updates), fixed),
-            model_state=model_state,
+            model_state=result.model_state,
             opt_state=state.opt_state | {learner.name: opt_state},
         )
 
-    return apply(state) if learner.every == 1 else jax.lax.cond(step % learner.every == 0, apply, keep, state)
+    return _if_due(learner, apply, keep, state)
+
+
+def _if_due(learner, function, otherwise, state):
+    """Calls `function` with the state in each step in which the update is due, `otherwise` in the others."""
+    if learner.every == 1:
+        return function(state)
+    return jax.lax.cond(state.step % learner.every == 0, function, otherwise, state)
 
 
 def keep(tree: Any) -> Any:
@@ -319,9 +332,7 @@ def sum_gradients(
         (gradients,) = pull_back(_term_weights(totals, terms, count_all))
         present = (jnp.stack([count for _, count in terms.values()]) != 0).any()
         sums = Sums(gradients, terms, metrics)
-        if (
-            model_state
-        ):  # statistics of padding alone may be nan; without them, a row of zeros changes nothing
+        if model_state:  # statistics of padding alone may be nan
             sums = _choose(present, sums, jax.tree.map(jnp.zeros_like, sums))
             new_state = _choose(present, new_state, model_state)
         return sums, new_state, present
@@ -336,9 +347,12 @@ def sum_gradients(
     shapes = jax.eval_shape(lambda: gradient(model_state, first, context.rng, keep)[0])
     counts: Any = None
     if len(shapes.terms) > 1:  # XLA removes everything from this pass on which the counts do not depend
-        each = jax.lax.map(lambda rows: _counts(evaluate(trained, model_state, rows, context.rng)[0]), parts)
-        counts = add_over_rows(jax.tree.map(lambda x: x.sum(0), each))
 
+        def count(rows):
+            terms = evaluate(trained, model_state, rows, context.rng)[0].terms
+            return {name: jnp.asarray(count, jnp.float32) for name, (_, count) in terms.items()}
+
+        counts = add_over_rows(jax.tree.map(lambda x: x.sum(0), jax.lax.map(count, parts)))
     rng: Any = context.rng
 
     def add(carry, part):
@@ -410,10 +424,6 @@ def split_tree(tree: Any, is_wanted: Callable[[str], bool]) -> tuple[Any, Any]:
 def merge_trees(one: Any, other: Any) -> Any:
     """Returns the tree whose two parts `split_tree` returned."""
     return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
-
-
-def _counts(output: LossOutput) -> dict[str, jax.Array]:
-    return {name: jnp.asarray(count, jnp.float32) for name, (_, count) in output.terms.items()}
 
 
 def _choose(condition, new, old):

@@ -13,9 +13,8 @@ A batch is a dict of NumPy arrays whose first axis is the rows. Training pads a 
 that its rows divide evenly over devices and micro-batches. A loss must not count such a row.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
 
 import flax.struct
 import jax
@@ -106,14 +105,6 @@ class Best(NamedTuple):
     metric: str
     order: Literal["max", "min"] = "max"
 
-    def is_better(self, new: float, old: float | None) -> bool:
-        """Returns whether a score is better than the best so far. A score that equals it or is nan is not."""
-        if math.isnan(new):
-            return False
-        if old is None or math.isnan(old):
-            return True
-        return new > old if self.order == "max" else new < old
-
 
 class Report(NamedTuple):
     """The outputs of a trained model on a split, and their scores.
@@ -147,7 +138,6 @@ class Samples(NamedTuple):
     pictures: dict[str, Callable[[str], None]]
 
 
-@runtime_checkable
 class Data(Protocol):
     """The opened and prepared data of a run."""
 
@@ -265,10 +255,7 @@ def variable_shapes(task: Task) -> Variables:
     return jax.eval_shape(lambda: task.init(jax.random.key(0)))
 
 
-ATTRIBUTES = ("config", "best", "unit", "d_model", "model")
-REQUIRED_METHODS = ("init", "loss", "open_data", "evaluate", "report")
-METHODS = (*REQUIRED_METHODS, "updates", "constants", "example", "assets")
-DATA_METHODS = ("train_batches", "identity", "describe_batch", "count", "example", "describe")
+REQUIRED = ("init", "loss", "open_data", "evaluate", "report")  # methods of `Task` without a default
 
 
 def check_task(task: Any) -> None:
@@ -277,13 +264,10 @@ def check_task(task: Any) -> None:
     Raises:
       UserError: if a member is missing.
     """
-    missing = [name for name in (*ATTRIBUTES, *METHODS) if not hasattr(task, name)]
-    missing += [
-        name
-        for name in REQUIRED_METHODS
-        if getattr(getattr(task, name, None), "__func__", None) is getattr(Task, name)
-    ]
-    _check_members(task, missing, "task")
+    names = [name for name in {**Task.__annotations__, **vars(Task)} if not name.startswith("_")]
+    methods = {name: getattr(getattr(task, name, None), "__func__", None) for name in REQUIRED}
+    inherited = [name for name, method in methods.items() if method is getattr(Task, name)]
+    _check_members(task, names, "task", missing=inherited)
 
 
 def check_data(data: Any) -> None:
@@ -292,10 +276,11 @@ def check_data(data: Any) -> None:
     Raises:
       UserError: if a member is missing.
     """
-    _check_members(data, [name for name in DATA_METHODS if not hasattr(data, name)], "data of the task")
+    _check_members(data, [name for name in vars(Data) if not name.startswith("_")], "data of the task")
 
 
-def _check_members(instance: Any, missing: Sequence[str], what: str) -> None:
+def _check_members(instance: Any, names: Iterable[str], what: str, missing: Sequence[str] = ()) -> None:
+    missing = [*(name for name in names if not hasattr(instance, name)), *missing]
     if missing:
         owner = f"{type(instance).__module__}.{type(instance).__qualname__}"
         raise UserError(
