@@ -18,8 +18,7 @@ from tfm.layers import dropout as dropout_module
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
-from tfm.training.partitioning import Partitioner
-from tfm.training.task import Context, LossOutput
+from tfm.training.task import LossOutput
 
 TINY = TransformerConfig(encoder_layers=2, decoder_layers=2, d_model=16, d_ff=24, heads=2, dropout=0.1)
 RNG = np.random.default_rng(0)
@@ -151,34 +150,6 @@ def test_dropout_layers_and_steps_have_own_keys(recorder):
     step(state_of(0), BATCH)  # a step made a second time drops as it did
     again = [key for keys in recorder.take().values() for key in keys]
     assert set(again) == set(seen[: len(PAPERS)])
-
-
-@pytest.mark.long
-def test_micro_batches_have_own_keys(recorder):
-    quick_jit(train_step_of(MODEL, micro_batches=2))(state_of(7), BATCH)
-    found = recorder.take()
-    assert {path: len(keys) for path, keys in found.items()} == {
-        path: 2 * count for path, count in collections.Counter(PAPERS).items()
-    }
-    assert_distinct([key for keys in found.values() for key in keys], 2 * len(PAPERS))
-
-
-@pytest.mark.long
-def test_a_diagnosis_uses_the_keys_of_its_step(recorder):
-    """`split_rows` returns what each device and micro-batch got; its keys drop as the step did."""
-    step = quick_jit(train_step_of(MODEL, micro_batches=2))
-    step(state_of(5), BATCH)
-    trained = {key for keys in recorder.take().values() for key in keys}
-    context = Context(5, jax.random.fold_in(jax.random.key(1), 5))
-    pieces = Partitioner(jax.devices()[:1]).split_rows(BATCH, context, 2)
-
-    @quick_jit
-    def run(batch, key):
-        return MODEL.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": key}).size
-
-    for piece in pieces:
-        run(piece.rows, piece.context.rng)
-    assert {key for keys in recorder.take().values() for key in keys} == trained
 
 
 @pytest.mark.long

@@ -28,7 +28,6 @@ from tfm.training.metrics import MAX_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.partitioning import Piece
-from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
 from tfm.training.task import Context, LossOutput
@@ -131,16 +130,6 @@ def test_a_skipped_step_counts_for_the_schedule(name):
     assert_equal(skipped.params, state.params)
 
 
-def test_the_check_changes_no_finite_step():
-    states, _ = updates([GOOD, GOOD])
-    params, opt_state = linear_state().params, OPTIMIZER.init(linear_state().params)
-    for _ in range(2):
-        gradient = {"w": jnp.float32([0.5, 0.5])}  # of 4 rows, each 1 in 8 numbers
-        change, opt_state = OPTIMIZER.update(gradient, opt_state)
-        params = optax.apply_updates(params, change)
-    np.testing.assert_allclose(states[2].params["w"], params["w"], rtol=1e-6)
-
-
 class Poisoned(Regression):
     """The loss of the batches of some steps, counted from 1, is not finite."""
 
@@ -174,7 +163,7 @@ def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
     assert "the first tensor that is not: loss, inf." in sentence
     facts = task.open_data().describe_batch(4)
     assert facts["batch"] == 4
-    assert f"batch 4, points {', '.join(map(str, facts['points'][:5]))} and 1 more" in sentence
+    assert f"'batch': 4, 'points': [{facts['points'][0]}, " in sentence
     folder = tmp_path / "run" / "non_finite" / "step-5"
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
@@ -251,19 +240,12 @@ def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_poisoned_parameters_are_named(corpus, tmp_path):
+def test_the_first_non_finite_parameter_or_module_is_named(corpus, tmp_path):
+    """Finite parameters may be so large that a product overflows."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = initialize(task)
-    params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
-    found = find(task.loss, params, [])
-    assert found == "parameter decoder/layers_0/feed_forward/output/kernel"
-
-
-@pytest.mark.long
-def test_the_first_non_finite_module_is_named(corpus, tmp_path):
-    """Finite parameters so large that one product overflows."""
-    task = translation.create(tiny.make_config(corpus), str(tmp_path))
-    params = initialize(task)
+    poisoned = params | {"decoder": {"kernel": jnp.full(3, jnp.nan)}}
+    assert find(task.loss, poisoned, []) == "parameter decoder/kernel"
     for name in ("hidden", "output"):
         params["encoder"]["layers_0"]["feed_forward"][name]["kernel"] *= 1e25
     batch = next(task.open_data().train_batches(0))
@@ -321,19 +303,6 @@ def test_too_many_skipped_steps_end_the_run():
     ends.append(watch.must_end(98, metrics_of(1.0)))
     ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED)]
     assert ends == [False] * (len(ends) - 1) + [True]
-
-
-def test_what_a_step_may_do_is_checked():
-    with pytest.raises(UserError, match="on_non_finite must be one of"):
-        TrainingConfig(on_non_finite="ignore")
-    for name in ("diverged_after", "seed"):
-        with pytest.raises(UserError, match=f"{name} must be from 0"):
-            TrainingConfig(**{name: -1})
-
-
-def test_norms_and_skips_stand_in_the_metrics(regression_run):
-    training = [row for row in read_metrics(str(regression_run)) if "train/loss" in row]
-    assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
 @pytest.mark.long

@@ -61,18 +61,6 @@ def test_metrics_name_the_players(short_run):
     assert last["train/discriminator/gradient_norm"] > 0
 
 
-def test_a_step_of_two_players_is_replayed_bit_for_bit(short_run):
-    config = make_config(steps=60)
-    task = EightGaussians(config)
-    before = replay_step(task, config.training, str(short_run), 58)
-    found = replay_step(task, config.training, str(short_run), 60)
-    assert (before.start, found.start) == (56, 56)
-    gradients = [change.gradient for change in describe_changes(found) if "generator" in change.name]
-    assert np.hypot.reduce(gradients) == pytest.approx(found.metrics["generator/gradient_norm"], rel=1e-5)
-    last = replay_step(task, config.training, str(short_run), 60)
-    jax.tree.map(np.testing.assert_array_equal, found.after.params, last.after.params)
-
-
 def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exactly(tmp_path):
     """Freezing, clipping, the average, micro-batches and factors by pattern, and the dry run before them."""
     fields = {
@@ -101,6 +89,8 @@ def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exac
         saved = TrainState.from_items(checkpoints.restore(4, Setup(task, config).state.items()))
     for name in ("params", "average", "opt_state"):
         jax.tree.map(np.testing.assert_array_equal, getattr(found.after, name), getattr(saved, name))
+    norms = [change.gradient for change in describe_changes(found) if "generator" in change.name]
+    assert np.hypot.reduce(norms) == pytest.approx(found.metrics["generator/gradient_norm"], rel=1e-5)
     frozen, trained = (
         [tree["generator"][layer]["kernel"] for tree in (found.before.params, saved.params, saved.average)]
         for layer in ("Dense_0", "Dense_1")
