@@ -7,13 +7,10 @@ import os
 import pathlib
 import re
 import shutil
-import struct
 import sys
 import time
 
 import pytest
-from tensorboardX.proto.event_pb2 import Event
-from tensorboardX.record_writer import masked_crc32c
 
 from tests.support import tiny_regression
 from tests.support.io_conditions import (
@@ -43,7 +40,6 @@ from tfm.io.provenance import record_start
 from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.task import Samples
-from tfm.training.trackers.tensorboard import TensorBoardTracker
 from tfm.visualize import figures, plots
 from tfm.workdir import runs
 
@@ -126,28 +122,6 @@ def test_an_export_without_space_leaves_nothing(tiny_run, tmp_path):
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
         write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_tensorboard_reads_what_was_written(tmp_path):
-    """The framing is that of TFRecord: length, its checksum, data, their checksum."""
-    tracker = TensorBoardTracker(str(tmp_path))
-    tracker.log_scalars(7, {"train/loss": 0.5, "train/accuracy": 0.25})
-    tracker.close("finished")
-    (path,) = (tmp_path / "tensorboard").iterdir()
-    content, events = path.read_bytes(), []
-    while content:
-        (length,) = struct.unpack("<Q", content[:8])
-        data = content[12 : 12 + length]
-        assert struct.unpack("<I", content[8:12])[0] == masked_crc32c(content[:8])
-        assert struct.unpack("<I", content[12 + length : 16 + length])[0] == masked_crc32c(data)
-        events.append(Event.FromString(data))
-        content = content[16 + length :]
-    version, event = events
-    assert (version.file_version, event.step) == ("brain.Event:2", 7)
-    assert {value.tag: value.simple_value for value in event.summary.value} == {
-        "train/loss": 0.5,
-        "train/accuracy": 0.25,
-    }
 
 
 def test_no_checkpoint_begins_without_space(tmp_path):

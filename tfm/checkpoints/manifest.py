@@ -39,7 +39,12 @@ def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None
     """
     names = sorted(_list_files(folder) if names is None else names)
     files = {name: _describe_file(os.path.join(folder, name)) for name in names}
-    _write(os.path.join(folder, FILE), {**content, "files": files})
+    body = json.dumps({**content, "files": files}).encode()
+    path = os.path.join(folder, FILE)
+    with writing(path), open(path, "wb") as file:
+        file.write(_checksum(body) + b"\n" + body)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read(folder: str) -> dict[str, Any]:
@@ -150,14 +155,6 @@ def _open(path: str) -> Iterator[io.BufferedReader]:
     except OSError as error:
         error.filename = error.filename or path
         raise
-
-
-def _write(path: str, content: Mapping[str, Any]) -> None:
-    body = json.dumps(content).encode()
-    with writing(path), open(path, "wb") as file:
-        file.write(_checksum(body) + b"\n" + body)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _checksum(content: bytes) -> bytes:

@@ -10,7 +10,7 @@ import jax
 
 from tfm.config import LARGEST_INT
 from tfm.errors import UserError
-from tfm.io.files import append_json_line, read_json_lines
+from tfm.io.files import append_json_line, read_json_lines, writing
 from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
@@ -81,8 +81,10 @@ class MetricsWriter(Hook):
         self._path = os.path.join(workdir, METRICS_FILE)
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
-        """Marks the restart in a file that already has lines."""
-        if os.path.isfile(self._path) and os.path.getsize(self._path):
+        """Creates the file, or marks the restart in a file that already has lines."""
+        with writing(self._path), open(self._path, "a", encoding="utf-8") as file:
+            has_lines = file.tell() > 0
+        if has_lines:
             self.on_log(step, {RESUMED: 1})
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:

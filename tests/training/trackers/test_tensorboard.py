@@ -1,10 +1,12 @@
-"""The events of TensorBoard. tests/io/test_io_errors.py has the framing of the file."""
+"""The events of TensorBoard, in the frames of a TFRecord: length, its checksum, data, their checksum."""
 
 import json
+import struct
 
 import matplotlib.image
 import pytest
 from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.record_writer import masked_crc32c
 
 from tests.support.tracked_regression import train_tracked
 from tfm.training.samples import picture_path, read_samples
@@ -14,12 +16,16 @@ def read_values(folder):
     """(step, value) of all events of all files."""
     found = []
     for path in sorted(folder.iterdir()):
-        content = path.read_bytes()
+        content, events = path.read_bytes(), []
         while content:
-            length = int.from_bytes(content[:8], "little")
-            event = Event.FromString(content[12 : 12 + length])
-            found += [(event.step, value) for value in event.summary.value]
+            (length,) = struct.unpack("<Q", content[:8])
+            data = content[12 : 12 + length]
+            assert struct.unpack("<I", content[8:12])[0] == masked_crc32c(content[:8])
+            assert struct.unpack("<I", content[12 + length : 16 + length])[0] == masked_crc32c(data)
+            events.append(Event.FromString(data))
             content = content[16 + length :]
+        assert events[0].file_version == "brain.Event:2"
+        found += [(event.step, value) for event in events for value in event.summary.value]
     return found
 
 
