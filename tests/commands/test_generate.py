@@ -48,12 +48,13 @@ def test_objects_are_what_the_class_gives(bundle, capsys):
 @pytest.mark.long
 def test_lines_of_standard_input(bundle, capsys, monkeypatch):
     """An empty line begins a text; chunks do not change the samples."""
-    monkeypatch.setattr(generate, "CHUNK_LINES", 1)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"red\n\n")))
+    monkeypatch.setattr(generate, "CHUNK_LINES", 2)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"red\n\nblue\n")))
     generate.main([f"--workdir={bundle}"])
-    [[first], [second]] = Generator.load(bundle).generate(["red", ""])
-    rule = generate.RULE
-    assert capsys.readouterr().out == f"red{first}\n{rule}\n{second}\n{rule}\n"
+    texts = ["red", "", "blue"]
+    expected = zip(texts, Generator.load(bundle).generate(texts), strict=True)
+    output = "".join(f"{text}{continuation}\n{generate.RULE}\n" for text, [continuation] in expected)
+    assert capsys.readouterr().out == output
 
 
 def test_an_export_carries_its_tokenizer(bundle):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.support.commands import run_command
 from tests.support.tiny import randomize_weights
 from tfm.commands import plot
 from tfm.config import save
@@ -219,3 +220,9 @@ def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
         plot.main(["samples", str(run), "--output=a.png"])
     with pytest.raises(UserError, match="Expected samples of a run"):
         plot.main(["samples", str(tmp_path)])
+
+
+@pytest.mark.parametrize("kind", ["calibration", "neighbours", "norms"])
+def test_plots_of_a_model_read_the_chosen_checkpoint(kind, tiny_run, tmp_path):
+    result = run_command("plot", kind, tiny_run, "--checkpoint=5", f"--output={tmp_path}/a.png")
+    assert (result.code, "got '5'" in result.error) == (2, True), result.error

@@ -172,6 +172,7 @@ def test_a_start_that_fails_leaves_no_started_run(break_start, is_warm, regressi
     [
         (None, [], 3, 1.0),
         (None, ["steps=2"], 1, 3**-0.5),
+        (None, ["steps=3"], 1, 3**-0.5),
         (None, ["steps=40", "warmup_steps=400"], 400, 1.0),
         (None, ["steps=4"], 3, 1.0),
         (0.5, ["steps=2"], 1, 1.0),
@@ -185,6 +186,6 @@ def test_fewer_steps_shorten_a_warm_up_that_is_too_long(peak, flags, warmup, sca
     with caplog.at_level("INFO", "tfm"):
         training = parse(Train, [f"--config={config}", f"--workdir={tmp_path}", *arguments]).config.training
     assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
-    assert ("warm-up of 3 steps is too long for 2 steps" in caplog.text) == (warmup == 1)
+    assert ("warm-up of 3 steps is too long" in caplog.text) == (warmup == 1)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))
     assert new == pytest.approx(old) or "warmup_steps=400" in flags

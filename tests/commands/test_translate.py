@@ -479,3 +479,20 @@ assert tfm.positions.sinusoidal_encoding
 assert "flax" not in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=LIMIT).returncode == 0
+
+
+class Typed(io.BytesIO):
+    """Standard input from a keyboard."""
+
+    def isatty(self):
+        return True
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("stream", "lines"), [(Typed, 1), (io.BytesIO, translate_module.CHUNK_LINES)])
+def test_lines_from_a_keyboard_are_translated_one_by_one(stream, lines, tiny_run, monkeypatch):
+    limits = []
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream()))
+    monkeypatch.setattr(translate_module, "translate_lines", lambda *_, most_lines: limits.append(most_lines))
+    translate_module.main([f"--workdir={tiny_run}"])
+    assert limits == [lines]

@@ -14,6 +14,7 @@ CHIP = Chip(flops=100.0, memory=1, memory_bandwidth=10.0, interconnect=5.0)
         ((100, 30, 5, 0), 3 + 1, "HBM"),
         ((100, 10, 15, 10), 3 + 2, "interconnect"),
         ((100, 10, 0, 15), 3, "interconnect"),
+        ((100, 10, 15, 0), 3 + 1, "interconnect"),
     ],
 )
 def test_a_step_takes_as_long_as_its_slowest_part(work, seconds, bound):

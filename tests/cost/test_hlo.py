@@ -196,3 +196,11 @@ def test_a_callback_is_an_exchange_with_the_host():
     looped = compiled(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: call(y), x), ())
     assert sum(run.times for run in hlo.find_host_transfers(looped)) == 3
     assert not hlo.find_host_transfers(compiled(jnp.sin, ()))
+
+
+def test_products_of_nested_loops_count_the_iterations_of_all_loops():
+    def body(x, _):
+        return jax.lax.scan(lambda y, _: (jnp.tanh(y @ x), None), x, length=5)[0], None
+
+    compiled = jax.jit(lambda x: jax.lax.scan(body, x, length=3)[0]).lower(jnp.ones((4, 4))).compile()
+    assert hlo.count_flops(hlo.parse(compiled.as_text())) == 3 * 5 * 2 * 4**3

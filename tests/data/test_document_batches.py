@@ -101,7 +101,7 @@ def test_example_has_the_shape_of_all_batches(cache):
 
 
 @pytest.mark.parametrize("offset", range(8))
-@pytest.mark.parametrize("size", [1, 7, 8, 14, 15, 16, 40])
+@pytest.mark.parametrize("size", [1, 7, 8, 14, 15, 16, 23, 40])
 def test_rows_lie_within_the_stream(size, offset):
     parts = cut_stream(size, 8, offset)
     assert (parts.starts >= 0).all()

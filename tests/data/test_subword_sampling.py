@@ -87,6 +87,10 @@ def test_a_merge_is_dropped_with_its_probability():
         assert found[segmentation] / count == pytest.approx(probability, abs=0.015)
 
 
+def test_the_leftmost_of_equal_merges_wins():
+    assert merge_with_dropout("aaa", {"aa": 0.0}, 0.0, random.Random(0)) == ["aa", "a"]
+
+
 def test_derived_seeds_differ():
     seeds = {derive_seed(seed, version) for seed in range(20) for version in range(20)}
     assert len(seeds) == 400

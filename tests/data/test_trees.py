@@ -119,6 +119,7 @@ def test_a_sequence_of_a_tree_gives_that_tree(seed):
         ("(S (NP XX", "a b", "(TOP (S (NP (XX a) (XX b))))", ("missing tags", "unclosed")),
         ("( (S ) XX ((NP XX )NP )S", "a b", "(TOP (S (XX a) (NP (XX b))))", ("no label",)),
         ("X(X )S", "a", "(TOP (X-LRB-X a))", ("unopened",)),
+        ("(S XX )S )TOP", "a", "(TOP (S (XX a)))", ("unopened",)),
         ("", "a", "(TOP (XX a))", ("missing tags",)),
     ],
 )

@@ -10,7 +10,12 @@ from tfm.workdir import runs
 
 CONFIG = tiny_regression.make_config()
 ARRAYS = {"linear.weight": np.arange(4.0), "linear.bias": np.float64(3)}
-PATTERNS = [(r"linear\.weight", "slope"), (r"(linear)\.bias", "offset"), (r".*", "never")]
+PATTERNS = [
+    ("linear", "a pattern fits only whole names"),
+    (r"linear\.weight", "slope"),
+    (r"(linear)\.bias", "offset"),
+    (r".*", "never"),
+]
 
 
 def test_renamed_arrays_open_as_an_export(tmp_path):

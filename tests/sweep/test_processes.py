@@ -64,6 +64,12 @@ def test_each_run_is_trained_then_evaluated(execute):
     ]
 
 
+def test_the_environment_can_name_the_folder_of_compiled_programs(execute, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "mine")
+    calls = execute("a")[2]
+    assert [call.partition(" ")[0] for call in calls] == ["mine", "mine"]
+
+
 def test_a_failure_is_told_and_the_others_finish(execute):
     failures, finished, calls = execute("bad", "b", jobs=2)
     assert finished == ["b"]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.special
 
+from tests.support import batch_norm_net
 from tests.support import images as tiny
 from tests.support.hostile_values import answer
 from tests.support.tiny import write_config_file
@@ -240,3 +241,19 @@ def test_commands_work_on_images(config, tmp_path, capsys):
         translate.main([f"--workdir={tmp_path / 'run'}"])
     with pytest.raises(UserError, match=r"--stablehlo .*'classification'"):
         export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])
+
+
+def test_statistics_of_rows_cover_all_devices(config):
+    """Two devices that share the rows of a batch compute the loss of the whole batch."""
+    task = classification.Classification(
+        dataclasses.replace(config, model=batch_norm_net.Config(dropout=0.0)), ["a", "b", "c"], ""
+    )
+    variables = quick_jit(task.init)(jax.random.key(0))
+    rng = np.random.default_rng(0)
+    batch = {"images": rng.normal(size=(4, 6, 6, 5)).astype(np.float32)}
+    batch |= {"labels": np.array([0, 2, 1, 1]), "weights": np.float32([1, 1, 0, 1])}
+    whole = task.loss(variables, batch, Context(0, jax.random.key(1))).terms["loss"]
+    halves = jax.tree.map(lambda x: x.reshape(2, -1, *x.shape[1:]), batch)
+    context = Context(0, jax.random.key(1), row_axes=("rows",))
+    parts = jax.vmap(lambda part: task.loss(variables, part, context).terms["loss"], axis_name="rows")(halves)
+    np.testing.assert_allclose([part.sum() for part in parts], whole, rtol=1e-5)

@@ -29,7 +29,7 @@ from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
-from tfm.training.step import Learner, TrainState
+from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Context, LossOutput
 from tfm.workdir import runs
 
@@ -313,3 +313,18 @@ def test_nan_weights_do_not_translate(corpus, tmp_path):
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
     with pytest.raises(UserError, match="got NaN for 2 of 2 inputs"):
         task.translate(params, ["red dog", "big cat"], DecodingConfig(beam_size=1))
+
+
+def test_a_skipped_step_counts_only_updates_that_are_due():
+    """The second update changes its parameters in every third step only."""
+    learners = [
+        Learner(linear_loss, OPTIMIZER, "first", lambda path: path == "w"),
+        Learner(linear_loss, OPTIMIZER, "second", lambda path: path == "v", every=3),
+    ]
+    step = jax.jit(make_train_step(learners, jax.random.key(0), on_non_finite="skip"))
+    state = TrainState.create({"params": {"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}}, learners, 0.0)
+    counts = []
+    for _ in range(4):
+        state, _ = step(state, BAD[0])
+        counts.append([int(state.opt_state[name][0].count) for name in ("first", "second")])
+    assert counts == [[1, 1], [2, 1], [3, 1], [4, 2]]
