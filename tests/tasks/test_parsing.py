@@ -28,7 +28,7 @@ from tfm.workdir.translator import Translator
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A trained run in the folder `run`, beside its treebank."""
+    """Returns a folder with a treebank, and with a trained run in its folder `run`."""
     folder = tmp_path_factory.mktemp("parsing")
     tiny_trees.write_treebank(folder)
     train_run(tiny_trees.make_parsing_config(folder), folder / "run")
@@ -42,7 +42,7 @@ def run(folder):
 
 @pytest.fixture
 def answers(monkeypatch):
-    """What the model writes, {words: tokens}, in place of a search."""
+    """Replaces the search. Returns the dict {words: tokens} of the predictions."""
     found = {}
 
     def predict(self, params, sources, *_):
@@ -90,9 +90,9 @@ def test_evaluations_during_training_and_their_samples(run, answers):
 
 
 def test_a_report_counts_what_is_wrong(run, answers):
-    """Of five outputs the first is empty, a tree of words alone, which has one word too many for evalb.
+    """The first of five outputs is empty. Its tree has only words, so evalb counts its punctuation.
 
-    The second is a sentence without phrases: one bracket, which matches.
+    The second output is a sentence without phrases. Its only bracket matches.
     """
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
     first, second, *_ = answers
@@ -140,7 +140,7 @@ def test_a_parse_has_no_alignment(run):
 
 @pytest.mark.long
 def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
-    """By `tfm translate`, whatever the line holds; the model has learned next to nothing."""
+    """`tfm translate` parses any line, although the model has learned almost nothing."""
     lines = ["The dog sleeps .", "", "x ( y )\x00 \U0001f600"]
     monkeypatch.setattr(
         sys,

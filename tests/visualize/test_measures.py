@@ -1,4 +1,4 @@
-"""Numbers behind the plots: hand-computed examples and independent references."""
+"""The numbers of the plots: hand-computed examples and independent references."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""What is read of a model: the attention of its layers, the norms of values, and images as tracks."""
+"""Observations of models: the attention of layers, the norms of values, and images as tracks."""
 
 from typing import ClassVar
 

@@ -1,4 +1,4 @@
-"""What a figure shows of the attention."""
+"""The part of the attention that a figure shows."""
 
 import re
 

@@ -20,7 +20,7 @@ def test_rows_of_words_still_sum_to_one():
 
 
 def test_rollout_of_two_layers_by_hand():
-    """One head each: a position looks at itself and the one before with 1/2, then at the first alone."""
+    """Position 1 looks at both positions in the first layer, and at position 0 in the second."""
     first, second = [[1, 0], [0.5, 0.5]], [[1, 0], [1, 0]]
     rollout = reductions.attention_rollout(np.array([[first], [second]]))
     np.testing.assert_allclose(rollout[0], [[1, 0], [0.25, 0.75]])

@@ -50,8 +50,8 @@ def cross_rollout(cross: np.ndarray, encoder: np.ndarray) -> np.ndarray:
       encoder: weights of the encoder's self-attention, float [N', H', M, M].
 
     Returns:
-      Float [N, L, M]. Column j is position j of the encoder's input. In the head mean alone, it is position j
-      of the encoder's output.
+      Float [N, L, M]. Column j is position j of the encoder's input. In the mean of the heads, it is
+      position j of the encoder's output.
     """
     return cross.mean(1) @ attention_rollout(encoder)[-1]
 

@@ -1,4 +1,4 @@
-"""The task's loss on packed rows, against a loss in NumPy float64 over its sentences one by one."""
+"""The task's loss on packed rows, compared with a loss in NumPy float64 of each sentence."""
 
 import types
 
@@ -63,7 +63,7 @@ def loss_of(task, params, batches):
 
 
 def numpy_loss(params):
-    """The same over each pair by itself: BOS shifted in, EOS predicted, label smoothing over all pieces."""
+    """Computes the sums and counts of each pair separately, with label smoothing over all pieces."""
     sums, count = dict.fromkeys(("loss", "nll", "accuracy"), 0.0), 0
     for source, target in PAIRS:
         labels = [*target, EOS_ID]

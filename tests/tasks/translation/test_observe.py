@@ -1,4 +1,4 @@
-"""What is observed of a translation: held to the search, to scoring and to alignments."""
+"""Observations of translations, compared with the search, with scoring and with alignments."""
 
 import dataclasses
 

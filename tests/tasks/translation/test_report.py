@@ -1,4 +1,4 @@
-"""What an evaluation says beyond sacreBLEU: perplexity, against the loss of plain forward passes."""
+"""Scores in addition to sacreBLEU: perplexity, and the challenges of the built-in language."""
 
 import dataclasses
 import types
@@ -105,7 +105,7 @@ def test_a_diverged_model_has_infinite_perplexity(run, monkeypatch):
 
 
 class Oracle:
-    """Scores and aligns as it is told.
+    """A task whose answers are known.
 
     Targets that end in "!" have the larger sum of log-probabilities, and the smaller mean.
     """
@@ -159,7 +159,7 @@ def test_without_alignment_there_are_other_scores(builtin, caplog):
 
 @pytest.mark.long
 def test_a_folder_of_other_data_is_refused(tmp_path):
-    """As the place for what eval.py writes; another beam is no other data."""
+    """The folder cannot receive the outputs of `tfm evaluate`. Another beam is allowed."""
     save(Config(), runs.config_path(str(tmp_path)))
     eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
     other = Config(data=PairsConfig(test="dev"))
