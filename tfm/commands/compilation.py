@@ -64,17 +64,14 @@ def remove_damaged_programs(folder: str) -> None:
     """
     for path in glob.glob(os.path.join(glob.escape(folder), COMPILED_FOLDER, "*-cache")):
         with contextlib.suppress(OSError), open(path, "rb") as file:
-            if not _is_whole(file.read()):
+            try:
+                packed = file.read()
+                is_whole = packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
+            except zlib.error:
+                is_whole = False
+            if not is_whole:
                 log.info("Removing a damaged program from the compilation cache: %s", path)
                 os.unlink(path)
-
-
-def _is_whole(packed: bytes) -> bool:
-    """Returns whether zlib can decompress the data. Data of zstandard count as whole."""
-    try:
-        return packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
-    except zlib.error:
-        return False
 
 
 def prepare_device() -> None:

@@ -9,12 +9,11 @@ configs, with both values.
 import os
 from typing import Any
 
-from tfm import config
 from tfm.commands.command import command
 from tfm.commands.config_files import read_config_file
 from tfm.commands.options import Config
 from tfm.commands.overrides import override
-from tfm.config import walk_fields
+from tfm.config import section_names, walk_fields
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -30,11 +29,8 @@ def main(options: Config) -> None:
         raise UserError(f"Expected show CONFIG or diff CONFIG CONFIG, got {given}.")
     if options.action == "diff" and options.changed:
         raise UserError("--changed is only for show. diff always prints only the fields that differ.")
-    configs = [read(path) for path in paths]
-    if options.action == "diff":
-        lines = describe_difference(*map(values_of, configs))
-    else:
-        lines = describe_fields(configs[0], changed=options.changed)
+    first, *others = map(read, paths)
+    lines = describe_difference(first, *others) if others else describe_fields(first, options.changed)
     print("\n".join(lines) or "no field differs")
 
 
@@ -46,44 +42,31 @@ def read(path: str) -> Any:
     return override(base, variant).config
 
 
-def values_of(chosen: Any) -> dict[str, Any]:
-    """Returns {path of a field: value} of all fields of a config."""
-    return {leaf.path: leaf.value for leaf in walk_fields(chosen)}
-
-
-def describe_fields(chosen: Any, *, changed: bool = False) -> list[str]:
+def describe_fields(config: Any, changed: bool = False) -> list[str]:
     """Returns each field as the flag that sets it.
 
     Args:
-      chosen: the config.
+      config: the config.
       changed: return only the fields that differ from the defaults of the config's task, model and so on.
     """
-    found = values_of(chosen)
+    values = _values_of(config)
     if changed:
-        defaults = values_of(defaults_like(chosen))
-        names = chosen_names(chosen)
-        found = {path: value for path, value in found.items() if path in names or defaults[path] != value}
-    return [f"--config.{path}={value}" for path, value in found.items()]
+        defaults = type(config)()
+        plain = section_names(defaults)
+        names = {path: name for path, name in section_names(config).items() if name != plain.get(path, name)}
+        flags = [f"--config.{path}={name}" for path, name in names.items()]
+        named = _values_of(override(defaults, flags).config)
+        values = {path: value for path, value in values.items() if path in names or named[path] != value}
+    return [f"--config.{path}={value}" for path, value in values.items()]
 
 
-def defaults_like(chosen: Any) -> Any:
-    """Returns the defaults of a config's task, with the model, the optimizer and so on that it names."""
-    names = [f"--config.{path}={name}" for path, name in chosen_names(chosen).items()]
-    return override(type(chosen)(), names).config
+def describe_difference(first: Any, second: Any) -> list[str]:
+    """Returns a line for each field that differs. A field that a config does not have is shown as "-"."""
+    old, new = _values_of(first), _values_of(second)
+    paths = [path for path in {**old, **new} if old.get(path, ...) != new.get(path, ...)]
+    return [f"{path}: {old.get(path, '-')} -> {new.get(path, '-')}" for path in paths]
 
 
-def chosen_names(chosen: Any) -> dict[str, str]:
-    """Returns {path: name} of the names that choose another class for a section than the task's default."""
-    defaults = config.section_names(type(chosen)())
-    return {
-        path: name for path, name in config.section_names(chosen).items() if name != defaults.get(path, name)
-    }
-
-
-def describe_difference(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
-    """Returns a line for each field that differs, in the order of the first config.
-
-    A field that a config does not have is shown as "-".
-    """
-    paths = [path for path in {**first, **second} if first.get(path, ...) != second.get(path, ...)]
-    return [f"{path}: {first.get(path, '-')} -> {second.get(path, '-')}" for path in paths]
+def _values_of(config: Any) -> dict[str, Any]:
+    """Returns {path of a field: value} of all fields of a config."""
+    return {leaf.path: leaf.value for leaf in walk_fields(config)}

@@ -45,13 +45,7 @@ def main(options: Evaluate) -> None:
 
 
 def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
-    """Raises a UserError if the folder contains another run, or evaluations on other data.
-
-    Args:
-      folder: the folder to write into.
-      workdir: the run that is evaluated. It is always allowed as `folder`.
-      chosen: the config of the evaluation.
-    """
+    """Raises a UserError if the folder contains another run than `workdir`, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
     if is_bundle(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
@@ -72,16 +66,8 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
 def write_results(run: runs.Run, options: Evaluate, stem: str) -> None:
     """Evaluates a run. Writes the scores after each measurement, and prints them at the end.
 
-    If a measurement fails, the scores of the earlier measurements are written and printed.
-
-    Args:
-      run: the run to evaluate.
-      options: the options of the command.
-      stem: path of the files to write, without `.hypotheses` and `.scores.json`.
-
-    Raises:
-      UserError: if an I/O error occurs.
-      KeyboardInterrupt: if the user interrupts. Its text says what is written.
+    If a measurement fails, the scores of the earlier measurements are written and printed. The text of a
+    KeyboardInterrupt says what is written. `stem` is the path of the files to write, without their endings.
     """
     report, done, path = None, "", stem + SUFFIX
     before: list[Any] = []
@@ -119,14 +105,7 @@ def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
 
 
 def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> None:
-    """Prints some examples and the scores.
-
-    Args:
-      report: outputs and scores of the evaluation.
-      before: scores of the last checkpoint without averaging. Empty if nothing is averaged.
-      run: the run that was evaluated.
-      options: the options of the command.
-    """
+    """Prints some examples and the scores. `before` are the scores of the last checkpoint alone."""
     for example in report.examples[: options.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"

@@ -16,9 +16,9 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from tfm.commands.command import command
 from tfm.commands.config_files import read_config_file, read_variants, split_variant
@@ -77,19 +77,15 @@ def exit_on_sigterm() -> Iterator[None]:
 
 
 def plan_runs(variants: Sequence[Variant], options: Sweep) -> list[PlannedRun]:
-    """Plans the runs of the chosen variants.
+    """Plans the runs of the variants that --only matches.
 
     All variants of a seed come before the next seed, so that an interrupted sweep has comparable runs.
 
-    Args:
-      variants: all variants of the sweep.
-      options: the options of the command.
-
     Raises:
-      UserError: if fields of variants do not exist or are invalid, or if --only matches no variant. The
-        message lists all problems.
+      UserError: if `plan_each` raises, or if --only matches no variant.
     """
-    chosen = [variant for variant in variants if _is_wanted(variant.name, options.only)]
+    patterns = options.only or ("*",)
+    chosen = [each for each in variants if any(fnmatchcase(each.name, pattern) for pattern in patterns)]
     if not chosen:
         known = ", ".join(variant.name for variant in variants)
         raise UserError(f"Expected --only to match a variant ({known}), got {', '.join(options.only)}.")
@@ -101,10 +97,7 @@ def plan_runs(variants: Sequence[Variant], options: Sweep) -> list[PlannedRun]:
 def plan_others(
     variants: Sequence[Variant], planned: Sequence[PlannedRun], options: Sweep
 ) -> list[PlannedRun]:
-    """Plans the runs that have a folder in the sweep, but are not among the planned runs.
-
-    Their results belong into the table, too. The arguments are as for `plan_runs`.
-    """
+    """Plans the other runs that have a folder in the sweep, because their results belong into the table."""
     names = {run.name for run in planned}
     pairs = [(variant, seed) for variant in variants for seed in _seeds_of(variant, options.workdir)]
     pairs.sort(key=lambda pair: pair[1])  # in the order of the seeds, like the plan
@@ -118,31 +111,24 @@ def plan_each(pairs: Sequence[tuple[Variant, int]], options: Sweep) -> list[Plan
       UserError: if fields of variants do not exist or are invalid. The message lists all problems.
     """
     shared = [f"--config.{path}={value}" for path, value in options.overrides.items() if path != SEED]
-    configs = _read_configs({variant.name: variant for variant, _ in pairs}, shared, options)
-    imports = _import_flags(options)
-    planned = []
-    for variant, seed in pairs:
-        config = configs[variant.name]
-        config = dataclasses.replace(config, training=dataclasses.replace(config.training, seed=seed))
-        arguments = [f"--config={options.config_file}", *imports, *variant.flags, *shared]
-        arguments.append(f"--config.{SEED}={seed}")
-        folder = plan_folder(options.workdir, variant, seed)
-        planned.append(PlannedRun(variant, seed, config, folder, arguments))
-    return planned
-
-
-def _read_configs(variants: Mapping[str, Variant], shared: Sequence[str], options: Sweep) -> dict[str, Any]:
-    """Returns {name: config} of variants, or raises a UserError that lists the problems of all variants."""
     base, _ = read_config_file(options.config_file)
     configs, problems = {}, []
-    for name, variant in variants.items():
+    for name, variant in {variant.name: variant for variant, _ in pairs}.items():
         try:
             configs[name] = override(base, [*variant.flags, *shared]).config
         except UserError as error:
             problems.append(f"Variant {name}: {str(error).rstrip('.')}")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
-    return configs
+    first = [f"--config={options.config_file}", *_import_flags(options)]
+    planned = []
+    for variant, seed in pairs:
+        config = configs[variant.name]
+        config = dataclasses.replace(config, training=dataclasses.replace(config.training, seed=seed))
+        arguments = [*first, *variant.flags, *shared, f"--config.{SEED}={seed}"]
+        folder = plan_folder(options.workdir, variant, seed)
+        planned.append(PlannedRun(variant, seed, config, folder, arguments))
+    return planned
 
 
 def execute(
@@ -151,13 +137,7 @@ def execute(
     known: Sequence[PlannedRun],
     options: Sweep,
 ) -> None:
-    """Trains and evaluates the runs that are not finished, and writes the reports.
-
-    Args:
-      variants: all variants of the sweep.
-      planned: the runs to finish.
-      known: these runs, and the other runs that have a folder in the sweep.
-      options: the options of the command.
+    """Trains and evaluates the planned runs that are not finished, and reports all `known` runs.
 
     Raises:
       UserError: if runs failed. All other runs have finished by then.
@@ -212,8 +192,3 @@ def _last_speed(results: Sequence[Result]) -> float | None:
     """Returns the floating-point operations per second of the last finished run, or None if unknown."""
     rates = [result.flops_per_second for result in results if result.flops_per_second]
     return rates[-1] if rates else None
-
-
-def _is_wanted(name: str, patterns: Sequence[str]) -> bool:
-    """Returns whether a name matches a pattern, or there are no patterns."""
-    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

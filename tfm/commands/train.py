@@ -135,26 +135,14 @@ def dry_run(chosen: Any, options: Train) -> None:
 
 
 def check_profile(text: str, steps: int) -> None:
-    """Checks the value of --profile.
-
-    Args:
-      text: the value, "FIRST:LAST".
-      steps: number of training steps of the run.
-
-    Raises:
-      UserError: if the text is no range of steps, or the run has fewer steps than LAST.
-    """
+    """Raises a UserError if the value of --profile is no range of the steps of the run."""
     _, last = parse_range(text)
     if last > steps:
         raise UserError(f"Expected --profile to name steps up to {steps:,}, the last of the run, got {text}.")
 
 
 def check_workdir(workdir: str) -> None:
-    """Checks that the work directory is no URL. A URL would create a local folder with a name such as "gs:".
-
-    Raises:
-      UserError: if it is a URL.
-    """
+    """Raises a UserError for a URL, which would create a local folder with a name such as "gs:"."""
     if re.match(r"[a-z0-9]+://", workdir):
         raise UserError(
             f"--workdir must be a folder of the file system, got {workdir!r}. Give a folder that all hosts "

@@ -154,16 +154,11 @@ def translate_file(
     origin: dict[str, Any],
     **options: Any,
 ) -> None:
-    """Calls `translate_lines` with an output of `open_output`, and resumes an interrupted output.
-
-    Args:
-      translate, source, options: see `translate_lines`.
-      target: the file of `open_output`.
-      origin: see `count_finished_lines`.
+    """Calls `translate_lines` with the file of `open_output`, and resumes an interrupted output.
 
     Raises:
-      UserError: if the existing part of the output was made from another input or with another origin, or has
-        more lines than the source.
+      UserError: if the existing part of the output was made from another input or with another origin (see
+        `count_finished_lines`), or has more lines than the source.
     """
     done = _share_done(count_finished_lines(target, source, origin))
     if done:
@@ -215,11 +210,7 @@ def _share_done(done: int) -> int:
 
 
 def open_source(options: Translate) -> BinaryIO:
-    """Opens the input as a binary file.
-
-    Raises:
-      UserError: if there is no such file, or standard input is closed.
-    """
+    """Opens the input as a binary file, or raises a UserError if it is missing or closed."""
     if not options.input:
         terminal.check_open("stdin", "--input=FILE")
         return sys.stdin.buffer
