@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
@@ -34,7 +34,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
     mean, degrees = statistics.fmean(values), len(values) - 1
     if not degrees or not math.isfinite(mean):
         return Interval(mean, math.nan)
-    return Interval(mean, _quantile(degrees) * statistics.stdev(values) / math.sqrt(len(values)))
+    quantile = float(stdtrit(degrees, (1 + CONFIDENCE) / 2))  # of Student's t, two-sided
+    return Interval(mean, quantile * statistics.stdev(values) / math.sqrt(len(values)))
 
 
 def difference_interval(values: Mapping[int, float], base: Mapping[int, float]) -> Interval | None:
@@ -81,38 +82,26 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
       rows: the finished runs, as `tfm.sweep.results.Result.describe` returns them.
       names: names of the scores to show.
     """
-    scores = {variant.name: _scores_of(rows, variant.name) for variant in variants}
     header = ["variant", "seeds", "parameters (millions)", "FLOP"]
     for name in names:
         header += [name, f"{name}, published", f"{name} - base", "published - base", "reproduced"]
-    lines = [_line(header), _line(["---"] * len(header))]
+    table = [header, ["---"] * len(header)]
     for variant in variants:
-        if found := [row for row in rows if row["variant"] == variant.name]:
-            lines.append(_line(_cells(variant, variants[0], found, scores, names)))
-    return "\n".join(lines) + "\n"
+        if any(row["variant"] == variant.name for row in rows):
+            table.append(list(_cells(variant, variants[0], rows, names)))
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in table)
 
 
 def _cells(
-    variant: Variant,
-    base: Variant,
-    rows: Sequence[Mapping[str, Any]],
-    scores: Mapping[str, Mapping[str, Mapping[int, float]]],
-    names: Sequence[str],
+    variant: Variant, base: Variant, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yields the cells of a variant.
-
-    Args:
-      variant: the variant.
-      base: the variant to compare with.
-      rows: the finished runs of the variant.
-      scores: {name of a variant: {name of a score: {seed: value}}}.
-      names: names of the scores to show.
-    """
-    yield from (variant.name, str(len(rows)), _parameters(rows[-1], variant))
-    flops = rows[-1]["flops"]
+    """Yields the cells of a variant, compared with the variant `base`. The other arguments: `make_table`."""
+    finished = [row for row in rows if row["variant"] == variant.name]
+    yield from (variant.name, str(len(finished)), _parameters(finished[-1], variant))
+    flops = finished[-1]["flops"]
     yield "" if flops is None else f"{flops:.1e}"
     for name in names:
-        values, of_base = scores[variant.name].get(name, {}), scores[base.name].get(name, {})
+        values, of_base = (_find_scores(rows, each.name, name) for each in (variant, base))
         published, published_base = variant.published.get(name), base.published.get(name)
         yield mean_interval(list(values.values())).format() if values else ""
         yield "" if published is None else f"{published:.{DIGITS}f}"
@@ -136,21 +125,7 @@ def _parameters(row: Mapping[str, Any], variant: Variant) -> str:
     return f"{ours} (published: {variant.published[PARAMETERS] / 1e6:,.0f})"
 
 
-def _scores_of(rows: Sequence[Mapping[str, Any]], variant: str) -> dict[str, dict[int, float]]:
-    """Returns {name of a score: {seed: value}} of a variant."""
-    found: dict[str, dict[int, float]] = {}
-    for row in rows:
-        if row["variant"] == variant:
-            for score in row["scores"]:
-                found.setdefault(score["name"], {})[row["seed"]] = score["value"]
-    return found
-
-
-def _line(cells: Iterable[str]) -> str:
-    """Returns a line of a Markdown table."""
-    return "| " + " | ".join(cells) + " |"
-
-
-def _quantile(degrees: int) -> float:
-    """Returns the two-sided quantile of Student's t for `CONFIDENCE`."""
-    return float(stdtrit(degrees, (1 + CONFIDENCE) / 2))
+def _find_scores(rows: Sequence[Mapping[str, Any]], variant: str, name: str) -> dict[int, float]:
+    """Returns {seed: value} of a score of a variant."""
+    scores = ((row, score) for row in rows if row["variant"] == variant for score in row["scores"])
+    return {row["seed"]: score["value"] for row, score in scores if score["name"] == name}
