@@ -47,21 +47,12 @@ def translator(tiny_run):
 
 @pytest.mark.long
 def test_texts_keep_their_order_in_any_batch(translator):
-    together = translator.translate(TEXTS, beam_size=2)
+    together = translator.translate(iter(TEXTS), beam_size=2)
+    assert translator.translate([]) == []
     alone = [translator.translate([text], beam_size=2)[0] for text in TEXTS]
     assert together == alone
     assert all(together[:-1])
     assert together[-1] == ""
-
-
-@pytest.mark.long
-def test_no_texts_give_no_texts(translator):
-    assert translator.translate([]) == []
-
-
-@pytest.mark.long
-def test_any_iterable_of_texts_is_translated(translator):
-    assert translator.translate(iter(TEXTS[:2])) == translator.translate(tuple(TEXTS[:2]))
 
 
 @pytest.mark.parametrize(
@@ -176,33 +167,6 @@ def test_samples_depend_on_the_seed(translator):
         utilities = [score for _, score in each]
         assert each[0].text == best
         assert utilities == sorted(utilities, reverse=True)
-
-
-@pytest.mark.long
-def test_the_coverage_penalty_counts(translator):
-    plain = translator.translate(TEXTS, length_penalty=0.0)
-    assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=1e-9) == plain
-    assert translator.translate(TEXTS, length_penalty=0.0, coverage_penalty=50.0) != plain
-
-
-@pytest.mark.long
-def test_bfloat16_weights_translate(translator):
-    assert all(translator.translate(TEXTS[:4], dtype="bfloat16"))
-
-
-@pytest.mark.long
-def test_long_inputs_are_split_between_words(translator, caplog):
-    long = "red dog " * 8 + "big cat"
-    with caplog.at_level("WARNING", "tfm"):
-        split = translator.hypotheses([long, "cat"], beam_size=2, n_best=2, max_input=9)
-    assert "Split an input of" in caplog.text
-    tokenizer = translator.run.task.tokenizer
-    parts = [tokenizer.decode(part) for part in split_ids(tokenizer, tokenizer.encode([long])[0], 8)]
-    assert " ".join(parts) == long.strip()
-    each = translator.hypotheses(parts, beam_size=2, n_best=2, max_input=9)
-    assert split[0][0].text == " ".join(found[0].text for found in each)
-    np.testing.assert_allclose(split[0][1].score, sum(found[1].score for found in each), rtol=1e-5)
-    assert split[1][0].text == translator.translate(["cat"], beam_size=2)[0]
 
 
 @pytest.mark.long

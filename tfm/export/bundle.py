@@ -40,10 +40,36 @@ def write_bundle(
     Raises:
       UserError: if `folder` is not empty or cannot be written.
     """
-    folder = os.path.abspath(folder)
+    folder, programs = os.path.abspath(folder), programs or {}
     check_absent(folder)
+    settings, assets = run.task.config.without_paths(), run.task.assets()
+    variables = runs.single_model_variables(run)
+    about = {
+        "format_version": FORMAT_VERSION,
+        "steps": [int(step) for step in run.steps],
+        "assets": assets,
+    }
+    card = model_card.write(
+        settings,
+        run.steps,
+        sum(x.size for x in jax.tree.leaves(variables["params"])),
+        len(run.task.tokenizer) if hasattr(run.task, "translate") else None,
+        model_card.read_records(workdir, settings.output_suffix),
+        sorted(programs),
+    )
+    files = {
+        PARAMETERS_FILE: safetensors.numpy.save(_file_arrays(variables), {METADATA_KEY: json.dumps(about)}),
+        CARD_FILE: card.encode("utf-8"),
+        **programs,
+    }
     with writing(folder), atomic_folder(folder) as temporary:
-        _write(run, temporary, workdir, programs or {})
+        config.save(settings, runs.config_path(temporary))
+        for name in assets:
+            shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
+        for name, content in files.items():
+            with open(os.path.join(temporary, name), "wb") as file:
+                file.write(content)
+        manifest.write(temporary, {}, set(os.listdir(temporary)) - {CARD_FILE})
 
 
 def check_absent(folder: str) -> None:
@@ -60,29 +86,3 @@ def _file_arrays(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
         # C order is needed, because safetensors writes the memory of an array as it is.
         arrays[name] = np.asarray(x, x.dtype if STATE_SEPARATOR in name else np.float32, order="C")
     return arrays
-
-
-def _write(run, folder, workdir, programs):
-    settings, assets = run.task.config.without_paths(), run.task.assets()
-    variables = runs.single_model_variables(run)
-    count = sum(x.size for x in jax.tree.leaves(variables["params"]))
-    about = {
-        "format_version": FORMAT_VERSION,
-        "steps": [int(step) for step in run.steps],
-        "assets": assets,
-    }
-    records = model_card.read_records(workdir, settings.output_suffix)
-    pieces = len(run.task.tokenizer) if hasattr(run.task, "translate") else None
-    card = model_card.write(settings, run.steps, count, pieces, records, sorted(programs))
-    files = {
-        PARAMETERS_FILE: safetensors.numpy.save(_file_arrays(variables), {METADATA_KEY: json.dumps(about)}),
-        CARD_FILE: card.encode("utf-8"),
-        **programs,
-    }
-    config.save(settings, runs.config_path(folder))
-    for name in assets:
-        shutil.copyfile(os.path.join(workdir, name), os.path.join(folder, name))
-    for name, content in files.items():
-        with open(os.path.join(folder, name), "wb") as file:
-            file.write(content)
-    manifest.write(folder, {}, set(os.listdir(folder)) - {CARD_FILE})

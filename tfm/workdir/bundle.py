@@ -52,12 +52,19 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             about = _about(file.metadata(), path)
-            _check_assets(about, task.assets(), folder)
+            for name, fingerprint in task.assets().items():
+                if about["assets"].get(name) != fingerprint:  # as after a change of the order of its pieces
+                    raise UserError(
+                        f"{name} in {folder} is not the file that its parameters were trained with. Copy it "
+                        "again."
+                    )
             like = _check_parameters(task, file, path)
-            _check_manifest(folder)
+            manifest.check(folder, exact=False)  # finds damage that changes no size or shape
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none. Export the run again.") from None
+    except manifest.Damaged as damage:
+        raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
@@ -90,20 +97,14 @@ def unflatten(arrays: Mapping[str, Any], like: Any) -> Any:
 def flat_name(path: tuple[Any, ...]) -> str:
     """Returns the name in the file of a variable, "decoder/norm/scale" or "batch_stats:norm/mean".
 
-    Args:
-      path: of the variable in the tree of all variables, as `jax.tree_util` returns it. A name in it may
-        contain slashes, as in the state of `flax.linen.SpectralNorm`.
+    Names in the path may contain slashes, as in the state of `flax.linen.SpectralNorm`.
     """
     collection, name = join_path(path[:1]), join_path(path[1:])
     return name if collection == "params" else f"{collection}{STATE_SEPARATOR}{name}"
 
 
 def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
-    """Returns the metadata of the file of parameters: format version, steps and fingerprints of the assets.
-
-    Raises:
-      UserError: if the version is another one, or the metadata are missing or invalid.
-    """
+    """Returns the metadata of the file of parameters, or raises a UserError if they are invalid."""
     try:
         about = json.loads((metadata or {})[METADATA_KEY])
         version = about["format_version"]
@@ -122,35 +123,8 @@ def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
     return about
 
 
-def _check_assets(about: Mapping[str, Any], assets: Mapping[str, str], folder: str) -> None:
-    """Raises a UserError if an asset differs from the asset that the parameters were trained with.
-
-    A vocabulary with another order would pass all checks of shapes, and the outputs would be nonsense.
-    """
-    for name, fingerprint in assets.items():
-        if about["assets"].get(name) != fingerprint:
-            raise UserError(
-                f"{name} in {folder} is not the file that its parameters were trained with. Copy it again."
-            )
-
-
-def _check_manifest(folder: str) -> None:
-    """Raises a UserError if a file differs from its checksum.
-
-    Damage that changes no size or shape passes the other checks, and the outputs would be nonsense.
-    """
-    try:
-        manifest.check(folder, exact=False)
-    except manifest.Damaged as damage:
-        raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
-
-
 def _check_parameters(task: Task, file: Any, path: str) -> Variables:
-    """Returns the shapes of the task's variables.
-
-    Raises:
-      UserError: if a name, shape or dtype in the header of the file differs from the model's.
-    """
+    """Returns the shapes of the task's variables, or raises a UserError if the header of the file differs."""
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     _check_sizes(task.config.model, found, path)
