@@ -114,28 +114,14 @@ def find_result(run: PlannedRun, requested: Requested) -> Result | None:
 
 
 def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: str) -> list[Result]:
-    """Returns the finished runs among the planned runs, in the order of the plan.
-
-    Args:
-      planned: the runs.
-      requested: the evaluation of the sweep.
-      folder: folder of the sweep, for error messages.
+    """Returns the finished runs among the planned runs of a sweep's folder, in the order of the plan.
 
     Raises:
       UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
         if a run was evaluated on another split, at another checkpoint, or on other texts than the first run.
     """
     found = [find_result(run, requested) for run in planned]
-    results = [result for result in found if result is not None]
-    _check_configs(results, folder)
-    for result in results:
-        _check_evaluation(result, requested, results[0].record.texts, folder)
-    return results
-
-
-def _check_configs(results: Sequence[Result], folder: str) -> None:
-    """Raises a UserError that lists all finished runs whose config differs from the planned config."""
-    listed = []
+    results, listed = [result for result in found if result is not None], []
     for run in (result.run for result in results):
         if changed := changes(runs.open_folder(run.workdir).config, run.config):
             listed.append(f"{run.name} ({'; '.join(map(str, changed))})")
@@ -144,6 +130,9 @@ def _check_configs(results: Sequence[Result], folder: str) -> None:
             f"{folder} has finished runs with other configs than the planned ones: {', '.join(listed)}. "
             "Give another --workdir, or the same config as before."
         )
+    for result in results:
+        _check_evaluation(result, requested, results[0].record.texts, folder)
+    return results
 
 
 def _check_evaluation(result: Result, requested: Requested, texts: str, folder: str) -> None:

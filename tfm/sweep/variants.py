@@ -63,9 +63,17 @@ def check_variants(variants: Iterable[Any], path: str) -> list[Variant]:
             raise UserError(f"Expected get_variants() in {path} to yield tfm.sweep.Variant, got {variant!r}.")
         _check_name(variant.name, checked, path)
         where = f"The variant {variant.name!r} in {path}"
-        checked[variant.name] = Variant(
-            variant.name, _plain_overrides(variant.overrides, where), _plain_scores(variant.published, where)
-        )
+        overrides = _plain_mapping(variant.overrides, "overrides", where)
+        if SEED in overrides:
+            raise UserError(
+                f"{where} sets {SEED}, but a sweep trains each variant with --seeds seeds. Leave it out, and "
+                f"set the first seed with --config.{SEED}."
+            )
+        published = _plain_mapping(variant.published, "published", where)
+        for name, value in published.items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserError(f"{where} must have a number as the published {name}, got {value!r}.")
+        checked[variant.name] = Variant(variant.name, overrides, published)
     if not checked:
         raise UserError(f"Expected get_variants() in {path} to yield variants, but it yields none.")
     return list(checked.values())
@@ -84,27 +92,11 @@ def _check_name(name: Any, earlier: Mapping[str, Variant], path: str) -> None:
         raise UserError(f"{path} has two variants with the name {name!r}. Rename one of them.")
 
 
-def _plain_overrides(overrides: Any, where: str) -> dict[str, Any]:
-    """Returns overrides with plain values, or raises a UserError that begins with `where`."""
-    if not isinstance(overrides, Mapping) or not all(isinstance(path, str) for path in overrides):
-        raise UserError(f"{where} must have overrides {{path of a field: value}}, got {overrides!r}.")
-    if SEED in overrides:
-        raise UserError(
-            f"{where} sets {SEED}, but a sweep trains each variant with --seeds seeds. Leave it out, and set "
-            f"the first seed with --config.{SEED}."
-        )
-    return {path: _plain(value, f"{where}: {path}") for path, value in overrides.items()}
-
-
-def _plain_scores(published: Any, where: str) -> dict[str, float]:
-    """Returns published scores as plain numbers, or raises a UserError that begins with `where`."""
-    if not isinstance(published, Mapping) or not all(isinstance(name, str) for name in published):
-        raise UserError(f"{where} must have published {{name of a score: number}}, got {published!r}.")
-    plain = {name: _plain(value, f"{where}: {name}") for name, value in published.items()}
-    for name, value in plain.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise UserError(f"{where} must have a number as the published {name}, got {value!r}.")
-    return plain
+def _plain_mapping(mapping: Any, name: str, where: str) -> dict[str, Any]:
+    """Returns an attribute of a variant with plain values, or raises a UserError that begins with `where`."""
+    if not isinstance(mapping, Mapping) or not all(isinstance(key, str) for key in mapping):
+        raise UserError(f"{where} must have {name} {{text: value}}, got {mapping!r}.")
+    return {key: _plain(value, f"{where}: {key}") for key, value in mapping.items()}
 
 
 def _plain(value: Any, where: str) -> Any:
