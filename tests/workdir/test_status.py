@@ -22,7 +22,7 @@ def test_a_run_that_has_not_begun(workdir):
     found = status.read_status(str(workdir))
     assert (found.step, found.training, found.validation, found.best) == (0, {}, {}, None)
     assert (found.checkpoints, found.start, found.evaluations, found.holder) == ({}, {}, {}, "")
-    assert not found.is_finished
+    assert found.state == "not started"
     assert found.disk == (workdir / "config.json").stat().st_size
 
 
@@ -59,7 +59,7 @@ def test_checkpoints_count_as_steps(workdir):
         (workdir / "checkpoints" / name / "data").write_bytes(b"x" * size)
     found = status.read_status(str(workdir))
     assert found.checkpoints == {90: 7, 100: 5}
-    assert (found.step, found.is_finished) == (100, True)
+    assert (found.step, found.state) == (100, "finished")
 
 
 def test_evaluations_are_those_that_can_be_read(workdir):

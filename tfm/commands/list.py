@@ -11,7 +11,7 @@ from tfm.commands.options import List
 from tfm.errors import UserError
 from tfm.evaluation.record import EvaluationRecord
 from tfm.memory import format_bytes
-from tfm.workdir.status import Status, find_runs, read_status
+from tfm.workdir.status import find_runs, read_status
 
 FOLDER = "runs"
 COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
@@ -38,7 +38,7 @@ def describe(workdir: str) -> tuple[str, ...]:
         workdir,
         status.config.model.name,
         "" if status.is_export else f"{status.step:,}/{status.config.training.steps:,}",
-        _state(status),
+        status.state,
         best,
         format_bytes(status.disk),
         "  ".join(f"{name}: {_first_score(each)}" for name, each in status.evaluations.items()),
@@ -51,17 +51,6 @@ def format_table(rows: Sequence[Sequence[str]]) -> list[str]:
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
-
-
-def _state(status: Status) -> str:
-    """Returns the state of a run in a word or two."""
-    if status.holder:
-        return "training"
-    if status.is_export:
-        return "export"
-    if not status.has_started:
-        return "not started"
-    return "finished" if status.is_finished else "stopped"
 
 
 def _first_score(evaluation: EvaluationRecord) -> str:

@@ -54,19 +54,16 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
 
 
 def describe_state(status: Status) -> str:
-    """Returns the state in words: training, exported model, finished, not started, or stopped."""
-    if status.holder:
-        left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
-        return f"training: {status.holder}{left}"
-    if status.is_export:
-        return "exported model"
-    if status.is_finished:
-        return "finished"
-    if not status.has_started:
-        return "not started: its preparation failed or was interrupted"
-    if not status.checkpoints:
-        return "stopped before its first checkpoint"
-    return "stopped: the same command resumes the run"
+    """Returns the state with the time left or what to do."""
+    left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
+    resumes = "stopped: the same command resumes the run"
+    texts = {
+        "training": f"training: {status.holder}{left}",
+        "export": "exported model",
+        "not started": "not started: its preparation failed or was interrupted",
+        "stopped": resumes if status.checkpoints else "stopped before its first checkpoint",
+    }
+    return texts.get(status.state, status.state)
 
 
 def describe_training(status: Status) -> str:

@@ -64,14 +64,18 @@ class Status(NamedTuple):
     evaluations: dict[str, EvaluationRecord]
 
     @property
-    def has_started(self) -> bool:
-        """Returns whether the run was once ready for its first step. Otherwise, its preparation failed."""
-        return self.step > 0 or bool(self.start)
+    def state(self) -> str:
+        """The state in a word or two: training, export, finished, stopped, or not started.
 
-    @property
-    def is_finished(self) -> bool:
-        """Returns whether the run has completed all training steps."""
-        return self.step >= self.config.training.steps
+        A run has started when it was once ready for its first step.
+        """
+        if self.holder:
+            return "training"
+        if self.is_export:
+            return "export"
+        if self.step >= self.config.training.steps:
+            return "finished"
+        return "stopped" if self.step > 0 or self.start else "not started"
 
 
 def read_status(workdir: str) -> Status:
