@@ -8,12 +8,12 @@ import pytest
 from tests.support import tiny_regression
 from tests.support.sweeps import BASE, FLOPS, planned
 from tfm.models import TransformerConfig
-from tfm.sweep.plan import describe_plan, estimate_hours
+from tfm.sweep.plan import count_parameters, describe_plan, estimate_hours
 from tfm.training.config import TrainingConfig
 
 
 def test_the_papers_base_model():
-    assert planned().count_parameters() == 63_045_632
+    assert count_parameters(planned().config) == 63_045_632
     assert planned().count_flops() == FLOPS
 
 
@@ -26,7 +26,7 @@ def test_the_plan_touches_no_device(monkeypatch):
     for name in ("default_backend", "devices", "local_devices", "device_count"):
         monkeypatch.setattr(jax, name, fail)
     small = dataclasses.replace(BASE, model=TransformerConfig(encoder_layers=1, decoder_layers=1))
-    assert planned(config=small).count_parameters() == 26_294_272
+    assert count_parameters(small) == 26_294_272
 
 
 def test_arithmetic_follows_steps_and_batch():
@@ -38,7 +38,7 @@ def test_arithmetic_follows_steps_and_batch():
 
 def test_a_task_that_cannot_tell_has_no_figures():
     run = planned(config=tiny_regression.Config())
-    assert (run.count_parameters(), run.count_flops()) == (None, None)
+    assert (count_parameters(run.config), run.count_flops()) == (None, None)
     assert estimate_hours(run, 1e9) is None
 
 

@@ -14,7 +14,7 @@ from tfm.commands.command import (
     positional_names,
     read_flags,
 )
-from tfm.commands.options import ConfigOptions, Data, FinishedRun
+from tfm.commands.options import ConfigOptions, FinishedRun
 from tfm.commands.overrides import override
 from tfm.config import FieldValue, OnResume, walk_fields
 from tfm.errors import UserError
@@ -86,10 +86,7 @@ def _field(leaf: FieldValue, mark: str = " ") -> list[str]:
 def _read_config(cls: type[ConfigOptions], argv: Sequence[str]) -> Any:
     """Returns the config that the arguments name, or the default config of a translation."""
     values, rest = read_flags(cls, argv)
-    named = values["workdir"] if issubclass(cls, FinishedRun) else values["config_file"]
-    if issubclass(cls, Data):
-        named = named or values["workdir"]
-    if named in (REQUIRED, None):
+    if (values.get("config_file") or values["workdir"]) in (REQUIRED, None):
         return Config()
     try:
         return cls.open_config(values, rest)[0]["config"]

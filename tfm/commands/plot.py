@@ -138,8 +138,19 @@ def draw_schedules(options: Plot, _: Sequence[str]) -> Figure:
 
 def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws the calibration of each run on at most --sentences pairs of --split, or of validation."""
-    found = [_calibrate(options, folder) for folder in folders]
-    return plots.plot_calibration(dict(zip(_name_runs(folders), found, strict=True)))
+    calibrations = []
+    for folder in folders:
+        run = runs.load(folder, checkpoint=options.checkpoint)
+        runs.require_translation(run.task.config, "tfm plot calibration")
+        config, tokenizer = run.task.config, run.task.tokenizer
+        texts = list(sample_evenly(open_pairs(config.data, options.split or "validation"), options.sentences))
+        sources, targets = (
+            [[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in (texts[::2], texts[1::2])
+        )
+        predicted = predict_pairs(run.task.model, run.params, sources, targets, config.decoding)
+        ids, probabilities = (np.concatenate(each) for each in zip(*predicted, strict=True))
+        calibrations.append(measures.calibrate(probabilities, ids == np.concatenate(targets)))
+    return plots.plot_calibration(dict(zip(_name_runs(folders), calibrations, strict=True)))
 
 
 def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:
@@ -206,20 +217,6 @@ def _name_runs(folders: Sequence[str]) -> list[str]:
     if twice:
         raise UserError(f"Expected different folders, got {twice[0]} twice.")
     return names
-
-
-def _calibrate(options: Plot, folder: str) -> Any:
-    """Returns the calibration of a run, see `tfm.visualize.measures.calibrate`."""
-    run = runs.load(folder, checkpoint=options.checkpoint)
-    runs.require_translation(run.task.config, "tfm plot calibration")
-    data, tokenizer = run.task.config.data, run.task.tokenizer
-    texts = list(sample_evenly(open_pairs(data, options.split or "validation"), options.sentences))
-    sources, targets = (
-        [[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in (texts[::2], texts[1::2])
-    )
-    predicted = predict_pairs(run.task.model, run.params, sources, targets, run.task.config.decoding)
-    ids, probabilities = (np.concatenate(each) for each in zip(*predicted, strict=True))
-    return measures.calibrate(probabilities, ids == np.concatenate(targets))
 
 
 def _embedding(params: Any, folder: str) -> np.ndarray:

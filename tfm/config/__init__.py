@@ -22,13 +22,11 @@ from tfm.config.fields import (
     find_problem,
     hints_of,
     info_of,
-    optional_of,
     value_class,
     walk_fields,
 )
 from tfm.config.names import (
     DOTTED,
-    NAME_FIELDS,
     allow_current_folder,
     allow_modules,
     dotted_names,
@@ -39,7 +37,6 @@ from tfm.config.names import (
 __all__ = [
     "DOTTED",
     "LARGEST_INT",
-    "NAME_FIELDS",
     "Change",
     "FieldInfo",
     "FieldValue",
@@ -60,7 +57,6 @@ __all__ = [
     "info_of",
     "is_dotted",
     "load",
-    "optional_of",
     "save",
     "section_names",
     "to_config_dict",

@@ -37,10 +37,6 @@ class PlannedRun(NamedTuple):
         """The name of the variant with the seed, for messages."""
         return f"{self.variant.name} seed {self.seed}"
 
-    def count_parameters(self) -> int | None:
-        """Returns the number of parameters, see `count_parameters`."""
-        return count_parameters(self.config)
-
     def count_flops(self) -> int | None:
         """Returns the floating-point operations of the whole training, accurate to a few per cent.
 
@@ -49,7 +45,7 @@ class PlannedRun(NamedTuple):
         the lengths, and the repeated work of rematerialization. Returns None if `count_parameters` does, or
         if the batch size is not in tokens.
         """
-        parameters, tokens = self.count_parameters(), getattr(self.config.data, "batch_tokens", None)
+        parameters, tokens = count_parameters(self.config), getattr(self.config.data, "batch_tokens", None)
         if parameters is None or tokens is None:
             return None
         return FLOPS_OF_A_PARAMETER * parameters * tokens * self.config.training.steps
@@ -101,7 +97,7 @@ def describe_plan(
         first, left = several[0], [run for run in several if run.name not in finished]
         hours = estimate_hours(first, flops_per_second)
         hours_left += [] if hours is None else [hours * len(left)]
-        parameters, flops = first.count_parameters(), first.count_flops()
+        parameters, flops = count_parameters(first.config), first.count_flops()
         columns = (
             f"{variant:<18}",
             f"{f'{len(several) - len(left)}/{len(several)}':>9}",

@@ -19,7 +19,7 @@ from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 from tfm.io.files import atomic_file
 from tfm.io.provenance import last_start
-from tfm.sweep.plan import PlannedRun
+from tfm.sweep.plan import PlannedRun, count_parameters
 from tfm.sweep.table import make_table
 from tfm.sweep.variants import LEDGER_FILE, PARAMETERS, TABLE_FILE, Variant
 from tfm.training.run_log import read_metrics
@@ -83,7 +83,7 @@ class Result:
             "texts": self.record.texts,
             "checkpoint": self.record.checkpoint,
             "checkpoints": self.record.checkpoints,
-            "parameters": self.run.count_parameters(),
+            "parameters": count_parameters(self.run.config),
             "flops": self.run.count_flops(),
             "seconds_per_step": self.seconds_per_step,
             "flops_per_second": self.flops_per_second,
