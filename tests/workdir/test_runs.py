@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 import shutil
+import types
 
 import jax
 import numpy as np
@@ -109,13 +110,51 @@ def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monke
         runs.load(str(workdir), checkpoint="6")
 
 
+def choose(best=3, steps=(2, 3, 4, 6), **choice):
+    """The steps that are loaded of a run with these checkpoints, of which the last is damaged."""
+    store = types.SimpleNamespace(
+        folder="folder", steps=lambda: list(steps), latest=lambda: 4, best=lambda: best
+    )
+    return runs.choose_steps(store, runs.Choice(**choice), 2)
+
+
+@pytest.mark.parametrize(
+    ("choice", "steps"),
+    [
+        ({}, [3]),
+        ({"checkpoint": "best"}, [3]),
+        ({"best": None}, [4]),  # the newest intact step
+        ({"checkpoint": "last"}, [4]),
+        ({"checkpoint": "6"}, [6]),
+        ({"checkpoint": 2}, [2]),
+        ({"average": 2}, [4, 6]),
+        ({"average": 2, "checkpoint": "last"}, [4, 6]),
+        ({"ensemble": 2, "checkpoint": "4"}, [2, 4]),
+        ({"average": 2, "checkpoint": "3"}, [2, 3]),  # up to 3 there are no two multiples of 2
+    ],
+)
+def test_checkpoints_are_chosen(choice, steps):
+    assert choose(**choice) == steps
+
+
+@pytest.mark.parametrize("several", [{}, {"average": 2}, {"ensemble": 2}])
+@pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
+def test_an_unknown_checkpoint_is_an_error_with_all_steps(several, checkpoint):
+    if several or checkpoint != "best":
+        with pytest.raises(UserError, match=rf"'last'.*\[2, 3, 4, 6\].*{re.escape(repr(checkpoint))}"):
+            choose(checkpoint=checkpoint, **several)
+
+
 def test_too_few_checkpoints_are_listed(tiny_run):
     with pytest.raises(UserError, match=r"\b40\b.*\b2 steps.*\[2, 3, 4, 6\]"):
-        runs.load(str(tiny_run), average=40)
-    for count in ({"average": 0}, {"ensemble": -3}):
-        ((name, value),) = count.items()
+        choose(average=40)
+    with pytest.raises(UserError, match="checkpoint in folder"):
+        choose(steps=())
+    for name, value in (("average", 0), ("ensemble", -3), ("average", 2.5), ("ensemble", True)):
         with pytest.raises(UserError, match=rf"at least 1 .*{name}.* {value}\b"):
-            runs.load(str(tiny_run), **count)
+            runs.load(str(tiny_run), **{name: value})
+    with pytest.raises(UserError, match=r"workdir.*None"):
+        runs.load(None)
 
 
 @pytest.mark.long
@@ -128,43 +167,6 @@ def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").variables
     jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("several", ["average", "ensemble"])
-@pytest.mark.parametrize(
-    ("checkpoint", "steps"), [(None, [4, 6]), ("last", [4, 6]), ("4", [2, 4]), ("3", [2, 3])]
-)
-def test_averages_end_at_the_chosen_step(tiny_run, several, checkpoint, steps):
-    """Of the steps 2, 3, 4 and 6; up to 3 there are no two multiples of 2."""
-    assert runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2}).steps == steps
-
-
-@pytest.mark.parametrize("several", ["average", "ensemble"])
-@pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
-def test_averages_need_an_existing_last_step(tiny_run, several, checkpoint):
-    expected = rf"'last'.*\[2, 3, 4, 6\].*{re.escape(repr(checkpoint))}"
-    with pytest.raises(UserError, match=expected):
-        runs.load(str(tiny_run), checkpoint=checkpoint, **{several: 2})
-
-
-@pytest.mark.long
-def test_the_best_checkpoint_is_the_default(tiny_run, monkeypatch):
-    best = runs.load(str(tiny_run), checkpoint="best").steps
-    assert best == runs.load(str(tiny_run)).steps
-    assert best[0] in (3, 6)  # those that were evaluated
-    for found, steps in ((3, [3]), (None, [6])):
-        monkeypatch.setattr(CheckpointStore, "best", lambda _, found=found: found)
-        assert runs.load(str(tiny_run)).steps == steps
-
-
-@pytest.mark.parametrize("options", [{"average": 2.5}, {"ensemble": True}])
-def test_a_number_of_checkpoints_is_an_integer(options, tiny_run):
-    ((name, value),) = options.items()
-    with pytest.raises(UserError, match=f"{name}.*{value}"):
-        runs.load(str(tiny_run), **options)
-    with pytest.raises(UserError, match=r"workdir.*None"):
-        runs.load(None)
 
 
 def test_another_model_has_no_weights_here(tiny_run):
