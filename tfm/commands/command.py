@@ -116,7 +116,8 @@ def read_flag_files(argv: Sequence[str]) -> list[str]:
     """
     values = flags.FlagValues()
     with explain_flag_errors(values):
-        return values.read_flags_from_files(list(argv))
+        argv = values.read_flags_from_files(list(argv))
+    return list(argv)
 
 
 def parse(cls: type, argv: Sequence[str]) -> Any:

@@ -72,7 +72,9 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     """
     data: Any = chosen.data
     open_split: Any = open_documents
-    check, sides, languages = check_documents, TEXT, ("",)
+    check: Any = check_documents
+    sides: Any = TEXT
+    languages: tuple[str, ...] = ("",)
     if isinstance(data, PairsConfig):
         open_split, check, sides, languages = open_pairs, check_splits, SIDES, data.languages
     names = sorted(names, key=lambda name: name != "train") or list_splits(data, open_split)

@@ -72,11 +72,12 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
         figures |= list_line_figures(observations, selection, options.lines)
     if not figures:
         log.info("No attention, because there are no examples or the model has no attention to draw.")
+    curves: Drawings = {}
     if os.path.isfile(os.path.join(options.workdir, METRICS_FILE)):
-        figures = {"curves": functools.partial(draw_curves, options.workdir, run.task.best.metric)} | figures
+        curves["curves"] = functools.partial(draw_curves, options.workdir, run.task.best.metric)
     else:
         log.info("No curves, because %s has no %s. Exports never have it.", options.workdir, METRICS_FILE)
-    files = {f"{stem}.{options.format}": draw for stem, draw in figures.items()}
+    files = {f"{stem}.{options.format}": draw for stem, draw in (curves | figures).items()}
     if observations:
         files[PAGE] = functools.partial(_write_text, make_page(observations, _title(options, run.steps)))
     os.makedirs(folder, exist_ok=True)

@@ -125,8 +125,8 @@ def execute_runs(
       The runs that failed.
     """
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
-    waiting, failures = list(runs), []
-    running: list[RunProcess] = []
+    waiting, running = list(runs), list[RunProcess]()
+    failures: list[Failure] = []
     began = reported = time.monotonic()
     start_steps = count_steps(runs)
     try:

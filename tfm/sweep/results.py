@@ -121,7 +121,8 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
         if a run was evaluated on another split, at another checkpoint, or on other texts than the first run.
     """
     found = [find_result(run, requested) for run in planned]
-    results, listed = [result for result in found if result is not None], []
+    results = [result for result in found if result is not None]
+    listed: list[str] = []
     for run in (result.run for result in results):
         if changed := changes(runs.open_folder(run.workdir).config, run.config):
             listed.append(f"{run.name} ({'; '.join(map(str, changed))})")
