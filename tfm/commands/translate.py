@@ -178,30 +178,22 @@ def main(options: Translate) -> None:
         raise UserError(
             "Several hosts cannot read standard input. Give --input=FILE, which all hosts can read."
         )
-    index = join_hosts(options)
-    with open_source(options) as source:
-        if index > 0:
-            compute_share(source, options)
-            return
+    is_first = join_hosts(options) == 0  # the first host writes what all hosts translate
+    with open_source(options) as source, open(os.devnull, "wb") as nothing:
         if not options.output:
-            terminal.check_open("stdout", "--output=FILE")
+            if is_first:
+                terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
-            translate_lines(_load(options)[1], source, sys.stdout.buffer, most_lines=at_once)
-            return
-        with open_output(options.output) as target:
+            target = sys.stdout.buffer if is_first else nothing
+            translate_lines(_load(options)[1], source, target, most_lines=at_once)
+        elif is_first:
+            with open_output(options.output) as part:
+                run, translate = _load(options)
+                translate_file(translate, source, part, describe_origin(run, options))
+        else:
             run, translate = _load(options)
-            translate_file(translate, source, target, describe_origin(run, options))
-
-
-def compute_share(source: BinaryIO, options: Translate) -> None:
-    """Does the work of a host other than the first. The first host writes the translations."""
-    run, translate = _load(options)
-    done = 0
-    if options.output:  # the same exchanges as in `translate_file` of the first host
-        describe_origin(run, options)
-        done = _share_done(done)
-    with open(os.devnull, "wb") as nothing:
-        translate_lines(translate, source, nothing, done=done)
+            describe_origin(run, options)  # fetches parameters, like the first host
+            translate_lines(translate, source, nothing, done=_share_done(0))
 
 
 def _share_done(done: int) -> int:
