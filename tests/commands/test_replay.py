@@ -3,12 +3,11 @@
 import numpy as np
 import pytest
 
-from tests.support.tiny import randomize_weights
+from tests.support.workdirs import make_workdir
 from tfm.commands import replay
 from tfm.diagnosis.replay import Change
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
-from tfm.workdir import runs
+from tfm.workdir.bundle import PARAMETERS_FILE
 
 
 def entries(folder):
@@ -56,11 +55,10 @@ def test_tables_have_a_row_for_each():
     ]
 
 
-@pytest.mark.long
-def test_an_export_has_no_steps(tiny_run, tmp_path):
-    run = randomize_weights(runs.load(str(tiny_run)))
-    write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
+def test_an_export_has_no_steps(tmp_path):
+    export = make_workdir(tmp_path / "export")
+    (export / PARAMETERS_FILE).touch()
     with pytest.raises(UserError, match="is an export and has no steps to replay"):
-        replay.main([f"--workdir={tmp_path / 'export'}", "--step=3"])
+        replay.main([f"--workdir={export}", "--step=3"])
     with pytest.raises(UserError, match=r"--output must end in \.npz, got 'x'"):
-        replay.main([f"--workdir={tiny_run}", "--step=3", "--output=x"])
+        replay.main([f"--workdir={export}", "--step=3", "--output=x"])
