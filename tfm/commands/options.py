@@ -18,7 +18,7 @@ CONFIG_HELP = (
     "config that tfm ships, such as quickstart. FILE:VARIANT or NAME:VARIANT is a variant of a sweep. If the "
     "file has no variants, FILE:TEXT calls get_config(TEXT)."
 )
-CHECKPOINT_HELP = "Checkpoint to load: best (by validation, the default), last, or a step."
+COUNTED_BACK = "counted back from the last, or from --checkpoint=STEP."
 
 
 @options
@@ -101,18 +101,12 @@ class FinishedRun(ConfigOptions):
     """The options of a command that opens a run or an export."""
 
     workdir: str = option(REQUIRED, "Folder of a run or an export.")
-    checkpoint: str | None = option(None, CHECKPOINT_HELP)
-    average: int = option(
-        1,
-        "Number of checkpoints to average, counted back from the last. --checkpoint=STEP takes the "
-        "checkpoints up to this step.",
-        minimum=1,
+    checkpoint: str | None = option(
+        None, "Checkpoint to load: best (by validation, the default), last, or a step."
     )
+    average: int = option(1, f"Number of checkpoints to average, {COUNTED_BACK}", minimum=1)
     ensemble: int = option(
-        1,
-        "Number of checkpoints to decode with as an ensemble, counted back from the last. --checkpoint=STEP "
-        "takes the checkpoints up to this step.",
-        minimum=1,
+        1, f"Number of checkpoints to decode with as an ensemble, {COUNTED_BACK}", minimum=1
     )
 
     @classmethod

@@ -78,9 +78,8 @@ def prepare_streams() -> None:
     an escape such as \\xfc.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if (
-            getattr(sys, name) is None
-        ):  # the null device gets the lowest free descriptor, which is the stream's
+        if getattr(sys, name) is None:
+            # The null device gets the lowest free descriptor, which is the stream's.
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (it stays open until the exit)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):

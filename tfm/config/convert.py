@@ -176,10 +176,7 @@ def load(path: str) -> dict[str, Any]:
         ) from None
     except UserError:  # the file is too large
         raise
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # an integer with thousands of digits raises a plain ValueError
+    except (ValueError, RecursionError) as error:  # a ValueError also if an integer has thousands of digits
         raise UserError(f"Expected JSON in {path}, but it does not parse ({error}).") from None
     if not isinstance(mapping, dict):
         raise UserError(f"Expected an object with fields in {path}, got {type(mapping).__name__}.")

@@ -114,21 +114,17 @@ def _import(name: str, path: str) -> Any:
     try:
         found = importlib.import_module(module)
     except Exception as error:
-        raise UserError(_import_problem(module, path, error)) from error
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        problem = f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
+        if absent and f"{module}.".startswith(f"{absent}."):
+            problem = (
+                f"{path} names the module {module!r}, but there is no {absent!r} on sys.path or in the "
+                "current folder; an attribute of a module is written 'package.module:attribute'."
+            )
+        raise UserError(problem) from error
     if attribute and not hasattr(found, attribute):
         raise UserError(f"{path}={name}: the module {module!r} has no {attribute!r}.")
     return getattr(found, attribute) if attribute else found
-
-
-def _import_problem(module: str, path: str, error: Exception) -> str:
-    """Returns the error message for a module that cannot be imported."""
-    absent = error.name if isinstance(error, ModuleNotFoundError) else None
-    if absent and f"{module}.".startswith(f"{absent}."):
-        return (
-            f"{path} names the module {module!r}, but there is no {absent!r} on sys.path or in the current "
-            "folder; an attribute of a module is written 'package.module:attribute'."
-        )
-    return f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
 
 
 def is_section(value: Any) -> bool:
