@@ -15,7 +15,7 @@ MODULES = {
     for path in sorted((ROOT / "tfm").rglob("*.py"))
 }
 EQUATIONS = {
-    *("tfm.attention", "tfm.attention_kernels", "tfm.masks", "tfm.positions", "tfm.losses"),
+    *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses"),
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
 }
 CONFIG = {"tfm.config"}

@@ -83,13 +83,6 @@ def test_ten_million_draws_are_uniform():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("bit", range(16))
-def test_each_bit_is_uniform(bit):
-    words = np.asarray(bits(jax.random.key(1), (1_000_000,)))
-    assert_uniform(np.bincount(words >> bit & 1))
-
-
-@pytest.mark.long
 def test_neighbours_and_rows_are_uncorrelated():
     """Compares an activation [B, L, D] along each axis at distances that are powers of two."""
     values = numbers(2, 16, 128, 512)

@@ -52,21 +52,7 @@ def test_parameters_and_model_have_the_dtype(dtype):
     expected = dtype or "float32"
     assert {str(x.dtype) for x in jax.tree.leaves(search_parameters(params, dtype))} == {expected}
     assert with_dtype(TRANSFORMER, dtype).config.dtype == expected
-
-
-def test_the_rest_of_8_bits_has_the_models_dtype():
-    assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER
-
-
-@pytest.mark.parametrize("dtype", ["", "bfloat16"])
-def test_parameters_are_the_same_inside_and_outside_a_program(dtype):
-    params = random_parameters(TRANSFORMER, *INPUTS["transformer"], deviation=0.05)
-    inside = jax.jit(lambda params: search_parameters(params, dtype))(params)
-    outside = search_parameters(params, dtype)
-    assert jax.tree.structure(inside) == jax.tree.structure(outside)
-    for one, other in zip(jax.tree.leaves(inside), jax.tree.leaves(outside), strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+    assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER  # the rest has the dtype of the model
 
 
 class TopLevel(nn.Module):

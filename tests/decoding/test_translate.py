@@ -70,13 +70,6 @@ def test_an_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_le
             assert not {PAD_ID, BOS_ID} & set(ids)
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_outputs_have_the_minimum_length_of_the_config(name):
-    config = DecodingConfig(min_length=4, **SEARCHES[name])
-    found = translate_ids(MODEL, bigrams(eos=30.0), inputs_of(4, 6), config)
-    assert {len(one.ids) for each in found for one in each[:1]} == {4}
-
-
 @pytest.mark.long
 def test_samples_depend_on_the_seed_and_on_the_number_of_their_input():
     def draw(lengths, **fields):

@@ -1,7 +1,6 @@
 """Edits in cached decoding: equal to edited forward passes over what was found."""
 
 import copy
-import dataclasses
 import functools
 
 import jax
@@ -15,11 +14,9 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_batch
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.score import attend_pairs
-from tfm.decoding.translate import search_batch, translate_ids
+from tfm.decoding.translate import search_batch
 from tfm.errors import UserError
-from tfm.interpret.edited_model import HypothesisRows
-from tfm.interpret.recorder import Recorder
-from tfm.layers.observe import activate
+from tfm.layers.observe import Recorder, activate
 from tfm.models import Transformer, TransformerConfig, decoder_lm
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
@@ -236,7 +233,6 @@ def test_hypotheses_have_forward_pass_activations():
         np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
 
 
-@pytest.mark.long
 def test_what_is_read_has_the_dtype_of_the_search():
     config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
     _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
@@ -250,20 +246,6 @@ def test_an_edited_model_is_copied_with_its_edits():
     assert copied.config is MODEL.config
     logits = copied.apply({"params": PARAMS}, INPUTS, READ, train=False)
     assert not logits.any()
-
-
-@pytest.mark.long
-def test_edited_model_works_where_the_model_does():
-    """In `decode`, whose batches are sorted; what was compiled without edits is not found again."""
-    edited = interpret.EditedModel(MODEL, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
-    sentences = [[9, 10, 2], [5, 6, 7, 8, 2]]
-    plain = translate_ids(MODEL, PARAMS, sentences, configure(1))
-    found = translate_ids(edited, PARAMS, sentences, configure(1))
-    expected = search(1, {f"{SECOND}.cross_attention.head_outputs": interpret.zero_head(1)})
-    for row, ((hypothesis,), (unedited,)) in enumerate(zip(found[::-1], plain[::-1], strict=True)):
-        assert hypothesis.score == pytest.approx(expected.scores[row, 0], rel=1e-4)
-        assert hypothesis.ids == expected.tokens[row, 0, : expected.lengths[row, 0]].tolist()
-        assert hypothesis.score != pytest.approx(unedited.score, rel=1e-3)
 
 
 def test_alignments_of_an_edited_model_are_edited():
@@ -331,14 +313,6 @@ def test_a_prefix_may_be_appended():
     np.testing.assert_allclose(*program(params), atol=1e-5)
 
 
-def test_rows_follow_their_parents():
-    rows = HypothesisRows({"x": jnp.arange(12).reshape(2, 3, 2)})
-    assert rows.joined()["x"].tolist() == np.arange(12).reshape(6, 2).tolist()
-    found = rows.reorder(jnp.array([[2, 2, 0], [1, 0, 0]]))
-    assert found.cache["x"][:, :, 0].tolist() == [[4, 4, 0], [8, 6, 6]]
-    np.testing.assert_array_equal(rows.split(rows.joined()).cache["x"], rows.cache["x"])
-
-
 @pytest.mark.parametrize(
     ("edit", "config", "message"),
     [
@@ -361,31 +335,7 @@ def test_mistakes_are_user_errors(edit, config, message):
         jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("position", [-1, 0.5, "1"])
-def test_a_position_is_an_integer_from_0(position):
-    with pytest.raises(UserError, match=r"position: .*from 0 on"):
-        interpret.zero_position(position)
-
-
 def test_feature_scores_have_no_logits_to_edit():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):
         jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))
-
-
-def test_a_clone_keeps_the_edits():
-    """Decoding in another dtype clones the model."""
-    edited = interpret.EditedModel(MODEL, {"logits": interpret.scale(0.0)})
-    cloned = edited.clone(config=dataclasses.replace(CONFIG, dtype="bfloat16"))
-    assert cloned.config.dtype == "bfloat16"
-    logits = cloned.apply({"params": PARAMS}, INPUTS, READ, train=False)
-    np.testing.assert_array_equal(logits, np.zeros(logits.shape))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_edits_hold_in_every_dtype_of_decoding(dtype):
-    edited = interpret.EditedModel(MODEL, {"logits": interpret.scale(-1.0)})
-    config = DecodingConfig(beam_size=1, max_extra_tokens=EXTRA, dtype=dtype)
-    plain, changed = (translate_ids(model, PARAMS, INPUTS.tolist(), config) for model in (MODEL, edited))
-    assert [found[0].ids for found in plain] != [found[0].ids for found in changed]

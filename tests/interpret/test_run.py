@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.models.cases import CLASSIFIERS, RNNS, decoder_lm
 from tests.references.numpy_activations import activations
 from tfm import interpret
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import score_pairs
 from tfm.errors import UserError
-from tfm.models import Transformer, TransformerConfig, decoder_lm, rnn_seq2seq, vit
+from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -73,53 +74,38 @@ def test_points_are_listed_with_their_shapes():
     assert points[f"{CROSS}.weights"][0] == "BHLM"
 
 
+WITHOUT_HEAD = np.array([1.0, 0.0])[:, None, None]
+WITHOUT_NEURON = (np.arange(24) != 5).astype(np.float32)[:, None]
+ABLATIONS = {  # edit: (name of a kernel, its factor) with the same effect
+    "encoder.layers_0.self_attention.head_outputs": (interpret.zero_head(1), "output", WITHOUT_HEAD),
+    "decoder.layers_0.self_attention.weights": (interpret.scale_head(1, 0), "output", WITHOUT_HEAD),
+    f"{CROSS}.head_outputs": (interpret.zero_head(jnp.array(1)), "output", WITHOUT_HEAD),
+    f"{CROSS}.value": (interpret.zero_head(1), "value", WITHOUT_HEAD[:, 0]),
+    "decoder.layers_0.feed_forward.hidden": (interpret.zero_neuron(5), "output", WITHOUT_NEURON),
+    f"{CROSS}_residual.sublayer_output": (interpret.zero, "output", 0.0),
+    "*layers_1.cross_a*.head_outputs": (interpret.zero, "output", 0.0),
+}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "attention", ["encoder.layers_0.self_attention", "decoder.layers_0.self_attention", CROSS]
-)
-def test_ablated_head_equals_zeroed_output_slice(attention):
-    kept = np.array([1.0, 0.0])[:, None, None]
-    expected = forward(scale_parameters(f"{attention}.output.kernel", kept))
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_an_ablation_equals_a_kernel_with_zeros(name):
+    edit, kernel, factor = ABLATIONS[name]
+    module = CROSS if "cross" in name else name.rpartition(".")[0]
+    expected = forward(scale_parameters(f"{module}.{kernel}.kernel", factor))
     assert np.abs(expected - forward(PARAMS)).max() > 0.01
-    for edit in ({"head_outputs": interpret.zero_head(1)}, {"weights": interpret.scale_head(1, 0)}):
-        found, _ = run({f"{attention}.{name}": each for name, each in edit.items()})
-        np.testing.assert_allclose(found, expected, atol=1e-5)
+    np.testing.assert_allclose(run({name: edit})[0], expected, atol=1e-5)
 
 
 @pytest.mark.long
-def test_all_heads_in_one_program():
-    """A head may be traced."""
+def test_a_head_may_be_traced():
+    def without(head):
+        edit = {f"{CROSS}.head_outputs": interpret.zero_head(head)}
+        return interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0]
 
-    @quick_jit
-    def each_head(heads):
-        return jax.vmap(
-            lambda head: interpret.run(
-                MODEL, PARAMS, INPUTS, TARGETS, edit={f"{CROSS}.head_outputs": interpret.zero_head(head)}
-            )[0]
-        )(heads)
-
-    found = each_head(jnp.arange(2))
-    for head in range(2):
-        kept = (np.arange(2) != head).astype(np.float32)[:, None, None]
-        np.testing.assert_allclose(
-            found[head], forward(scale_parameters(f"{CROSS}.output.kernel", kept)), atol=1e-5
-        )
-
-
-@pytest.mark.long
-def test_ablated_neuron_equals_zeroed_output_row():
-    kept = (np.arange(24) != 5).astype(np.float32)[:, None]
-    expected = forward(scale_parameters("decoder.layers_0.feed_forward.output.kernel", kept))
-    found, _ = run({"decoder.layers_0.feed_forward.hidden": interpret.zero_neuron(5)})
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("glob", [f"{CROSS}_residual.sublayer_output", "*layers_1.cross_a*.head_outputs"])
-def test_ablated_sublayer_equals_zeroed_output(glob):
-    expected = forward(scale_parameters(f"{CROSS}.output.kernel", 0.0))
-    found, _ = run({glob: interpret.zero})
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    found = quick_jit(jax.vmap(without))(jnp.arange(2))
+    expected = forward(scale_parameters(f"{CROSS}.output.kernel", WITHOUT_HEAD))
+    np.testing.assert_allclose(found[1], expected, atol=1e-5)
 
 
 @pytest.mark.long
@@ -130,15 +116,6 @@ def test_edits_of_one_point_apply_in_their_order():
     }
     _, found = run(edit, read=f"{CROSS}.head_outputs")
     np.testing.assert_array_equal(found[f"{CROSS}.head_outputs"], 1.0)
-
-
-@pytest.mark.long
-def test_a_position_that_nothing_is_taken_from():
-    """Values at a source position of zero are as the weights of that position set to zero."""
-    expected, _ = run({f"{CROSS}.weights": interpret.zero_position(2, "M")})
-    found, _ = run({f"{CROSS}.value": interpret.zero_position(2)})
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-    assert np.abs(found - forward(PARAMS))[0].max() > 0.01
 
 
 @pytest.mark.long
@@ -174,14 +151,6 @@ def test_patching_all_gives_the_other_logits():
     found, _ = run(interpret.patch(each))
     np.testing.assert_allclose(found, other, atol=1e-5)
     assert np.abs(found - forward(PARAMS)).max() > 0.01
-
-
-@pytest.mark.long
-def test_a_patched_encoder_output_gives_the_other_source():
-    """The decoder knows nothing else of a source."""
-    other, reads = run({}, inputs=OTHER_INPUTS[:1].repeat(2, 0), read="encoder.output")
-    found, _ = run(interpret.patch(reads), inputs=INPUTS[:1].repeat(2, 0))
-    np.testing.assert_allclose(found, other, atol=1e-5)
 
 
 @pytest.mark.long
@@ -337,58 +306,29 @@ def test_scores_are_log_probabilities_under_edits():
 
 
 OTHERS = {
-    "decoder_lm": (
-        decoder_lm.Model(decoder_lm.Config(layers=1, d_model=16, d_ff=24, heads=2, max_positions=8), 20),
-        (TARGETS,),
-        {
-            "decoder.embeddings",
-            "decoder.positions",
-            "decoder.layers_0.self_attention.weights",
-            "decoder.output",
-        },
-    ),
-    "vit": (
-        vit.Model(
-            vit.Config(
-                image_size=6,
-                channels=1,
-                patch_size=3,
-                classes=5,
-                encoder_layers=1,
-                d_model=16,
-                d_ff=24,
-                heads=2,
-            )
-        ),
-        (np.ones((2, 6, 6, 1), np.float32),),
-        {
-            "encoder.embeddings",
-            "encoder.positions",
-            "encoder.layers_0.self_attention.weights",
-            "encoder.output",
-        },
-    ),
+    "decoder": (decoder_lm(), TARGETS),
+    "encoder": (CLASSIFIERS["ViT"], np.random.default_rng(0).normal(size=(2, 6, 6, 2)).astype(np.float32)),
 }
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_models_have_points_too(name):
-    model, inputs, expected = OTHERS[name]
-    params = random_parameters(model, *inputs)
+@pytest.mark.parametrize("stack", OTHERS)
+def test_other_models_have_points_too(stack):
+    model, inputs = OTHERS[stack]
+    params = random_parameters(model, inputs)
 
     @quick_jit
     def program(params):
-        plain = model.apply({"params": params}, *inputs, train=False)
-        _, reads = interpret.run(model, params, *inputs, read="*")
-        others = (x[::-1] for x in inputs)
-        patched, _ = interpret.run(model, params, *others, edit=interpret.patch(reads))
-        stack = "encoder" if name == "vit" else "decoder"
+        plain = model.apply({"params": params}, inputs, train=False)
+        _, reads = interpret.run(model, params, inputs, read="*")
+        patched, _ = interpret.run(model, params, inputs[::-1], edit=interpret.patch(reads))
         edit = {f"{stack}.layers_0.self_attention.head_outputs": interpret.zero_head(1)}
-        return plain, reads, patched, interpret.run(model, params, *inputs, edit=edit)[0]
+        return plain, reads, patched, interpret.run(model, params, inputs, edit=edit)[0]
 
     plain, reads, patched, without_head = program(params)
-    assert expected | {"logits"} <= reads.keys() == interpret.list_points(model, *inputs).keys()
+    names = ("embeddings", "positions", "layers_0.self_attention.weights", "output")
+    assert {f"{stack}.{name}" for name in names} <= reads.keys()
+    assert reads.keys() == interpret.list_points(model, inputs).keys()
     np.testing.assert_allclose(reads["logits"], plain, atol=1e-5)
     np.testing.assert_allclose(patched, plain, atol=1e-5)
     assert np.abs(without_head - plain).max() > 1e-3
@@ -396,35 +336,26 @@ def test_other_models_have_points_too(name):
 
 @pytest.mark.long
 def test_attention_of_a_recurrent_model_is_read():
-    config = rnn_seq2seq.Config(
-        embedding_features=6, hidden_features=8, attention_features=5, output_features=6
-    )
-    model, name = rnn_seq2seq.Model(config, 20), "decoder.attention.weights"
+    model, name = RNNS["Bahdanau"], "decoder.attention.weights"
     params = random_parameters(model, INPUTS, TARGETS)
-
-    @quick_jit
-    def program(params):
-        return interpret.run(model, params, INPUTS, TARGETS, read="*")[1]
-
-    reads = program(params)
+    _, reads = run({}, params, model=model, read="*")
     assert model.attention_points == {"cross": name}
     np.testing.assert_allclose(reads[name].sum(-1), 1, atol=1e-5)
     with pytest.raises(UserError, match=rf"{name} .*edited.*\*\.weights"):
         interpret.run(model, params, INPUTS, TARGETS, edit={"*.weights": interpret.zero})
 
 
-def test_a_patch_from_a_shorter_run_leaves_the_later_positions_as_they_are():
-    name = "encoder.layers_0.feed_forward.hidden"
-    _, plain = run({}, read=name)
-    short = np.full((2, 3, CONFIG.d_ff), 7.0, np.float32)
-    _, patched = run(interpret.patch({name: short}), read=name)
-    np.testing.assert_array_equal(patched[name][:, :3], short)
-    np.testing.assert_array_equal(patched[name][:, 3:], plain[name][:, 3:])
-
-
-def test_weights_patched_from_a_shorter_run_are_zero_for_the_later_keys():
-    name = f"{CROSS}.weights"
-    short = np.full((2, CONFIG.heads, TARGETS.shape[1], 3), 1 / 3, np.float32)
-    _, patched = run(interpret.patch({name: short}), read=name)
-    np.testing.assert_array_equal(patched[name][..., :3], short)
-    np.testing.assert_array_equal(patched[name][..., 3:], 0)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("encoder.layers_0.feed_forward.hidden", (2, 3, CONFIG.d_ff)),
+        (f"{CROSS}.weights", (2, CONFIG.heads, TARGETS.shape[1], 3)),
+    ],
+)
+def test_a_patch_from_a_shorter_run_keeps_later_positions_and_hides_later_keys(name, shape):
+    short = np.full(shape, 1 / 3, np.float32)
+    (_, plain), (_, patched) = run({}, read=name), run(interpret.patch({name: short}), read=name)
+    at = (slice(None), slice(None, 3)) if name.endswith("hidden") else (..., slice(None, 3))
+    later = (slice(None), slice(3, None)) if name.endswith("hidden") else (..., slice(3, None))
+    np.testing.assert_array_equal(patched[name][at], short)
+    np.testing.assert_array_equal(patched[name][later], plain[name][later] if plain[name].ndim == 3 else 0)

@@ -16,22 +16,43 @@ from tfm.testing.models import quick_jit
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("use_bias", [False, True])
-@pytest.mark.parametrize("features", [{}, {"key_features": 3, "value_features": 5}])
-def test_multi_head_attention_against_numpy(use_bias, features):
-    module = attention(use_bias=use_bias, **features)
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"use_bias": True, "key_features": 3, "value_features": 5},
+        {"use_bias": True, "key_value_heads": 1},
+        {"key_value_heads": 2},
+    ],
+    ids=str,
+)
+def test_multi_head_attention_against_numpy(fields):
+    """Groups of heads share keys and values, which are cached once for each group."""
+    module, heads = layers.MultiHeadAttention(D, 4, **fields), fields.get("key_value_heads", 4)
     x, keys = random(B, L, D), random(B, M, D, seed=1)
     mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
     params = noisy(module.init(jax.random.key(0), x, keys, mask=mask, train=False))
     found = module.apply({"params": params}, x, keys, mask=mask, train=False)
-    np.testing.assert_allclose(found, numpy64.attention(params, x, keys, mask), atol=1e-5)
+    cached = module.apply({"params": params}, keys, method="keys_values")
+    assert [x.shape[2] for x in cached] == [heads, heads]
+    repeated = {
+        name: {key: np.repeat(x, 4 // heads, axis=-2) for key, x in params[name].items()}
+        for name in ("key", "value")
+    }
+    np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, keys, mask), atol=1e-5)
 
 
-def test_heads_must_divide_the_features():
-    with pytest.raises(ValueError, match=r"heads to divide features"):
-        layers.MultiHeadAttention(10, 4).init(
-            jax.random.key(0), random(1, 2, 10), random(1, 2, 10), mask=None, train=False
-        )
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"features": 10}, r"heads to divide features \(10\), got 4"),
+        ({"key_value_heads": 3}, r"key_value_heads to divide heads \(4\), got 3"),
+    ],
+)
+def test_numbers_of_heads_must_divide(fields, message):
+    module, x = layers.MultiHeadAttention(**{"features": D, "heads": 4} | fields), random(1, 2, D)
+    with pytest.raises(ValueError, match=message):
+        module.init(jax.random.key(0), x, x, mask=None, train=False)
 
 
 @pytest.mark.long
@@ -47,36 +68,6 @@ def test_attention_drops_weights_only_in_training():
     rngs = {"dropout": jax.random.key(1)}
     assert not np.allclose(run(dropping, True, rngs=rngs), run(plain, True))
     np.testing.assert_array_equal(run(plain, True, rngs=rngs), run(plain, False))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("shared", [1, 2])
-def test_grouped_keys_and_values_equal_repeated(shared):
-    module = layers.MultiHeadAttention(D, 4, use_bias=True, key_value_heads=shared)
-    x, keys = random(B, L, D), random(B, M, D, seed=1)
-    mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
-    params = noisy(module.init(jax.random.key(0), x, keys, mask=mask, train=False))
-    assert params["key"]["kernel"].shape == params["value"]["kernel"].shape == (D, shared, 2)
-    found = module.apply({"params": params}, x, keys, mask=mask, train=False)
-    repeated = {
-        name: {key: np.repeat(x, 4 // shared, axis=-2) for key, x in params[name].items()}
-        for name in ("key", "value")
-    }
-    np.testing.assert_allclose(found, numpy64.attention({**params, **repeated}, x, keys, mask), atol=1e-5)
-
-
-def test_groups_cache_keys_and_values_once():
-    module, keys = layers.MultiHeadAttention(D, 4, key_value_heads=2), random(B, M, D)
-    variables = module.init(jax.random.key(0), keys, keys, mask=None, train=False)
-    key, value = module.apply(variables, keys, method="keys_values")
-    assert key.shape == value.shape == (B, M, 2, 2)
-
-
-def test_groups_must_divide_the_heads():
-    with pytest.raises(ValueError, match=r"key_value_heads to divide heads \(4\), got 3"):
-        layers.MultiHeadAttention(D, 4, key_value_heads=3).init(
-            jax.random.key(0), random(1, 2, D), random(1, 2, D), mask=None, train=False
-        )
 
 
 @quick_jit(static_argnums=0)

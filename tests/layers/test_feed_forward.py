@@ -7,32 +7,30 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.references.numpy_transformer import wide
 from tests.support.layer_cases import B, D, F, L, noisy, random
 from tfm import layers
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("activation", ["relu", "gelu", "gelu_tanh", "swish", jnp.tanh])
-def test_feed_forward_is_equation_2(activation):
-    module, x = layers.FeedForward(D, F, activation), random(B, L, D)
-    params = noisy(module.init(jax.random.key(0), x, train=False))
-    hidden = np.asarray(x, np.float64) @ params["hidden"]["kernel"] + params["hidden"]["bias"]
-    hidden = np.asarray(layers.ACTIVATIONS.get(activation, activation)(hidden))
-    expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
-    np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
 
 
-@pytest.mark.parametrize("activation", ["sigmoid", "swish"])
-def test_gated_feed_forward(activation):
-    """GLU and SwiGLU of Shazeer 2020."""
-    module, x = layers.FeedForward(D, F, activation, gated=True), random(B, L, D)
+FUNCTIONS = {"relu": lambda x: np.maximum(x, 0), "swish": lambda x: x * sigmoid(x), "sigmoid": sigmoid}
+
+
+@pytest.mark.parametrize("activation", [*FUNCTIONS, jnp.tanh])
+@pytest.mark.parametrize("gated", [False, True])
+def test_feed_forward_is_equation_2_with_an_optional_gate(activation, gated):
+    """With a gate, these are GLU and SwiGLU of Shazeer 2020."""
+    module, x = layers.FeedForward(D, F, activation, gated=gated), random(B, L, D)
     params = noisy(module.init(jax.random.key(0), x, train=False))
-    first, gate = (
-        x.astype(float) @ params[name]["kernel"] + params[name]["bias"] for name in ("hidden", "gate")
-    )
-    sigmoid = 1 / (1 + np.exp(-first))
-    hidden = (sigmoid if activation == "sigmoid" else first * sigmoid) * gate
-    expected = hidden @ params["output"]["kernel"] + params["output"]["bias"]
+
+    def project(name, x):
+        return x @ wide(params[name]["kernel"]) + wide(params[name]["bias"])
+
+    hidden = FUNCTIONS.get(activation, np.tanh)(project("hidden", wide(x)))
+    expected = project("output", hidden * project("gate", wide(x)) if gated else hidden)
     np.testing.assert_allclose(module.apply({"params": params}, x, train=False), expected, atol=1e-5)
 
 

@@ -7,10 +7,10 @@ from tests.support.layer_cases import cache_of
 
 
 def test_positions_beyond_the_cache_are_errors():
-    cache_of(3).claim_slots(2)
+    cache_of(3).begin_step(2)
     for position in (3, np.int64(7)):
         with pytest.raises(ValueError, match=rf"below the cache's max_length 3, got {position}"):
-            cache_of(3).claim_slots(position)
+            cache_of(3).begin_step(position)
 
 
 @pytest.mark.long

@@ -14,9 +14,8 @@ import pytest
 from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
 from tfm import layers
-from tfm.interpret.recorder import Recorder
 from tfm.layers import observe
-from tfm.layers.observe import activate, is_active, read_attention
+from tfm.layers.observe import Recorder, activate, is_active, read_attention
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.training.task import LossOutput
@@ -100,29 +99,6 @@ def test_off_means_off(name):
     assert edited != expected
 
 
-class Twice(nn.Module):
-    """One layer, used two times."""
-
-    def setup(self):
-        self.layer = layers.FeedForward(4, 6)
-
-    def __call__(self, x):
-        return self.layer(self.layer(x, train=False), train=False)
-
-
-@pytest.mark.long
-def test_second_use_of_a_module_has_its_own_name():
-    x = np.ones((1, 2, 4), np.float32)
-    params = Twice().init(jax.random.key(0), x)
-    recorder = Recorder("*", {"layer.hidden#2": lambda value, point: 0 * value})
-    with activate(recorder):
-        Twice().apply(params, x)
-    assert recorder.reads.keys() == {"layer.hidden", "layer.hidden#2"}
-    assert recorder.reads["layer.hidden"].any()
-    assert not recorder.reads["layer.hidden#2"].any()
-    assert recorder.points["layer.hidden"].positions["L"].tolist() == [[0, 1]]
-
-
 class AttendsTwice(nn.Module):
     """One attention, used two times."""
 
@@ -135,18 +111,22 @@ class AttendsTwice(nn.Module):
 
 
 @pytest.mark.long
-def test_weights_of_a_second_use_have_its_name():
+def test_second_use_of_a_module_has_its_own_name():
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
     params = AttendsTwice().init(jax.random.key(0), x)
-    recorder = Recorder("attention.weights#2")
+    recorder = Recorder("*", {"attention.head_outputs#2": lambda value, point: 0 * value})
     with activate(recorder):
         AttendsTwice().apply(params, x)
-    first = layers.MultiHeadAttention(features=4, heads=2)
+    first = {name for name in recorder.reads if "#" not in name}
+    assert recorder.reads.keys() == recorder.axes.keys() == first | {f"{name}#2" for name in first}
+    assert recorder.reads["attention.head_outputs"].any()
+    assert not recorder.reads["attention.head_outputs#2"].any()
+    _, (_, weights) = read_attention("attention.weights", functools.partial(AttendsTwice().apply, params, x))
+    attention = layers.MultiHeadAttention(features=4, heads=2)
     of_first = {"params": params["params"]["attention"]}
-    once = first.apply(of_first, x, x, mask=None, train=False)
-    again = functools.partial(first.apply, of_first, once, once, mask=None, train=False)
-    _, (expected,) = read_attention("weights", again)
-    np.testing.assert_allclose(recorder.reads["attention.weights#2"], expected, atol=1e-6)
+    once = attention.apply(of_first, x, x, mask=None, train=False)
+    again = functools.partial(attention.apply, of_first, once, once, mask=None, train=False)
+    np.testing.assert_allclose(weights, read_attention("weights", again)[1][0], atol=1e-6)
 
 
 @pytest.mark.long

@@ -261,18 +261,12 @@ def test_the_int8_handler_never_reads_beyond_its_operands(index, array):
     ("x", "y", "result"), [((2, 3), (4, 3), (2, 4)), ((2, 3), (3, 4), (4, 2)), ((6,), (3, 4), (2, 4))]
 )
 def test_the_other_handlers_never_read_beyond_their_operands(target, dtype, x, y, result):
-    orders = {"transpose_x": False, "transpose_y": False}
-    with pytest.raises(jax.errors.JaxRuntimeError):
-        jax.block_until_ready(call_target(target, (result, "float32"), (x, dtype), (y, dtype), **orders))
-
-
-@needs_native
-def test_a_handler_rejects_operands_of_another_dtype():
-    orders = {"transpose_x": False, "transpose_y": False}
-    operands = [((2, 3), "float32"), ((3, 4), "bfloat16")]
-    for target in ("BFLOAT16_TARGET", "FLOAT32_TARGET"):
+    orders, fits = {"transpose_x": False, "transpose_y": False}, ((2, 3), (3, 4), (2, 4))
+    other = "float32" if dtype == "bfloat16" else "bfloat16"
+    for (left, right, product), y_dtype in (((x, y, result), dtype), (fits, other)):
+        operands = (left, dtype), (right, y_dtype)
         with pytest.raises(jax.errors.JaxRuntimeError):
-            jax.block_until_ready(call_target(target, ((2, 4), "float32"), *operands, **orders))
+            jax.block_until_ready(call_target(target, (product, "float32"), *operands, **orders))
 
 
 @pytest.fixture

@@ -111,12 +111,6 @@ def test_bfloat16_sums_stay_in_float32():
     np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-5)
 
 
-@needs_onednn
-def test_products_of_two_dtypes_are_plain():
-    x, weights, numbers = arguments("dense")
-    assert count_foreign_calls(lambda *o: dot_general(*o, numbers), jnp.bfloat16(x), weights) == 0
-
-
 needs_native = pytest.mark.skipif(onednn.load_native_package() is None, reason="tfm-native is not installed")
 
 
@@ -140,29 +134,41 @@ def test_onednn_multiplies_float32_only_for_decoding(name, rows):
         assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == 0
 
 
-@needs_native
-def test_xla_multiplies_embeddings_and_a_single_row():
-    numbers = (((1,), (1,)), ((), ()))
-    operands = random(1, 8), random(20, 8)
-    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), *operands) == 0
+PLAIN = {  # name: x, weights, and the axes that are summed
+    "two dtypes": (jnp.bfloat16(random(3, 8)), random(8, 6), 1, 0),
+    "axes between others": (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)), 1, 0),
+    "a single row": (random(1, 8), random(20, 8), 1, 1),
+}
 
 
-@needs_native
-def test_one_function_multiplies_in_two_ways():
+@pytest.mark.parametrize("name", PLAIN)
+def test_xla_multiplies_the_rest(name):
+    x, weights, x_axis, weight_axis = PLAIN[name]
+    numbers = (((x_axis,), (weight_axis,)), ((), ()))
+    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), x, weights) == 0
+    shapes = [
+        jax.eval_shape(lambda *o, multiply=multiply: multiply(*o, numbers), x, weights)
+        for multiply in (dot_general, jax.lax.dot_general)
+    ]
+    assert shapes[0] == shapes[1]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "context", "outside"),
+    [
+        pytest.param(jnp.float32, decoding_products, 0, marks=needs_native),
+        pytest.param(jnp.bfloat16, backend.no_foreign_calls, 1, marks=needs_onednn),
+    ],
+)
+def test_compiled_functions_are_traced_again_in_another_context(dtype, context, outside):
+    """For example, a function that was compiled with oneDNN is exported without it."""
     x, weights, numbers = arguments("dense")
+    operands = jnp.asarray(x, dtype), jnp.asarray(weights, dtype)
     inner = jax.jit(lambda *operands: dot_general(*operands, numbers))
-    inner(x, weights)
-    with decoding_products():
-        assert count_foreign_calls(lambda *operands: inner(*operands), x, weights) == 1
-    assert count_foreign_calls(lambda *operands: inner(*operands), x, weights) == 0
-
-
-@needs_onednn
-def test_axes_between_others_are_plain():
-    numbers = (((1,), (0,)), ((), ()))
-    operands = (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)))
-    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, 0), *operands) == 0
-    assert dot_general(*operands, numbers, 0).shape == (3, 4, 6)
+    inner(*operands)
+    with context():
+        assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 1 - outside
+    assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == outside
 
 
 @pytest.mark.parametrize("rows", [0, 1_000])
@@ -212,15 +218,3 @@ def test_several_devices_have_plain_products(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
     assert count_foreign_calls(lambda *o: dot_general(*o, numbers, 0), *operands) == 0
-
-
-@needs_onednn
-def test_compiled_functions_are_traced_again():
-    """A function that was compiled with oneDNN is exported without."""
-    x, weights, numbers = arguments("dense")
-    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    inner = jax.jit(lambda *operands: dot_general(*operands, numbers, 0))
-    inner(*operands)
-    with backend.no_foreign_calls():
-        assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 0
-    assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 1

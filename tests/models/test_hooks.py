@@ -54,9 +54,7 @@ def decode(stack, variables):
         cache = DecodingCache(layers=caches, ancestors=jnp.zeros((B, 1, L), jnp.int32))
         outputs = []
         for position in range(L):
-            cache = cache.claim_slots(position).reorder(jnp.zeros((B, 1), jnp.int32))
-            where = {"mask": cache.history_mask(position), "positions": cache.positions(position)}
-            where |= {"key_positions": cache.slot_positions()}
+            cache, where = cache.reorder(jnp.zeros((B, 1), jnp.int32)).begin_step(position)
             step = X[:, position : position + 1], cache.layers, position
             x, written = call(*step, **where, method="decode_step")
             cache = cache.replace(layers=written)

@@ -1,31 +1,27 @@
 """Learned positions (Table 3, row E): what the tables do, and that nothing reads beyond them unnoticed."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.models.cases import transformer
-from tests.support.tiny import make_config
 from tfm.data.config import PairsConfig
+from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
+from tfm.decoding.score import score_pairs
+from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.positions import sinusoidal_encoding
-from tfm.tasks import translation
-from tfm.tasks.translation.task import Config, Translation
+from tfm.tasks.translation.task import Config
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
-from tfm.workdir import runs
-from tfm.workdir.translator import Translator
 
 TABLES = ("encoder_positions", "decoder_positions")
 MODEL = transformer(positions="learned", max_positions=9)
 SOURCES, TARGETS = np.random.default_rng(0).integers(3, 20, (2, 2, 7))
 PARAMS = random_parameters(MODEL, SOURCES, TARGETS)
-LIMIT = 28  # no bucket's width: batches of 32 are cut
 
 
 @quick_jit(static_argnums=0)
@@ -70,50 +66,29 @@ def test_a_config_whose_lengths_exceed_the_table_is_refused():
             Config(model=model, **fits | too_long)
 
 
-@pytest.fixture(scope="module")
-def tokenizer(corpus, tmp_path_factory):
-    return translation.create(make_config(corpus), str(tmp_path_factory.mktemp("vocabulary"))).tokenizer
-
-
-def translator(corpus, tokenizer, positions):
-    """A translator with random parameters whose tables begin alike, whatever their length."""
-    config = make_config(corpus)
-    config = dataclasses.replace(
-        config,
-        model=dataclasses.replace(config.model, positions="learned", max_positions=positions),
-        data=dataclasses.replace(config.data, max_length=LIMIT),
-        decoding=DecodingConfig(beam_size=2, max_input=LIMIT - 2, max_extra_tokens=2),
-    )
-    task, token = Translation(config, tokenizer), np.ones((1, 1), np.int32)
-    params = random_parameters(task.model, token, token)
-    params["embedding"]["table"] *= 3  # for sharper logits: all hypotheses would be much alike
-    table = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)[:positions]
-    return Translator(runs.Run(task, {"params": params | {name: {"table": table} for name in TABLES}}, [0]))
-
-
-def text_of(tokenizer, tokens):
-    """A text of this number of tokens, the end of the sentence counted."""
-    return tokenizer.decode(tokenizer.encode(["red dog runs " * 40])[0][: tokens - 1])
-
-
-def test_a_table_as_long_as_the_longest_text_is_long_enough(corpus, tokenizer):
-    texts = ["red dog", text_of(tokenizer, LIMIT - 2), text_of(tokenizer, 20)]
-    targets = [text_of(tokenizer, LIMIT), "rot", text_of(tokenizer, LIMIT)]
-    exact, longer = (translator(corpus, tokenizer, positions) for positions in (LIMIT, 64))
-    assert exact.translate(texts) == longer.translate(texts)
-    for a, b in zip(exact.score(texts, targets), longer.score(texts, targets), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4)
+def test_a_table_as_long_as_the_longest_text_is_long_enough():
+    config = DecodingConfig(beam_size=2, max_extra_tokens=2)
+    sources, targets = [[*SOURCES[0, :6], EOS_ID], [7, EOS_ID]], [[*TARGETS[0], 4, EOS_ID], [EOS_ID]]
+    table, found = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32), []
+    for positions in (9, 16):
+        model = transformer(positions="learned", max_positions=positions)
+        params = PARAMS | {name: {"table": table[:positions]} for name in TABLES}
+        ids = [each[0].ids for each in translate_ids(model, params, sources, config)]
+        found.append((ids, score_pairs(model, params, sources, targets, config)))
+    assert found[0][0] == found[1][0]
+    for exact, longer in zip(found[0][1], found[1][1], strict=True):
+        np.testing.assert_allclose(exact, longer, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("call", "tokens"),
+    "call",
     [
-        (lambda translator, text: translator.translate([text(30)], max_input=40), 32),
-        (lambda translator, text: translator.hypotheses([text(20)], prefixes=[text(9)]), 30),
-        (lambda translator, text: translator.score(["red"], [text(29)]), 29),
-        (lambda translator, text: translator.score([text(29)], ["rot"]), 29),
+        lambda *model, config: translate_ids(*model, [[5] * 8], config),
+        lambda *model, config: translate_ids(*model, [[5] * 3], config, prefixes=[[5] * 5]),
+        lambda *model, config: score_pairs(*model, [[5] * 10], [[5]], config),
+        lambda *model, config: score_pairs(*model, [[5]], [[5] * 10], config),
     ],
 )
-def test_a_text_longer_than_the_table_is_refused(call, tokens, corpus, tokenizer):
-    with pytest.raises(UserError, match=rf"at most {LIMIT} tokens.* {tokens}\b"):
-        call(translator(corpus, tokenizer, LIMIT), lambda length: text_of(tokenizer, length))
+def test_a_text_longer_than_the_table_is_refused(call):
+    with pytest.raises(UserError, match=r"at most 9 tokens.* 10\b"):
+        call(MODEL, PARAMS, config=DecodingConfig(max_extra_tokens=2))

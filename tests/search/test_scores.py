@@ -55,13 +55,3 @@ def test_a_search_over_an_ensemble_averages_probabilities(members):
             total = np.log(np.exp(each).mean(1)).sum()
             scored.append((total / ((5 + len(words)) / 6) ** 0.6, words))
         assert_found(hypotheses, row, scored)
-
-
-@pytest.mark.long
-def test_an_ensemble_averages_probabilities():
-    logits = np.random.default_rng(0).normal(size=(3, 2, 4, 5)).astype(np.float32)  # models, B, W, V
-    steps = [lambda tokens, state, position, one=one: (jnp.asarray(one), state + 1) for one in logits]
-    found, states = search.ensemble(*steps)(jnp.zeros((2, 4), int), (0, 10, 20), 0)
-    probabilities = np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
-    np.testing.assert_allclose(np.exp(found), probabilities.mean(0), rtol=1e-5)
-    assert states == (1, 11, 21)

@@ -179,7 +179,7 @@ def test_tokenizers_and_their_files(folder, tmp_path, tokenizer, size):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (TransformerConfig(), r"'transformer' is no language model: it has no method prefill\."),
+        (TransformerConfig(), r"'transformer' is no language model: it has no prefill\."),
         (
             dataclasses.replace(MODEL, d_model=65_536, d_ff=1 << 20, heads=1),
             r"Training [\d,]+ parameters .* GiB .*feed_forward",

@@ -258,29 +258,6 @@ def generate_batch(
     max_length = config.max_tokens + (not is_cut)  # EOS needs one more position.
     options = {"width": config.width, "max_length": max_length, "method": "init_cache"}
     caches = [apply_model(model, params, context, **options) for params in members]
-    search_options = {
-        "step": search.ensemble(*(_make_step(model, params) for params in members)),
-        # Without the barrier, XLA would convert the layout of the cached prefix in every step.
-        "state": jax.lax.optimization_barrier(tuple((cache, last) for cache in caches)),
-        "limits": make_limits(max_length)._replace(force_eos=not is_cut),
-        "batch_size": len(last),
-    }
-    beam_options = {
-        "reorder": lambda states, parents: tuple((cache.reorder(parents), last) for cache, last in states)
-    }
-    return run_search(config, keys, beam_options, **search_options)
-
-
-def _make_step(model: nn.Module, params: Params) -> search.Step:
-    """Returns the step function of one model, see `tfm.search`.
-
-    Its state is (cache, last token of each prefix). At position 0, this token replaces BOS.
-    """
-
-    def step(tokens, state, position):
-        cache, last = state
-        tokens = jnp.where(position == 0, last[:, None], tokens)
-        logits, cache = apply_model(model, params, tokens, cache, position, method="decode_step")
-        return logits, (cache, last)
-
-    return step
+    limits = make_limits(max_length)._replace(bos_id=last, force_eos=not is_cut)
+    steps = [functools.partial(apply_model, model, params, method="decode_step") for params in members]
+    return run_search(config, steps, caches, limits, batch_size=len(last), keys=keys)

@@ -1,6 +1,6 @@
 """The search that a decoding config describes, and the conversion of its results to lists of ids."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,38 +25,58 @@ class TokenHypothesis(NamedTuple):
 
 
 def make_limits(max_length: int, **constraints: Any) -> search.Limits:
-    """Returns the limits of a search, which also forbid padding and BOS.
-
-    Args:
-      max_length: Maximum number of tokens of an output, including EOS.
-      **constraints: Further fields of `search.Constraints`.
-    """
+    """Returns limits with these `search.Constraints`, which also forbid padding and BOS."""
     forbidden = search.Constraints(forbidden=(PAD_ID, BOS_ID), **constraints)
     return search.Limits(max_length, BOS_ID, EOS_ID, forbidden)
 
 
 def run_search(
     config: DecodingConfig | GenerationConfig,
-    keys: jax.Array | None,
-    beam_options: dict[str, Any],
-    **search_options: Any,
-) -> search.Hypotheses:
-    """Runs sampling, greedy search or beam search, as the config says.
+    steps: Sequence[search.Step],
+    caches: Sequence[Any],
+    limits: search.Limits,
+    *,
+    batch_size: int,
+    keys: jax.Array | None = None,
+    n_best: int | None = None,
+    coverage: Callable[[Any], jax.Array] | None = None,
+    trace: bool = False,
+) -> Any:
+    """Runs sampling, greedy search or beam search over an ensemble, as the config says.
 
     Args:
       config: A config with the fields samples, beam_size and length_penalty, and the options of samples.
+      steps, caches: The step function and the `tfm.decoding.protocol.DecodingCache` of each model.
+      limits, batch_size: See `search.beam_search`.
       keys: Random keys for samples, [B]. None if `config.samples` is 0.
-      beam_options: Further arguments of `search.beam_search`. The other two searches do not receive them.
-      **search_options: The arguments step, state, limits and batch_size, for all three searches.
+      n_best, coverage: See `search.beam_search`. The other two searches ignore them.
+      trace: Whether to run `search.trace_beam_search`, also if `beam_size` is 1. Needs `samples` 0.
+
+    Returns:
+      `search.Hypotheses`, or the result of `search.trace_beam_search`.
     """
+    options: dict[str, Any] = {
+        "step": search.ensemble(*steps),
+        # Without the barrier, XLA would convert the layout of cached keys and values in every step.
+        "state": jax.lax.optimization_barrier(tuple(caches)),
+        "limits": limits,
+        "batch_size": batch_size,
+    }
     if config.samples:
         assert keys is not None, "Samples need random keys."
-        search_options |= {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
-        return search.sample(rng=keys, samples=config.samples, **search_options)
-    search_options["length_penalty"] = config.length_penalty
-    if config.beam_size == 1:
-        return search.greedy_search(**search_options)
-    return search.beam_search(beam_size=config.beam_size, **search_options, **beam_options)
+        options |= {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}
+        return search.sample(rng=keys, samples=config.samples, **options)
+    options["length_penalty"] = config.length_penalty
+    if config.beam_size == 1 and not trace:
+        return search.greedy_search(**options)
+    beam_search = search.trace_beam_search if trace else search.beam_search
+    options |= {"beam_size": config.beam_size, "n_best": n_best, "coverage": coverage}
+    return beam_search(**options, reorder=_reorder_caches)
+
+
+def _reorder_caches(caches: tuple[Any, ...], parents: jax.Array) -> tuple[Any, ...]:
+    """Returns the caches of hypotheses that continue `parents`, int32 [B, W]."""
+    return tuple(cache.reorder(parents) for cache in caches)
 
 
 def as_token_hypotheses(rows: Sequence[search.Hypotheses]) -> list[list[TokenHypothesis]]:

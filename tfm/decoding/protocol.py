@@ -1,6 +1,6 @@
 """Protocols with the methods that decoding, scoring and alignment call, and checks that a model has them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
@@ -77,50 +77,6 @@ class SequenceToSequence(Protocol):
         ...
 
 
-def check_translates(model: Any) -> None:
-    """Checks that a model implements `SequenceToSequence`.
-
-    Raises:
-      UserError: If a method or attribute is missing. The message lists all that are missing.
-    """
-    if isinstance(model, SequenceToSequence):
-        return
-    name = getattr(model.config, "name", type(model).__name__)
-    if not hasattr(model, "encode"):
-        raise UserError(
-            f"The model {name!r} does not translate: it has no encoder (no method `encode`). Choose a "
-            "sequence-to-sequence model such as transformer."
-        )
-    needed = ("features", "init_cache", "decode_step", "attention_points")
-    missing = [attribute for attribute in needed if not hasattr(model, attribute)]
-    raise UserError(
-        f"The model {name!r} does not translate: it has no {' and no '.join(missing)}. See "
-        "tfm.decoding.protocol.SequenceToSequence."
-    )
-
-
-def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
-    """Calls a function that applies a model, and reads the model's attention to the source.
-
-    Args:
-      model: A `SequenceToSequence`.
-      compute: Function without arguments that applies the model.
-
-    Returns:
-      The result of `compute`, and the attention weights [layers, B, H, L, M]. In a decoding step, L is W.
-
-    Raises:
-      UserError: If the model has no attention to the source.
-    """
-    if "cross" not in model.attention_points:
-        raise UserError(
-            f"Alignments and the coverage penalty need a model that attends to the source, but the model "
-            f"{model.config.name!r} has no 'cross' in its attention_points. Choose another model. A "
-            "recurrent model attends to the source unless model.attention is 'none'."
-        )
-    return read_attention(model.attention_points["cross"], compute)
-
-
 @runtime_checkable
 class LanguageModel(Protocol):
     """A Linen module that continues texts, such as `tfm.models.decoder_lm.DecoderLM`.
@@ -146,21 +102,16 @@ class LanguageModel(Protocol):
         ...
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Returns a cache for hypotheses that continue a context.
+        """Returns a cache for W = `width` hypotheses of `max_length` tokens that continue each context.
 
-        Args:
-          context: Tokens before the hypotheses of each row, int [B, P], padded at the end with 0. P may be 0.
-          width: Number of hypotheses of a row, W.
-          max_length: Maximum number of tokens of a hypothesis.
+        `context` are the tokens before the hypotheses, int [B, P], padded at the end with 0. P may be 0.
         """
         ...
 
     def prefill(self, tokens: jax.Array, cache: Any) -> DecodingCache:
-        """Returns the cache with more tokens at the end of its prefix, before all hypotheses.
+        """Returns a cache, before its first `decode_step`, with more tokens at the end of its prefix.
 
-        Args:
-          tokens: int [B, P], padded at the end with 0.
-          cache: A cache before the first `decode_step`.
+        `tokens` are int [B, P], padded at the end with 0.
         """
         ...
 
@@ -174,21 +125,49 @@ class LanguageModel(Protocol):
         ...
 
 
+def check_translates(model: Any) -> None:
+    """Raises a UserError if a model does not implement `SequenceToSequence`."""
+    needed = ("encode", "features", "init_cache", "decode_step", "attention_points")
+    example = "a sequence-to-sequence model such as transformer"
+    _check_attributes(model, needed, "does not translate", example, SequenceToSequence)
+
+
 def check_continues(model: Any) -> None:
-    """Checks that a model implements `LanguageModel`.
+    """Raises a UserError if a model does not implement `LanguageModel`."""
+    needed = ("prefill", "features", "init_cache", "decode_step")
+    _check_attributes(model, needed, "is no language model", "decoder_lm", LanguageModel)
+
+
+def _check_attributes(
+    model: Any, needed: Sequence[str], problem: str, example: str, protocol: type[Any]
+) -> None:
+    """Raises a UserError that lists all missing methods and attributes of a model."""
+    missing = [name for name in needed if not hasattr(model, name)]
+    if missing:
+        name = getattr(model.config, "name", type(model).__name__)
+        raise UserError(
+            f"The model {name!r} {problem}: it has no {' and no '.join(missing)}. Choose {example}, or see "
+            f"tfm.decoding.protocol.{protocol.__name__}."
+        )
+
+
+def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
+    """Calls a function that applies a model, and reads the model's attention to the source.
+
+    Args:
+      model: A `SequenceToSequence`.
+      compute: Function without arguments that applies the model.
+
+    Returns:
+      The result of `compute`, and the attention weights [layers, B, H, L, M]. In a decoding step, L is W.
 
     Raises:
-      UserError: If a method is missing. The message lists all that are missing.
+      UserError: If the model has no attention to the source.
     """
-    if isinstance(model, LanguageModel):
-        return
-    name = getattr(model.config, "name", type(model).__name__)
-    missing = [
-        method
-        for method in ("prefill", "features", "init_cache", "decode_step")
-        if not hasattr(model, method)
-    ]
-    raise UserError(
-        f"The model {name!r} is no language model: it has no method {' and no '.join(missing)}. Choose "
-        "decoder_lm, or see tfm.decoding.protocol.LanguageModel."
-    )
+    if "cross" not in model.attention_points:
+        raise UserError(
+            f"Alignments and the coverage penalty need a model that attends to the source, but the model "
+            f"{model.config.name!r} has no 'cross' in its attention_points. Choose another model. A "
+            "recurrent model attends to the source unless model.attention is 'none'."
+        )
+    return read_attention(model.attention_points["cross"], compute)

@@ -123,8 +123,7 @@ def search_batch(
     Returns:
       `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
     """
-    search_options, beam_options = _prepare_search(model, members, inputs, config, prefix)
-    return run_search(config, keys, beam_options | {"n_best": n_best}, **search_options)
+    return _search(model, members, inputs, config, prefix, keys=keys, n_best=n_best)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -137,19 +136,18 @@ def trace_batch(
       model, members, inputs: See `search_batch`.
       config: A `DecodingConfig` with `samples` 0. The search returns all `beam_size` hypotheses.
     """
-    search_options, beam_options = _prepare_search(model, members, inputs, config, None)
-    beam_options |= {"beam_size": config.beam_size, "length_penalty": config.length_penalty}
-    return search.trace_beam_search(**search_options, **beam_options)
+    return _search(model, members, inputs, config, None, trace=True)
 
 
-def _prepare_search(
+def _search(
     model: nn.Module,
     members: Ensemble,
     inputs: jax.Array,
     config: DecodingConfig,
     prefix: jax.Array | None,
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns the arguments of all searches, and further arguments that only beam search has."""
+    **options: Any,
+) -> Any:
+    """Calls `run_search` for one batch. `options` are further arguments of it."""
     model = with_dtype(model, config.dtype)
     max_lengths = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
     max_length = inputs.shape[1] + config.max_extra_tokens
@@ -157,24 +155,14 @@ def _prepare_search(
         max_lengths += (prefix >= 0).sum(-1)
         max_length += prefix.shape[1]
     max_length = min(max_length, model.config.max_length or max_length)
-    caches = tuple(
+    caches = [
         apply_model(model, params, inputs, width=config.width, max_length=max_length, method="init_cache")
         for params in members
-    )
-    search_options = {
-        "step": search.ensemble(*(_make_step(model, params, config) for params in members)),
-        # Without the barrier, XLA would transpose the keys and values of the encoder output in every step.
-        "state": jax.lax.optimization_barrier(caches),
-        "limits": make_limits(
-            max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix
-        ),
-        "batch_size": len(inputs),
-    }
-    beam_options = {
-        "reorder": lambda caches, parents: tuple(cache.reorder(parents) for cache in caches),
-        "coverage": _mean_coverage_penalty(config.coverage_penalty),
-    }
-    return search_options, beam_options
+    ]
+    limits = make_limits(max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix)
+    options |= {"batch_size": len(inputs), "coverage": _mean_coverage_penalty(config.coverage_penalty)}
+    steps = [_make_step(model, params, config) for params in members]
+    return run_search(config, steps, caches, limits, **options)
 
 
 def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> search.Step:

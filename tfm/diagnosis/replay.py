@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.interpret.recorder import Recorder
 from tfm.io.provenance import changed_fields, last_start
-from tfm.layers.observe import activate
+from tfm.layers.observe import Recorder, activate
 from tfm.layers.parameter_axes import Axes, find_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import Partitioner

@@ -18,8 +18,8 @@ from tfm.interpret.edits import (
     zero_neuron,
     zero_position,
 )
-from tfm.interpret.recorder import Edit, Point
 from tfm.interpret.run import decode, list_points, run, score
+from tfm.layers.observe import Edit, Point
 
 __all__ = [
     "Edit",

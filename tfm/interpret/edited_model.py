@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.errors import UserError
-from tfm.interpret.recorder import Edit, Recorder
-from tfm.layers.observe import activate, is_active
+from tfm.layers.observe import Edit, Recorder, activate, is_active
 from tfm.search.state import gather_beams
 
 
@@ -68,7 +67,7 @@ class EditedModel:
         """Applies the model with an active recorder, and records the names of its activations."""
         with activate(recorder):
             result = self._model.apply(*arguments, **keywords)
-        self._met.update(recorder.points)
+        self._met.update(recorder.axes)
         return result
 
     def _init_cache(self, variables, inputs, *, width, **keywords):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from tfm.errors import UserError
-from tfm.interpret.recorder import Edit, Point
+from tfm.layers.observe import Edit, Point
 
 Indices = ArrayLike | Sequence[int] | Set[int]  # one index or several indices
 QUERIES, KEYS, HEADS = "LMH"
@@ -36,8 +36,7 @@ def scale_head(head: Indices, factor: ArrayLike) -> Edit:
       head: Index of a head, counted from 0, or a list, set or array of several.
       factor: Factor of these heads.
     """
-    heads = _as_array(head)
-    return lambda value, point: _scale_indices(value, point, HEADS, heads, factor)
+    return _scale_indices(HEADS, head, factor)
 
 
 def scale_neuron(neuron: Indices, factor: ArrayLike) -> Edit:
@@ -47,8 +46,7 @@ def scale_neuron(neuron: Indices, factor: ArrayLike) -> Edit:
       neuron: Index along the last axis, counted from 0, or a list, set or array of several.
       factor: Factor of these features.
     """
-    neurons = _as_array(neuron)
-    return lambda value, point: _scale_indices(value, point, point.axes[-1], neurons, factor)
+    return _scale_indices("", neuron, factor)
 
 
 def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit:
@@ -68,8 +66,8 @@ def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit
 
     def edit(value, point):
         letter = axis or (QUERIES if QUERIES in point.axes else KEYS)
-        _check_axis(point, letter)
-        return _scale_where(value, point, letter, jnp.isin(point.positions[letter], positions), factor)
+        index = _find_axis(point, letter)
+        return _scale_where(value, index, jnp.isin(point.positions[letter], positions), factor)
 
     return edit
 
@@ -163,23 +161,23 @@ def _as_array(index: Indices) -> jax.Array | np.ndarray:
     return np.array(sorted(index) if isinstance(index, Set) else index)
 
 
-def _scale_indices(
-    value: jax.Array, point: Point, letter: str, indices: ArrayLike, factor: ArrayLike
-) -> jax.Array:
-    """Multiplies the given indices of the axis `letter` by a factor."""
-    _check_axis(point, letter)
-    size = value.shape[point.axes.index(letter)]
-    _check_indices(indices, size, f"{point.name} has {size} along its axis {letter}")
-    is_scaled = jnp.isin(jnp.arange(size), jnp.asarray(indices))[None]
-    return _scale_where(value, point, letter, is_scaled, factor)
+def _scale_indices(letter: str, indices: Indices, factor: ArrayLike) -> Edit:
+    """Returns an edit that multiplies indices of an axis by a factor. "" means the last axis."""
+    array = _as_array(indices)
+
+    def edit(value, point):
+        axis = letter or point.axes[-1]
+        size = value.shape[_find_axis(point, axis)]
+        _check_indices(array, size, f"{point.name} has {size} along its axis {axis}")
+        is_scaled = jnp.isin(jnp.arange(size), jnp.asarray(array))[None]
+        return _scale_where(value, _find_axis(point, axis), is_scaled, factor)
+
+    return edit
 
 
-def _scale_where(
-    value: jax.Array, point: Point, letter: str, is_scaled: jax.Array, factor: ArrayLike
-) -> jax.Array:
-    """Multiplies the indices where `is_scaled`, bool [B or 1, n] along the axis `letter`, by a factor."""
-    is_scaled = _expand(is_scaled, value.ndim, point.axes.index(letter))
-    return jnp.where(is_scaled, _multiply(value, factor), value)
+def _scale_where(value: jax.Array, axis: int, is_scaled: jax.Array, factor: ArrayLike) -> jax.Array:
+    """Multiplies the indices where `is_scaled`, bool [B or 1, n] along an axis, by a factor."""
+    return jnp.where(_expand(is_scaled, value.ndim, axis), _multiply(value, factor), value)
 
 
 def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
@@ -196,10 +194,11 @@ def _check_indices(indices: ArrayLike, size: float, what: str) -> None:
         raise UserError(f"{what}: expected integers from 0 {end}, got {indices}.")
 
 
-def _check_axis(point: Point, letter: str) -> None:
-    """Raises a UserError if an activation does not have an axis."""
+def _find_axis(point: Point, letter: str) -> int:
+    """Returns the index of an axis of an activation. Raises a UserError if it does not have this axis."""
     if letter not in point.axes:
         raise UserError(f"{point.name} has no axis {letter}: its axes are {point.axes}.")
+    return point.axes.index(letter)
 
 
 def _expand(x: jax.Array, ndim: int, axis: int) -> jax.Array:

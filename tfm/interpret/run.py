@@ -16,8 +16,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import search_parameters, with_dtype
 from tfm.decoding.translate import search_batch
 from tfm.interpret.edited_model import EditedModel
-from tfm.interpret.recorder import Edit, Recorder
-from tfm.layers.observe import activate
+from tfm.layers.observe import Edit, Recorder, activate
 
 Params = Any  # a tree of parameters
 Reads = dict[str, jax.Array]
@@ -78,7 +77,7 @@ def list_points(
         return _run(model, params, inputs, recorder, keywords)[1]
 
     shapes = jax.eval_shape(trace, jax.random.key(0), inputs)
-    return {name: (point.axes, shapes[name]) for name, point in recorder.points.items()}
+    return {name: (axes, shapes[name]) for name, axes in recorder.axes.items()}
 
 
 def score(

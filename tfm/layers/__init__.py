@@ -19,14 +19,11 @@ from tfm.layers.deep_norm import (
     encoder_decoder_constants,
     single_stack_constants,
 )
-from tfm.layers.dropout import Dropout
 from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.layer import Layer
-from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS, layer_norm
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, RelativeBias, RelativeKeys
-from tfm.layers.residual import NORM_ORDERS, Residual
-from tfm.layers.self_attention import SelfAttention
+from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS, Dropout, Residual, layer_norm
 from tfm.layers.stack import Stack
 from tfm.layers.transformer_base import ComposedModule, TransformerBase
 
@@ -49,7 +46,6 @@ __all__ = [
     "RelativeBias",
     "RelativeKeys",
     "Residual",
-    "SelfAttention",
     "Stack",
     "TransformerBase",
     "apply_deep_norm",

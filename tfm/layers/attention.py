@@ -13,16 +13,27 @@ from jax import Array
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from tfm.attention import dot_product_attention
+from tfm.attention import (
+    attention_logits,
+    dot_product_attention,
+    infer_attention_weights,
+    masked_softmax,
+    weighted_sum,
+)
+from tfm.dropout import dropout
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
-from tfm.layers.observe import observe
-from tfm.layers.observed_attention import observable
+from tfm.layers.observe import explain_missing, is_wanted, observe
 
 RestrictMask = Callable[[Array | None, Array, Array], Array | None]
 
 
 class MultiHeadAttention(nn.Module):
     """Multi-head attention, MultiHead(Q, K, V) = Concat(head_1, ..., head_H) W^O (section 3.2.2).
+
+    Another module can replace it in a layer if its `__call__` accepts the same arguments. Arguments that it
+    does not use can be accepted as **_. In a decoder, it also needs `keys_values` and `attend_cached`. Called
+    for one position after the other, the two methods must compute the outputs of one `__call__` for all
+    positions. H, K and V of the cached arrays are free.
 
     Attributes:
       features: Width of the output, D.
@@ -123,7 +134,8 @@ class MultiHeadAttention(nn.Module):
         if train and self.dropout_rate:
             options |= {"dropout_rate": self.dropout_rate, "dropout_rng": self.make_rng("dropout")}
         key, value = self.keys_values(keys, key_positions, values)
-        return self._attend(x, key, value, mask, positions, key_positions, **options)
+        where = {"mask": mask, "positions": positions, "key_positions": key_positions}
+        return self._attend(x, key, value, **where, **options)
 
     def keys_values(
         self, keys: Array, positions: Array | None = None, values: Array | None = None
@@ -143,7 +155,15 @@ class MultiHeadAttention(nn.Module):
         value = self.value(keys if values is None else values)
         return key, observe(self, "value", value, "BMHV", key_positions=positions)
 
-    def attend_cached(
+    def attend_cached(self, x: Array, key: Array, value: Array, **where: Array | None) -> Array:
+        """Computes the attention of x [B, W, D] to cached keys [B, G, K, M] and values [B, G, M, V].
+
+        The keys and values have the layout of a `KeyValueCache`. The other arguments are mask, positions and
+        key_positions, see `__call__`, with W in place of L. Returns [B, W, D].
+        """
+        return self._attend(x, key.transpose(0, 3, 1, 2), value.swapaxes(1, 2), **where)
+
+    def _attend(
         self,
         x: Array,
         key: Array,
@@ -152,28 +172,6 @@ class MultiHeadAttention(nn.Module):
         mask: Array | None,
         positions: Array | None = None,
         key_positions: Array | None = None,
-    ) -> Array:
-        """Computes the attention of `x` to cached keys and values.
-
-        Args:
-          x: Input of the query projection, [B, W, D].
-          key, value: [B, G, K, M] and [B, G, M, V], in the layout of a `KeyValueCache`.
-          mask, positions, key_positions: See `__call__`, with W in place of L.
-
-        Returns:
-          [B, W, D].
-        """
-        key, value = key.transpose(0, 3, 1, 2), value.swapaxes(1, 2)
-        return self._attend(x, key, value, mask, positions, key_positions)
-
-    def _attend(
-        self,
-        x: Array,
-        key: Array,
-        value: Array,
-        mask: Array | None,
-        positions: Array | None,
-        key_positions: Array | None,
         **options: Any,
     ) -> Array:
         """Computes the attention of x [B, L, D] to key [B, M, G, K] and value [B, M, G, V].
@@ -190,9 +188,40 @@ class MultiHeadAttention(nn.Module):
         if self.position_bias is not None:
             scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
             options["bias"] = self.position_bias(query * scale, *where)
-        attend = observable(self, self.attention, key_positions)
-        heads = attend(query, key, value, mask=mask, **options)
+        if is_wanted(self, "logits", "weights"):
+            heads = self._attend_in_steps(query, key, value, mask, key_positions, **options)
+        else:
+            heads = self.attention(query, key, value, mask=mask, **options)
         return self.output(observe(self, "head_outputs", heads, "BLHV"))
+
+    def _attend_in_steps(
+        self,
+        query: Array,
+        key: Array,
+        value: Array,
+        mask: Array | None,
+        key_positions: Array | None,
+        *,
+        dropout_rate: float = 0.0,
+        dropout_rng: Array | None = None,
+        implementation: str | None = None,
+        **terms: Any,
+    ) -> Array:
+        """Computes the output of `attention` in steps, so that the weights pass through `observe`.
+
+        For `dot_product_attention`, the logits pass through `observe` too. For any other function, the
+        weights are inferred from its outputs, and the output is their sum of values. A fused kernel does not
+        return its weights, so `implementation` is ignored. The terms are bias and scale of the logits.
+        """
+        report = functools.partial(observe, self, axes="BHLM", key_positions=key_positions)
+        if self.attention is dot_product_attention:
+            logits = report("logits", attention_logits(query, key, **terms))
+            weights = masked_softmax(logits, mask).astype(query.dtype)
+        else:
+            reason = "the attention function is not tfm.attention.dot_product_attention and keeps its logits"
+            explain_missing(self, "logits", reason)
+            weights = infer_attention_weights(self.attention, query, key, mask=mask, **terms)
+        return weighted_sum(dropout(dropout_rng, report("weights", weights), dropout_rate), value)
 
     def _encode(self, x: Array, positions: Array) -> Array:
         """Applies `encode_positions` to queries or keys [B, L, H, K], if it is set."""

@@ -12,13 +12,12 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 
-from tfm.attention_kernels import IMPLEMENTATIONS, unsupported_reason
+from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.config import InheritsHelp, OnResume, check_fields, field
 from tfm.errors import UserError
 from tfm.layers.feed_forward import ACTIVATIONS
-from tfm.layers.normalization import LAYER_NORM_EPSILON, NORMS
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, ROTARY_POSITIONS, SINUSOIDAL_POSITIONS
-from tfm.layers.residual import NORM_ORDERS
+from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS
 
 # A resumed run and a warm start must not change these fields, because the shapes or the meaning of the
 # parameters depend on them.

@@ -14,8 +14,8 @@ from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
-from tfm.layers.dropout import Dropout
 from tfm.layers.observe import observe
+from tfm.layers.residual import Dropout
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,

@@ -109,7 +109,7 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
 
     layers: list[Any]
     ancestors: jax.Array
-    prefix_mask: jax.Array | None = None
+    prefix_mask: Any = None
     source_mask: jax.Array | None = None
     coverage: jax.Array | None = None
 
@@ -118,8 +118,20 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         """Number of steps, T."""
         return self.ancestors.shape[-1]
 
-    def claim_slots(self, position: jax.Array | int) -> Self:
-        """Returns the cache in which hypothesis w uses slot (position, w) for the step `position`.
+    def begin_step(self, position: jax.Array | int) -> tuple[Self, dict[str, jax.Array]]:
+        """Assigns the slot (position, w) to hypothesis w for the step `position`.
+
+        Args:
+          position: Number of the step, counted from 0 after the prefix.
+
+        Returns:
+          The cache, and these arguments of `Layer.decode_step`:
+            mask: bool [B, 1, W, P + T * W], True for the tokens of the prefix, and for the slots of each
+              hypothesis' ancestors up to and including this step.
+            positions: Position of each hypothesis within its sequence, int [W], or [B, W] with a prefix,
+              because prefixes have different lengths.
+            key_positions: Position of each slot, int [T * W], or [B, P + T * W] with a prefix.
+            source_mask: The field `source_mask`, if it is set.
 
         Raises:
           ValueError: If `position` is not traced and is at least T. A traced position is not checked.
@@ -129,78 +141,48 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
                 f"Expected position to be below the cache's max_length {self.max_length}, got {position}. "
                 "Create the cache with a larger max_length."
             )
-        hypotheses = jnp.arange(self.ancestors.shape[1])
-        return self.replace(ancestors=self.ancestors.at[:, :, position].set(hypotheses))
-
-    def history_mask(self, position: jax.Array) -> jax.Array:
-        """Returns the mask of a decoding step, bool [B, 1, W, P + T * W].
-
-        It is True for the tokens of the prefix, and for the slots of each hypothesis' ancestors up to and
-        including `position`.
-        """
         batch, width, length = self.ancestors.shape
-        is_ancestor = self.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
+        cache = self.replace(ancestors=self.ancestors.at[:, :, position].set(jnp.arange(width)))
+        is_ancestor = cache.ancestors[..., None] == jnp.arange(width)  # [B, W, T, W]
         past = causal_mask(jnp.asarray(position)[None], jnp.arange(length))[0, 0]  # [T]
         mask = (is_ancestor & past[:, None]).reshape(batch, 1, width, length * width)
-        if self.prefix_mask is None:
-            return mask
-        prefix = jnp.broadcast_to(
-            self.prefix_mask[:, None, None], (*mask.shape[:3], self.prefix_mask.shape[-1])
-        )
-        return jnp.concatenate([prefix, mask], axis=-1)
+        positions, key_positions = jnp.full(width, position), jnp.arange(length * width) // width
+        if self.prefix_mask is not None:
+            prefix = self.prefix_mask[:, None, None]
+            prefix_length = self.prefix_mask.sum(-1, dtype=jnp.int32)[:, None]
+            mask = jnp.concatenate(
+                [jnp.broadcast_to(prefix, (*mask.shape[:3], prefix.shape[-1])), mask], axis=-1
+            )
+            positions = jnp.broadcast_to(prefix_length + position, (batch, width))
+            key_positions = jnp.concatenate(
+                [self._prefix_positions(), prefix_length + key_positions], axis=-1
+            )
+        where = {"mask": mask, "positions": positions, "key_positions": key_positions}
+        return cache, where if self.source_mask is None else where | {"source_mask": self.source_mask}
 
-    def positions(self, position: jax.Array) -> jax.Array:
-        """Returns the position within the sequence of each hypothesis in a step.
+    def append_prefix(self, mask: jax.Array) -> tuple[Self, dict[str, jax.Array]]:
+        """Appends P' positions to the prefix. Does not change the layers.
 
         Args:
-          position: Number of the step, counted from 0 after the prefix.
+          mask: bool [B, P'], True for tokens and False for padding.
 
         Returns:
-          int [W], or [B, W] with a prefix, because prefixes have different lengths.
+          The cache, and these arguments of `Layer.prefill`:
+            mask: bool [B, 1, P', P + P'], True for the tokens up to and including each of the new positions.
+            positions: int32 [B, P'], counted from 0 in each row.
+            key_positions: int32 [B, P + P'].
         """
-        batch, width, _ = self.ancestors.shape
-        if self.prefix_mask is None:
-            return jnp.full(width, position)
-        return jnp.broadcast_to(self.prefix_lengths[:, None] + position, (batch, width))
+        cache = self.replace(prefix_mask=jnp.concatenate([self.prefix_mask, mask], axis=1))
+        key_positions, slots = cache._prefix_positions(), jnp.arange(cache.prefix_mask.shape[1])
+        new = slice(len(slots) - mask.shape[1], None)
+        visible = causal_mask(slots[new], slots)[None] & cache.prefix_mask[:, None, None]
+        # The position of padding could be -1, but a table of learned positions has no such row.
+        positions = jnp.maximum(key_positions[:, new], 0)
+        return cache, {"mask": visible, "positions": positions, "key_positions": key_positions}
 
-    def slot_positions(self) -> jax.Array:
-        """Returns the position within the sequence of each slot.
-
-        The result is int [T * W], or [B, P + T * W] with a prefix.
-        """
-        width, length = self.ancestors.shape[1:]
-        steps = jnp.arange(length * width) // width
-        if self.prefix_mask is None:
-            return steps
-        return jnp.concatenate([self.prefix_positions(), self.prefix_lengths[:, None] + steps], axis=-1)
-
-    @property
-    def prefix_lengths(self) -> jax.Array:
-        """Number of tokens in the prefix of each row, int32 [B]."""
-        return self._prefix_mask.sum(-1, dtype=jnp.int32)
-
-    def prefix_positions(self) -> jax.Array:
+    def _prefix_positions(self) -> jax.Array:
         """Returns the position of each token in the prefix, int32 [B, P], counted from 0 in each row."""
-        return jnp.cumsum(self._prefix_mask, axis=-1) - 1
-
-    def prefix_causal_mask(self, count: int) -> jax.Array:
-        """Returns the causal mask of the last `count` positions of the prefix, bool [B, 1, count, P].
-
-        It is True for the tokens of the prefix up to and including each of these positions.
-        """
-        slots = jnp.arange(self._prefix_mask.shape[1])
-        return causal_mask(slots[-count:], slots)[None] & self._prefix_mask[:, None, None]
-
-    def append_prefix(self, mask: jax.Array) -> Self:
-        """Returns the cache with bool [B, P'] appended to `prefix_mask`. Does not change the layers."""
-        return self.replace(prefix_mask=jnp.concatenate([self._prefix_mask, mask], axis=1))
-
-    @property
-    def _prefix_mask(self) -> jax.Array:
-        """The mask of the prefix. Raises a ValueError if the cache has no prefix."""
-        if self.prefix_mask is None:
-            raise ValueError("Expected a cache with a prefix, got a cache whose prefix_mask is None.")
-        return self.prefix_mask
+        return jnp.cumsum(self.prefix_mask, axis=-1) - 1
 
     def add_coverage(self, weights: jax.Array) -> Self:
         """Returns the cache with the attention weights [B, W, M] of one step added to `coverage`."""

@@ -20,7 +20,7 @@ class Layer(nn.Module):
     calls the layer with a causal mask.
 
     Attributes:
-      self_attention: A `tfm.layers.SelfAttention`, such as `MultiHeadAttention`.
+      self_attention: A `MultiHeadAttention`, or a module that replaces it.
       feed_forward: A module that maps ([B, L, D], train=) to [B, L, D], such as `FeedForward`.
       cross_attention: Attention to the encoder output. None for an encoder, and for a decoder without an
         encoder.
@@ -83,10 +83,7 @@ class Layer(nn.Module):
         attend_to_source: Callable[[Array], Array],
         train: bool,
     ) -> Array:
-        """Applies self-attention, cross-attention if it exists, and the feed-forward network to x [B, L, D].
-
-        The two functions compute the attentions. They differ between a forward pass and cached decoding.
-        """
+        """Applies all sublayers to x [B, L, D]. The functions compute the attentions, cached or not."""
         x = self.self_attention_residual(x, attend, train=train)
         if self.cross_attention is not None:
             x = self.cross_attention_residual(x, attend_to_source, train=train)
@@ -130,8 +127,6 @@ class Layer(nn.Module):
         self, x: Array, cache: KeyValueCache, position: Array, **where: Any
     ) -> tuple[Array, KeyValueCache]:
         """Computes the next position of each of W hypotheses.
-
-        The hypotheses of a row share the slots of the cache. The mask selects the slots of each hypothesis.
 
         Args:
           x: Input of the layer, [B, W, D]. The axis W takes the place of L in `__call__`.

@@ -71,15 +71,9 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-        """Computes the term of the logits. It does not depend on the query.
+        """Computes the term of the logits, which does not depend on the query, see `RelativeKeys`.
 
-        Args:
-          query: Ignored.
-          positions: Positions of the queries, int [B, L] or [L].
-          key_positions: Positions of the keys, int [B, M] or [M].
-
-        Returns:
-          [H, L, M], or [B, H, L, M] if the positions have the axis B.
+        Returns [H, L, M], or [B, H, L, M] if the positions have the axis B.
         """
         table = self.param("biases", KERNEL_INIT, (self.buckets, self.heads))
         bucket = relative_buckets(

@@ -45,6 +45,7 @@ class Stack(nn.Module):
     def setup(self) -> None:
         self.layers = [self.make_layer(index) for index in range(1 if self.shared else self.depth)]
         self.norm = self.final_norm() if self.final_norm else lambda x: x
+        self.prepare = self.before_layer or (lambda x, index, positions: x)
         if self.make_output is not None:
             self.output = self.make_output()
 
@@ -71,18 +72,13 @@ class Stack(nn.Module):
         transform = call if plain else shards.remat(call, everything=self.remat)
         with with_positions(positions):
             for index, layer in self._steps():
-                x = self._prepare(x, index, positions)
-                x = transform(layer, x)
+                x = transform(layer, self.prepare(x, index, positions))
                 outputs.append(x)
             return self._finish(outputs)
 
     def _steps(self) -> Iterator[tuple[int, nn.Module]]:
         """Returns (index, layer) for each of the N layers. With `shared`, it is always the same layer."""
         return ((index, self.layers[0 if self.shared else index]) for index in range(self.depth))
-
-    def _prepare(self, x: Array, index: int, positions: Array | None) -> Array:
-        """Applies `before_layer` to the input of a layer, if it is set."""
-        return x if self.before_layer is None else self.before_layer(x, index, positions)
 
     def _finish(self, outputs: list[Array]) -> Any:
         """Computes the output of the stack from the outputs of all layers."""
@@ -129,42 +125,35 @@ class Stack(nn.Module):
         return [layer.init_cache(example, encoder_output, **options) for _, layer in self._steps()]
 
     def decode_step(
-        self, x: Array, caches: list[Any], position: Array, *, positions: Array, **where: Any
+        self, x: Array, caches: list[Any], position: Array, **where: Any
     ) -> tuple[Any, list[Any]]:
         """Computes the next position of each of W hypotheses.
 
         Args:
           x: Input of the first layer, [B, W, D].
           caches: The cache of each layer.
-          position, positions, **where: See `Layer.decode_step`.
+          position, **where: See `Layer.decode_step`.
 
         Returns:
           The output of the stack, [B, W, D] unless `make_output` is set, and the cache of each layer.
         """
-        outputs, written = [], []
-        with with_positions(positions):
-            for (index, layer), cache in zip(self._steps(), caches, strict=True):
-                x = self._prepare(x, index, positions)
-                x, cache = layer.decode_step(x, cache, position, positions=positions, **where)
-                outputs.append(x)
-                written.append(cache)
+        with with_positions(where["positions"]):
+            outputs, written = self._run_cached("decode_step", x, caches, position, **where)
             return self._finish(outputs), written
 
-    def prefill(self, x: Array, caches: list[Any], *, positions: Array, **where: Any) -> list[Any]:
-        """Appends P' positions to the prefix of every layer.
+    def prefill(self, x: Array, caches: list[Any], **where: Any) -> list[Any]:
+        """Appends x [B, P', D] to the prefix of all layers, see `Layer.prefill`. Returns the caches."""
+        with with_positions(where["positions"]):
+            return self._run_cached("prefill", x, caches, **where)[1]
 
-        Args:
-          x: Input of the first layer, [B, P', D].
-          caches: The cache of each layer.
-          positions, **where: See `Layer.prefill`.
-
-        Returns:
-          The cache of each layer.
-        """
-        written = []
-        with with_positions(positions):
-            for (index, layer), cache in zip(self._steps(), caches, strict=True):
-                x = self._prepare(x, index, positions)
-                x, cache = layer.prefill(x, cache, positions=positions, **where)
-                written.append(cache)
-        return written
+    def _run_cached(
+        self, method: str, x: Array, caches: list[Any], *arguments: Array, **where: Any
+    ) -> tuple[list[Array], list[Any]]:
+        """Calls a method of all layers. Returns the output and the cache of each layer."""
+        outputs, written = [], []
+        for (index, layer), cache in zip(self._steps(), caches, strict=True):
+            x = self.prepare(x, index, where["positions"])
+            x, cache = getattr(layer, method)(x, cache, *arguments, **where)
+            outputs.append(x)
+            written.append(cache)
+        return outputs, written

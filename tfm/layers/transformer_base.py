@@ -12,10 +12,12 @@ from jax.nn.initializers import Initializer
 
 from tfm.errors import UserError
 from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.deep_norm import DeepNorm, apply_deep_norm
 from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.embedding import LearnedPositions
 from tfm.layers.feed_forward import FeedForward
-from tfm.layers.normalization import NORMS
+from tfm.layers.kv_cache import DecodingCache
+from tfm.layers.layer import Layer
 from tfm.layers.observe import is_active, observe
 from tfm.layers.position_terms import (
     ATTENTION_POSITIONS,
@@ -23,7 +25,7 @@ from tfm.layers.position_terms import (
     RelativeBias,
     restrict_to_window,
 )
-from tfm.layers.residual import Residual
+from tfm.layers.residual import NORMS, Residual
 from tfm.layers.stack import Stack
 from tfm.positions import sinusoidal_encoding
 
@@ -46,7 +48,8 @@ class ComposedModule(nn.Module):
 class TransformerBase(ComposedModule):
     """A base class of models whose layers are described by a `BlockConfig`.
 
-    A subclass creates its stacks in `setup`. It must define `embedding` and `dropout` there, too.
+    A subclass creates its stacks in `setup`. It must define `embedding` and `dropout` there, too, and a
+    decoder `decoder` and `decoder_positions`.
 
     Attributes:
       config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
@@ -105,7 +108,7 @@ class TransformerBase(ComposedModule):
         )
 
     def make_self_attention(self) -> nn.Module:
-        """Returns the self-attention of a layer, a `tfm.layers.SelfAttention`."""
+        """Returns the self-attention of a layer, called like `tfm.layers.MultiHeadAttention`."""
         config = self.config
         make_terms = ATTENTION_POSITIONS.get(config.positions)
         fields = make_terms(config.heads) if make_terms else {}
@@ -146,6 +149,13 @@ class TransformerBase(ComposedModule):
     def make_residual(self) -> nn.Module:
         """Returns the residual connection around a sublayer, called like `tfm.layers.Residual`."""
         return Residual(self.config.norm_order, self.config.dropout, self.make_norm)
+
+    def make_layer_with(
+        self, deep_norm: DeepNorm, self_attention: nn.Module, cross_attention: nn.Module | None = None
+    ) -> nn.Module:
+        """Returns a layer with these attentions. Applies `deep_norm` if the config asks for DeepNorm."""
+        layer = Layer(self_attention, self.make_feed_forward(), cross_attention, self.make_residual)
+        return apply_deep_norm(layer, deep_norm) if self.config.deep_norm else layer
 
     def make_stack(self, make_layer: Callable[[int], nn.Module], depth: int) -> nn.Module:
         """Returns a stack of `depth` layers. `make_layer` maps the index of a layer to the layer."""
@@ -194,6 +204,26 @@ class TransformerBase(ComposedModule):
     def logits(self, x: jax.Array, positions: jax.Array | None) -> jax.Array:
         """Returns the logits [B, L, V] of the output x [B, L, D] of a stack, as the activation "logits"."""
         return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+
+    def decode_step(
+        self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
+    ) -> tuple[jax.Array, DecodingCache]:
+        """Computes one decoding step of a model with the stack `decoder` and with `decoder_positions`.
+
+        Args:
+          tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
+          cache: A `DecodingCache`.
+          position: Position after the prefix, an int32 scalar counted from 0. The whole batch shares it.
+
+        Returns:
+          The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
+        """
+        cache, where = cache.begin_step(position)
+        positions = jnp.broadcast_to(where["positions"], tokens.shape)
+        x = self.embedding(tokens)
+        x = self.add_positions("decoder", x, self.decoder_positions, positions, train=False)
+        x, written = self.decoder.decode_step(x, cache.layers, position, **where)
+        return self.logits(x, where["positions"]), cache.replace(layers=written)
 
     def positions_or_index(self, positions: jax.Array | None, tokens: jax.Array) -> jax.Array:
         """Returns the positions, or 0, 1, 2, ... for tokens [B, L] if the positions are None.

@@ -65,7 +65,7 @@ class DecoderLM(layers.TransformerBase):
         config = self.config
         self.check_device()
         self.embedding = self.make_embedding()
-        self.positions = self.make_positions()
+        self.positions = self.decoder_positions = self.make_positions()
         self.dropout = layers.Dropout(config.dropout)
         self.decoder = self.make_stack(self.make_layer, config.layers)
 
@@ -93,11 +93,8 @@ class DecoderLM(layers.TransformerBase):
     def make_layer(self, index: int) -> nn.Module:
         """Returns the layer with this index, counted from 0."""
         del index  # all layers are equal
-        layer = layers.Layer(
-            self.make_masked_self_attention(), self.make_feed_forward(), residual=self.make_residual
-        )
         constants = layers.single_stack_constants(self.config.layers)
-        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
+        return self.make_layer_with(constants, self.make_masked_self_attention())
 
     def __call__(
         self,
@@ -165,46 +162,14 @@ class DecoderLM(layers.TransformerBase):
         return self.prefill(context, cache) if length else cache
 
     def prefill(self, tokens: jax.Array, cache: DecodingCache) -> DecodingCache:
-        """Returns the cache with tokens appended to its prefix. One pass serves all hypotheses of a row.
+        """Returns the cache with tokens int [B, P], padded at the end with 0, appended to its prefix.
 
-        Args:
-          tokens: int [B, P], padded at the end with 0.
-          cache: A cache to which no hypothesis has written.
+        One pass serves all hypotheses of a row. None of them may have written to the cache.
         """
-        mask = tokens != PAD_ID
-        positions = cache.prefix_lengths[:, None] + jnp.cumsum(mask, axis=-1) - 1
-        # The position of padding could be -1, but a table of learned positions has no such row.
-        positions = jnp.maximum(positions, 0)
-        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)
-        cache = cache.append_prefix(mask)
-        visible = cache.prefix_causal_mask(tokens.shape[1])
-        where = {"mask": visible, "positions": positions, "key_positions": cache.prefix_positions()}
+        cache, where = cache.append_prefix(tokens != PAD_ID)
+        x = self.embedding(tokens)
+        x = self.add_positions("decoder", x, self.positions, where["positions"], train=False)
         return cache.replace(layers=self.decoder.prefill(x, cache.layers, **where))
-
-    def decode_step(
-        self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
-    ) -> tuple[jax.Array, DecodingCache]:
-        """Computes one decoding step.
-
-        Args:
-          tokens: Last token of each hypothesis, int [B, W].
-          cache: A `DecodingCache` with a prefix. The prefix may be empty.
-          position: Position after the prefix, an int32 scalar counted from 0. The whole batch shares it.
-
-        Returns:
-          The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
-        """
-        cache, positions = cache.claim_slots(position), cache.positions(position)
-        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=False)
-        x, written = self.decoder.decode_step(
-            x,
-            cache.layers,
-            position,
-            mask=cache.history_mask(position),
-            positions=positions,
-            key_positions=cache.slot_positions(),
-        )
-        return self.logits(x, positions), cache.replace(layers=written)
 
 
 Config = DecoderLMConfig

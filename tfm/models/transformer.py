@@ -97,28 +97,18 @@ class Transformer(layers.TransformerBase):
     def make_encoder_layer(self, index: int) -> nn.Module:
         """Returns the encoder layer with this index, counted from 0."""
         del index  # all layers are equal
-        layer = layers.Layer(
-            self.make_self_attention(), self.make_feed_forward(), residual=self.make_residual
-        )
-        return self._deep_norm(layer, stack=0)
+        return self.make_layer_with(self._constants()[0], self.make_self_attention())
 
     def make_decoder_layer(self, index: int) -> nn.Module:
         """Returns the decoder layer with this index, counted from 0."""
         del index  # all layers are equal
-        layer = layers.Layer(
-            self.make_masked_self_attention(),
-            self.make_feed_forward(),
-            self.make_cross_attention(),
-            self.make_residual,
-        )
-        return self._deep_norm(layer, stack=1)
+        attentions = self.make_masked_self_attention(), self.make_cross_attention()
+        return self.make_layer_with(self._constants()[1], *attentions)
 
     @nn.nowrap
-    def _deep_norm(self, layer: layers.Layer, stack: int) -> layers.Layer:
-        """Applies DeepNorm to a layer of the encoder (stack 0) or decoder (stack 1), if the config asks."""
-        config = self.config
-        constants = layers.encoder_decoder_constants(config.encoder_layers, config.decoder_layers)[stack]
-        return layers.apply_deep_norm(layer, constants) if config.deep_norm else layer
+    def _constants(self) -> tuple[layers.DeepNorm, layers.DeepNorm]:
+        """Returns the constants of DeepNorm for the encoder and for the decoder."""
+        return layers.encoder_decoder_constants(self.config.encoder_layers, self.config.decoder_layers)
 
     def __call__(
         self, inputs: jax.Array, targets: jax.Array, *, train: bool, **packing: jax.Array | None
@@ -199,12 +189,9 @@ class Transformer(layers.TransformerBase):
         return self.encoder(x, mask=mask, positions=positions, train=train)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:
-        """Encodes a source and returns a cache for its hypotheses.
+        """Encodes source tokens int [B, M], padded with 0, and returns a cache for their hypotheses.
 
-        Args:
-          inputs: Source tokens, int [B, M], padded with 0.
-          width: Number of hypotheses of a row, W.
-          max_length: Maximum number of tokens of a hypothesis, T.
+        The cache has space for W = `width` hypotheses of T = `max_length` tokens for each row.
 
         Raises:
           ValueError: If M or T is above `config.max_length`.
@@ -219,34 +206,6 @@ class Transformer(layers.TransformerBase):
             source_mask=padding_mask(inputs),
             coverage=jnp.zeros((batch, width, length), jnp.float32),
         )
-
-    def decode_step(
-        self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
-    ) -> tuple[jax.Array, DecodingCache]:
-        """Computes one decoding step.
-
-        Args:
-          tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
-          cache: A `DecodingCache`.
-          position: Number of the step, an int32 scalar counted from 0. The whole batch shares it.
-
-        Returns:
-          The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
-        """
-        cache, positions = cache.claim_slots(position), cache.positions(position)
-        row_positions = jnp.broadcast_to(positions, tokens.shape)
-        x = self.embedding(tokens)
-        x = self.add_positions("decoder", x, self.decoder_positions, row_positions, train=False)
-        x, written = self.decoder.decode_step(
-            x,
-            cache.layers,
-            position,
-            mask=cache.history_mask(position),
-            positions=positions,
-            key_positions=cache.slot_positions(),
-            source_mask=cache.source_mask,
-        )
-        return self.logits(x, positions), cache.replace(layers=written)
 
 
 Config = TransformerConfig

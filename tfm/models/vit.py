@@ -111,11 +111,8 @@ class VisionTransformer(layers.TransformerBase):
     def make_encoder_layer(self, index: int) -> nn.Module:
         """Returns the layer with this index, counted from 0."""
         del index  # all layers are equal
-        layer = layers.Layer(
-            self.make_self_attention(), self.make_feed_forward(), residual=self.make_residual
-        )
         constants = layers.single_stack_constants(self.config.encoder_layers)
-        return layers.apply_deep_norm(layer, constants) if self.config.deep_norm else layer
+        return self.make_layer_with(constants, self.make_self_attention())
 
     def make_head(self) -> nn.Module:
         """Returns the projection to logits, [B, D] -> [B, classes]. Its initial kernel is 0."""

@@ -22,12 +22,10 @@ L target length, M source length, P prefix length, V vocabulary.
 """
 
 from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam_search
-from tfm.search.greedy import greedy_search
-from tfm.search.hypotheses import Hypotheses
+from tfm.search.greedy import greedy_search, sample
 from tfm.search.limits import Constraints, Limits
-from tfm.search.sampling import sample
 from tfm.search.scores import ensemble, length_penalty, token_scores
-from tfm.search.state import Step, gather_beams
+from tfm.search.state import Hypotheses, Step, gather_beams
 
 __all__ = [
     "BeamTrace",

@@ -6,10 +6,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from tfm.search.hypotheses import Hypotheses, empty_hypotheses
 from tfm.search.limits import Limits
 from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
-from tfm.search.state import State, Step, check_state, gather_beams, reorder_leaves
+from tfm.search.state import (
+    Hypotheses,
+    State,
+    Step,
+    check_state,
+    empty_hypotheses,
+    gather_beams,
+    reorder_leaves,
+)
 
 
 class BeamTrace(NamedTuple):
@@ -153,7 +160,7 @@ def beam_search(
 
     start = _Beam(
         position=jnp.int32(0),
-        last=jnp.full((batch_size, beam_size), limits.bos_id, jnp.int32),
+        last=limits.first_tokens(batch_size, beam_size),
         live_tokens=jnp.zeros((batch_size, beam_size, limits.max_length), jnp.int32),
         # Only the first hypothesis is live. It is the empty prefix.
         live_scores=jnp.full((batch_size, beam_size), -jnp.inf, jnp.float32).at[:, 0].set(0.0),

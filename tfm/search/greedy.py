@@ -1,15 +1,18 @@
-"""Greedy search, and the loop of greedy search and sampling. Hypotheses do not compete in this loop."""
+"""Greedy search and sampling, whose hypotheses do not compete. Sampling can be truncated."""
 
+import functools
+import math
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
 from tfm.search import scores
-from tfm.search.hypotheses import Hypotheses, empty_hypotheses
 from tfm.search.limits import Limits
-from tfm.search.state import State, Step, check_state
+from tfm.search.state import Hypotheses, State, Step, check_state, empty_hypotheses
 from tfm.search.top_k import largest
+
+MIN_TEMPERATURE = 1e-6  # Logits that are divided by a smaller number could overflow.
 
 
 def greedy_search(
@@ -30,11 +33,62 @@ def greedy_search(
       ValueError: See `beam_search`. Limits that do not force EOS are allowed.
     """
     scores.check_penalty(length_penalty, limits.max_length)
-    outputs = extend_independently(step, state, limits, batch_size, 1, lambda logits, _: largest(logits))
+    outputs = _extend_independently(step, state, limits, batch_size, 1, lambda logits, _: largest(logits))
     return outputs._replace(scores=outputs.scores / scores.length_penalty(outputs.lengths, length_penalty))
 
 
-def extend_independently(
+def sample(
+    step: Step,
+    state: State,
+    limits: Limits,
+    *,
+    batch_size: int,
+    rng: jax.Array,
+    samples: int = 1,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+) -> Hypotheses:
+    """Draws independent samples from the model.
+
+    Args:
+      step, state, limits, batch_size: See `beam_search`. W is `samples`.
+      rng: A JAX random key, or keys [B]. Sample w of row b depends on the key of the row and on w. If `rng`
+        is a single key, the sample also depends on b. It never depends on the other rows of the batch.
+      samples: Number of samples of each row, N.
+      temperature: Divisor of the logits, at least `MIN_TEMPERATURE`. Must be static.
+      top_k: Number of most probable tokens that can be sampled. 0 means all tokens. Must be static.
+      top_p: Samples are drawn only from the smallest set of most probable tokens whose total probability
+        reaches this number (nucleus sampling, Holtzman et al. 2020). The probabilities include the
+        temperature and `top_k`. Must be static.
+
+    Returns:
+      `Hypotheses` with N = `samples`, in arbitrary order. The scores are log-probabilities under the model,
+      without temperature and truncation.
+
+    Raises:
+      ValueError: If temperature, top_k or top_p is out of range, or for the reasons in `beam_search` that
+        concern the state and the limits. Limits that do not force EOS are allowed.
+    """
+    if not MIN_TEMPERATURE <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
+        raise ValueError(
+            f"Expected temperature at least {MIN_TEMPERATURE} (call greedy_search for temperature 0), top_k "
+            f">= 0 and 0 < top_p <= 1, got {temperature}, {top_k} and {top_p}."
+        )
+    keys = rng if rng.ndim else jax.vmap(jax.random.fold_in, (None, 0))(rng, jnp.arange(batch_size))
+
+    def sample_one(row_key, number, logits, position):
+        key = functools.reduce(jax.random.fold_in, (number, position), row_key)
+        return _sample_token(key, logits / temperature, top_k, top_p)
+
+    def choose(logits, position):
+        sample_row = jax.vmap(sample_one, (None, 0, 0, None))
+        return jax.vmap(sample_row, (0, None, 0, None))(keys, jnp.arange(samples), logits, position)
+
+    return _extend_independently(step, state, limits, batch_size, samples, choose)
+
+
+def _extend_independently(
     step: Step,
     state: State,
     limits: Limits,
@@ -52,10 +106,6 @@ def extend_independently(
 
     Returns:
       `Hypotheses` with N = W. The scores are log-probabilities under the model.
-
-    Raises:
-      ValueError: If the state does not fit the batch or `max_length`, if an id is not in the vocabulary, or
-        if no output satisfies the limits.
     """
     check_state(state, batch_size, limits.max_length)
     limits = limits.for_batch(batch_size)
@@ -81,8 +131,7 @@ def extend_independently(
         return position + 1, tokens, found, state
 
     empty = empty_hypotheses(batch_size, width, limits.max_length, score=0.0)
-    last = jnp.full((batch_size, width), limits.bos_id, jnp.int32)
-    start = (jnp.int32(0), last, empty, state)
+    start = (jnp.int32(0), limits.first_tokens(batch_size, width), empty, state)
 
     def is_unfinished(carry):
         return is_live(carry[2]).any() & (carry[0] < limits.max_length)
@@ -91,3 +140,16 @@ def extend_independently(
     exists = found.scores > -jnp.inf
     lengths = jnp.where(is_live(found), limits.max_length, found.lengths)  # outputs without EOS
     return Hypotheses(found.tokens * exists[..., None], found.scores, lengths * exists)
+
+
+def _sample_token(key, logits, top_k, top_p):
+    """Samples a token from logits [V], truncated to the `top_k` largest and then to the nucleus `top_p`."""
+    if top_k == 0 and top_p == 1:
+        return jax.random.categorical(key, logits)
+    classes = logits.shape[-1]
+    ordered, tokens = jax.lax.top_k(logits, min(top_k or classes, classes))
+    if top_p < 1:
+        probabilities = jax.nn.softmax(ordered)
+        sum_before = jnp.cumsum(probabilities) - probabilities
+        ordered = jnp.where(sum_before < top_p, ordered, -jnp.inf)
+    return tokens[jax.random.categorical(key, ordered)]

@@ -41,7 +41,7 @@ class Limits(NamedTuple):
 
     Attributes:
       max_length: Maximum number of tokens in an output, including EOS, T. Must be static.
-      bos_id: The token that the model reads at position 0.
+      bos_id: The token that the model reads at position 0, or int32 [B], a token for each row.
       eos_id: The token that ends an output.
       constraints: Further `Constraints`.
       force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output may
@@ -49,7 +49,7 @@ class Limits(NamedTuple):
     """
 
     max_length: int
-    bos_id: int
+    bos_id: int | Array
     eos_id: int
     constraints: Constraints = Constraints()
     force_eos: bool = True
@@ -84,6 +84,11 @@ class Limits(NamedTuple):
         assert self.constraints.max_lengths is not None, "Call `for_batch` before reading max_lengths."
         return jnp.asarray(self.constraints.max_lengths)
 
+    def first_tokens(self, batch_size: int, width: int) -> jax.Array:
+        """Returns the tokens that W = `width` hypotheses of each row read at position 0, int32 [B, W]."""
+        token = self.bos_id if jnp.ndim(self.bos_id) == 0 else jnp.asarray(self.bos_id)[:, None]
+        return jnp.full((batch_size, width), token, jnp.int32)
+
     def check_tokens(self, logits: jax.Array) -> None:
         """Checks that the special tokens and the constraints fit the vocabulary of logits [B, W, V].
 
@@ -91,11 +96,11 @@ class Limits(NamedTuple):
 
         Raises:
           ValueError: If `bos_id` or `eos_id` is not from 0 to V - 1, if a forbidden id is negative, or if
-            `constraints.allowed` is not [P, V].
+            `constraints.allowed` is not [P, V]. An array as `bos_id` is not checked.
         """
         classes, constraints = logits.shape[-1], self.constraints
         for name, token in (("bos_id", self.bos_id), ("eos_id", self.eos_id)):
-            if not 0 <= token < classes:
+            if jnp.ndim(token) == 0 and not 0 <= token < classes:
                 raise ValueError(
                     f"Expected {name} to be a token of the logits, from 0 to {classes - 1}, got {token}."
                 )

@@ -1,26 +1,47 @@
-"""The state that a search carries from step to step: any pytree whose leaves begin with the batch axis."""
+"""The state that a search carries from step to step, and the hypotheses that it returns."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-State = Any  # a pytree of arrays
+State = Any  # a pytree of arrays whose leaves begin with the axis B
 # (tokens int32 [B, W], state, position int32 scalar) -> (logits [B, W, V], state)
 Step = Callable[[jax.Array, State, jax.Array], tuple[jax.Array, State]]
 Tree = TypeVar("Tree")
 
 
+class Hypotheses(NamedTuple):
+    """Finished sequences of each batch row.
+
+    If a search finds fewer than N outputs for a row, the remaining hypotheses have the score -inf, the length
+    0 and no tokens.
+
+    Attributes:
+      tokens: int32 [B, N, T]. The tokens of an output including EOS, followed by 0.
+      scores: float32 [B, N]. NaN means that logits of the model were NaN.
+      lengths: int32 [B, N]. The number of tokens including EOS.
+    """
+
+    tokens: jax.Array
+    scores: jax.Array
+    lengths: jax.Array
+
+
+def empty_hypotheses(batch_size: int, count: int, max_length: int, score: float) -> Hypotheses:
+    """Returns `Hypotheses` with N = `count` for each row, without tokens and all with the same score."""
+    return Hypotheses(
+        tokens=jnp.zeros((batch_size, count, max_length), jnp.int32),
+        scores=jnp.full((batch_size, count), score, jnp.float32),
+        lengths=jnp.zeros((batch_size, count), jnp.int32),
+    )
+
+
 def gather_beams(tree: Tree, parents: jax.Array) -> Tree:
-    """Selects hypotheses from all leaves [B, W, ...] of a tree.
+    """Selects hypotheses from all leaves [B, W, ...] of a tree, and returns leaves [B, W', ...].
 
-    Args:
-      tree: A pytree with leaves [B, W, ...].
-      parents: int32 [B, W']. Hypothesis w of the result is hypothesis `parents[b, w]` of the input.
-
-    Returns:
-      The tree with leaves [B, W', ...].
+    Hypothesis w of the result is hypothesis `parents[b, w]` of the tree, for `parents` int32 [B, W'].
     """
 
     def gather(leaf):

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.interpret.recorder import Recorder
-from tfm.layers.observe import activate
+from tfm.layers.observe import Recorder, activate
 from tfm.training.task import Context
 
 LAYER = "layers_"  # prefix of the name of a layer

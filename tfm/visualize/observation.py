@@ -17,8 +17,7 @@ import numpy as np
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
-from tfm.interpret.recorder import Recorder
-from tfm.layers.observe import activate
+from tfm.layers.observe import Recorder, activate
 from tfm.memory import check_estimate, host_memory
 from tfm.sharding import fetch
 from tfm.visualize import reductions

@@ -8,8 +8,8 @@ import numpy as np
 
 from tfm.arguments import replace_fields
 from tfm.evaluation.alignment import to_pharaoh
+from tfm.interpret import Edit
 from tfm.interpret.edited_model import EditedModel
-from tfm.interpret.recorder import Edit
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 

@@ -1,19 +1,17 @@
 """The config of the recurrent models, and their initializations."""
 
 import dataclasses
-import functools
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.config import InheritsHelp, OnResume, check_fields, field
+from tfm.config import InheritsHelp, check_fields, field
 from tfm.errors import UserError
+from tfm.layers.block_config import fixed_field, rate_field, size_field
 from tfm.models.rnn_seq2seq.cells import SCORES, Initializers
 
 CELLS = ("gru", "lstm")
-fixed_field = functools.partial(field, resume=OnResume.FIXED, warm_start=False)
-features_field = functools.partial(fixed_field, minimum=1, maximum=65_536, unit="features")
 
 
 def _uniform(key, shape, dtype=jnp.float32):
@@ -59,8 +57,8 @@ class RNNConfig(InheritsHelp):
         1, "Number of layers in the encoder, and in the decoder.", minimum=1, maximum=1000, unit="layers"
     )
     bidirectional: bool = fixed_field(True, "Encoder layers that read the source in both directions.")
-    embedding_features: int = features_field(620, "Width of the embeddings, E.")
-    hidden_features: int = features_field(1000, "Width of the recurrent states, F.")
+    embedding_features: int = size_field(620, "Width of the embeddings, E.")
+    hidden_features: int = size_field(1000, "Width of the recurrent states, F.")
     initial_state: str = fixed_field(
         "projected",
         "Initial state of each decoder layer, computed from the final state h of the same encoder layer: "
@@ -75,7 +73,7 @@ class RNNConfig(InheritsHelp):
         "2015). With none, the decoder has no attention and sees the source only in its initial state.",
         choices=(*SCORES, "none"),
     )
-    attention_features: int = features_field(1000, "Width of the hidden layer of the additive score.")
+    attention_features: int = size_field(1000, "Width of the hidden layer of the additive score.")
     query: str = fixed_field(
         "previous",
         "Decoder state that is the query of the attention: previous (the state before the step, so that the "
@@ -97,7 +95,7 @@ class RNNConfig(InheritsHelp):
         "current (the state after the step, equation 4).",
         choices=("previous", "current"),
     )
-    output_features: int = features_field(500, "Width of the output layer, O.")
+    output_features: int = size_field(500, "Width of the output layer, O.")
     share_embeddings: bool = fixed_field(False, "One shared embedding table for source and target.")
     tie_output: bool = fixed_field(False, "One shared table for the target embedding and the logits.")
     initialization: str = fixed_field(
@@ -110,11 +108,8 @@ class RNNConfig(InheritsHelp):
     forget_bias: float = fixed_field(
         0.0, "Constant added to the forget gate of an LSTM.", minimum=-10, maximum=10
     )
-    dropout: float = field(
-        0.0,
-        "Dropout rate of each layer's input and of the output features (Zaremba et al. 2014).",
-        minimum=0,
-        maximum=0.999,
+    dropout: float = rate_field(
+        0.0, "Dropout rate of each layer's input and of the output features (Zaremba et al. 2014)."
     )
     dtype: str = field(
         "float32",

@@ -27,15 +27,14 @@ class RecurrentCache(flax.struct.PyTreeNode):
     """The state of decoding between two positions.
 
     Attributes:
-      annotations, keys: The fields of `Encoded`. All W hypotheses of a row share them.
+      encoded: The source without its states. All W hypotheses of a row share it.
       source_mask: bool [B, 1, 1, M], True where the source has a token.
       carry: The carry of `DecoderStep`, with leaves [B, W, ...].
       coverage: float32 [B, W, M], the attention of each hypothesis to each source position, summed over its
         steps.
     """
 
-    annotations: jax.Array
-    keys: jax.Array
+    encoded: Encoded
     source_mask: jax.Array
     carry: Any
     coverage: jax.Array
@@ -131,14 +130,9 @@ class RNNSeq2Seq(nn.Module):
         encoded = self.encode(inputs, segments=input_segments, train=train)
         first = self._initial_states(encoded, target_segments, input_segments)
         x = self.target_embedding(targets)
-        x, weights = self._run_decoder(
-            x,
-            encoded,
-            first,
-            segment_begins(target_segments),
-            segment_mask(target_segments, input_segments)[:, 0],
-            train=train,
-        )
+        begins = segment_begins(target_segments)
+        mask = segment_mask(target_segments, input_segments)[:, 0]
+        x, weights = self._run_decoder(x, encoded, first, begins, mask, train=train)
         self._observe_weights(weights)
         return x, self._output_table
 
@@ -167,18 +161,10 @@ class RNNSeq2Seq(nn.Module):
         return self.decoder.initial_states(tuple(jax.tree.map(join, *layer) for layer in encoded.states))
 
     def _run_decoder(self, x, encoded, first, begins, mask, *, train):
-        """Runs the decoder over all positions.
+        """Runs the decoder over x [B, L, E]. Returns features [B, L, O] and weights [B, L, M] or None.
 
-        Args:
-          x: Embeddings of the decoder input, [B, L, E].
-          encoded: The `Encoded` source.
-          first: The initial states for the segment of each position, [B, L, F].
-          begins: bool [B, L], True at the first position of each segment.
-          mask: bool [B, L, M], True where a position may attend to the source.
-          train: Whether dropout is on.
-
-        Returns:
-          The output features [B, L, O], and the attention weights [B, L, M] or None.
+        `first` are the initial states [B, L, F] for the segment of each position, `begins` bool [B, L] is
+        True at the first position of each segment, and `mask` is bool [B, L, M].
         """
 
         def step(decoder, carry, inputs, encoded):
@@ -210,20 +196,16 @@ class RNNSeq2Seq(nn.Module):
         return Encoded(annotations, self.decoder.keys(annotations), states)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> RecurrentCache:
-        """Encodes a source and returns a cache for its hypotheses.
+        """Encodes source tokens int [B, M], padded with 0, and returns a cache for W = `width` hypotheses.
 
-        Args:
-          inputs: Source tokens, int [B, M], padded with 0.
-          width: Number of hypotheses of a row, W.
-          max_length: Ignored, because the cache has the same size for hypotheses of any length.
+        `max_length` is ignored, because the cache has the same size for hypotheses of any length.
         """
         encoded, (batch, length) = self.encode(inputs), inputs.shape
         input_segments = (inputs != PAD_ID).astype(jnp.int32)
         target_segments = jnp.ones((batch, width), jnp.int32)  # every hypothesis belongs to the only sentence
         states = self._initial_states(encoded, target_segments, input_segments)
         return RecurrentCache(
-            annotations=encoded.annotations,
-            keys=encoded.keys,
+            encoded=encoded._replace(states=()),
             source_mask=padding_mask(inputs),
             carry=(states, self.decoder.first_fed((batch, width))),
             coverage=jnp.zeros((batch, width, length), jnp.float32),
@@ -242,9 +224,8 @@ class RNNSeq2Seq(nn.Module):
         Returns:
           The logits of the next tokens, [B, W, V], and the cache after this step.
         """
-        encoded = Encoded(cache.annotations, cache.keys, ())
         x, mask = self.target_embedding(tokens), cache.source_mask[:, 0]
-        carry, (x, weights) = self.decoder(cache.carry, x, encoded, mask, train=False)
+        carry, (x, weights) = self.decoder(cache.carry, x, cache.encoded, mask, train=False)
         self._observe_weights(weights, position)
         return self._logits(x, self._output_table), cache.replace(carry=carry)
 
