@@ -162,13 +162,20 @@ def test_a_line_that_runs_at_import_is_tested_by_the_tests_of_its_file(recorded)
     assert choose_names(2) == ["test_cheap", "test_user", "test_broad", "test_costly"]
 
 
-def test_tests_with_words_of_the_lines_come_first_and_one_case_of_each_function():
+def test_quick_tests_and_tests_with_words_of_the_lines_come_first():
+    """Only the first case of a slow test comes before other slow tests."""
     ranks = {"a::test_one[x]": (0, 1.0), "a::test_one[y]": (0, 2.0), "a::test_two": (0, 3.0)}
     ranks |= {"a::test_deep_norm": (0, 9.0), "a::test_norm_of_another_file": (1, 0.0)}
     mutated = choose.words_of("    return self.apply_DeepNorm(one)")
     assert mutated == {"apply", "deep", "norm", "one"}
-    expected = ["deep_norm", "one[x]", "two", "one[y]", "norm_of_another_file"]
-    assert choose.order(ranks, mutated) == [f"a::test_{name}" for name in expected]
+    for seconds, expected in (
+        (0.1, ["deep_norm", "one[x]", "one[y]", "two", "norm_of_another_file"]),
+        (2.0, ["deep_norm", "one[x]", "two", "one[y]", "norm_of_another_file"]),
+    ):
+        found = choose.order(ranks, dict.fromkeys(ranks, seconds), mutated)
+        assert found == [f"a::test_{name}" for name in expected]
+    found = choose.order(ranks, dict.fromkeys(ranks, 0.1) | {"a::test_deep_norm": 2.0}, mutated)
+    assert found.index("a::test_deep_norm") == 3
 
 
 def test_tests_are_chosen_up_to_a_limit_of_time(recorded, monkeypatch):

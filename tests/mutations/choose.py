@@ -17,6 +17,7 @@ from tests.support.paths import ROOT
 EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
 DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
 SECONDS = 150.0  # of a processor, for the tests of one mutation
+SLOW_SECONDS = 1.0  # of a processor, for a single test
 KEYWORDS = {
     "and",
     "def",
@@ -112,8 +113,9 @@ def choose_tests(path: str, lines: Collection[int]) -> list[str]:
 
     The test of all defaults comes first. Then come the tests that execute the lines, the tests of the same
     test files, which may read what an earlier test left in a cache, and the tests that execute other lines of
-    the file. Among them, one case of each parametrized test comes before its other cases. The tests whose
-    names share words with the lines come first, and then cheap tests that execute few other files.
+    the file. Among them, quick tests come before slow tests, and one case of each slow test comes before its
+    other cases. The tests whose names share words with the lines come first, and then cheap tests that
+    execute few other files.
 
     Lines that run when a module is imported say nothing about a test, because any test may be the first to
     import the module. For such lines, all tests that call a function of the file come after the defaults.
@@ -138,26 +140,31 @@ def choose_tests(path: str, lines: Collection[int]) -> list[str]:
             ranks[test] = min(rank, ranks.get(test, rank))
     source = (ROOT / path).read_text(encoding="utf-8").splitlines()
     mutated = words_of(" ".join(source[line - 1] for line in lines))
+    seconds = {test: recorded.cost(test) for test in ranks}
     chosen, left = [DEFAULTS], SECONDS
-    for test in order(ranks, mutated):
-        if recorded.cost(test) <= left or len(chosen) == 1:
+    for test in order(ranks, seconds, mutated):
+        if seconds[test] <= left or len(chosen) == 1:
             chosen.append(test)
-            left -= recorded.cost(test)
+            left -= seconds[test]
     return chosen
 
 
-def order(ranks: Mapping[str, tuple[int, float]], mutated: set[str]) -> list[str]:
+def order(
+    ranks: Mapping[str, tuple[int, float]], seconds: Mapping[str, float], mutated: set[str]
+) -> list[str]:
     """Returns tests in the order of `choose_tests`.
 
     Args:
       ranks: {test: (group, cost)}.
+      seconds: {test: seconds that it takes}.
       mutated: the words of the mutated lines.
     """
     cases = collections.Counter[str]()
     keys = {}
     for test in sorted(ranks, key=ranks.__getitem__):
-        function = test.partition("[")[0]
         group, cost = ranks[test]
-        keys[test] = (group, cases[function], -len(words_of(test) & mutated), cost)
+        function, is_slow = test.partition("[")[0], seconds[test] > SLOW_SECONDS
+        case = cases[function] if is_slow else 0
+        keys[test] = (group, is_slow, case, -len(words_of(test) & mutated), cost)
         cases[function] += 1
     return sorted(keys, key=keys.__getitem__)
