@@ -224,3 +224,22 @@ def test_importing_every_module_touches_no_device():
     command = [sys.executable, "-c", code]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=LIMIT)
     assert result.returncode == 0, result.stderr.decode()
+
+
+def text_calls(tree: ast.AST) -> list[str]:
+    """Returns the calls that open, read or write a file as text without its encoding."""
+    found = []
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        name, keywords = ast.unparse(call.func), {each.arg: each.value for each in call.keywords}
+        mode = keywords.get("mode", call.args[1] if len(call.args) > 1 else ast.Constant("r"))
+        opens = name in ("open", "os.fdopen", "gzip.open", "lzma.open")
+        is_text = opens and isinstance(mode, ast.Constant) and "b" not in str(mode.value)
+        if (is_text or name.endswith((".read_text", ".write_text"))) and "encoding" not in keywords:
+            found.append(ast.unparse(call))
+    return found
+
+
+def test_text_files_are_opened_with_an_encoding():
+    """Without an encoding, the content of a file depends on the locale of the machine."""
+    found = {name: text_calls(ast.parse(path.read_bytes())) for name, path in MODULES.items()}
+    assert not {name: calls for name, calls in found.items() if calls}

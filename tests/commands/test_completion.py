@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import re
 import shutil
 import subprocess
 import time
@@ -179,3 +180,17 @@ def test_the_command_prints_a_script(capsys, scripts):
 def test_another_shell_is_refused():
     with pytest.raises(UserError, match=r"Expected one of bash, zsh, fish, got 'tcsh'"):
         completion.main(["tcsh"])
+
+
+def test_scripts_complete_files_only_where_a_file_is_allowed(scripts):
+    lines = scripts["fish"].read_text().splitlines()
+    fish = [line for line in lines if "__fish_seen_subcommand_from translate'" in line]
+    (format_line,), (input_line,), (switch,) = (
+        [line for line in fish if f" -l {name} " in line] for name in ("format", "input", "alignments")
+    )
+    assert " -x -a 'text jsonl' " in format_line
+    assert " -r -d " in input_line
+    assert " -l alignments -d " in switch
+    (zsh,) = [line for line in scripts["zsh"].read_text().splitlines() if line.startswith("  translate)")]
+    assert ":value:(text jsonl)" in zsh
+    assert re.search(r"--input=\[[^]]*\]:value:_files", zsh)

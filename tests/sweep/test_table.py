@@ -97,3 +97,9 @@ def test_table_has_a_line_per_finished_variant():
     difference = difference_interval({0: 31.0, 1: 31.5}, {0: 30.0, 1: 30.2}).format("+")
     assert cells[2][4:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
     assert cells[3][4:] == ["9.00", "", "-21.00", "", ""]  # from base of seed 0
+
+
+def test_differences_show_the_sign_of_positive_numbers():
+    for mean, text in ((0.4, "+0.40 ± 0.10"), (-0.4, "-0.40 ± 0.10")):
+        assert Interval(mean, 0.1).format("+") == text
+    assert Interval(0.4, math.nan).format() == "0.40"

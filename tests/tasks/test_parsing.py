@@ -18,7 +18,7 @@ from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
 from tfm.decoding.score import score_pairs
 from tfm.errors import UserError
-from tfm.tasks import parsing
+from tfm.tasks import parsing, translation
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.tasks.translation.task import Translation
 from tfm.testing.parameters import random_parameters
@@ -192,3 +192,11 @@ def test_defaults_are_the_papers():
     assert wsj.decoding == decoding
     assert (wsj.model.encoder_layers, wsj.model.decoder_layers, wsj.model.d_model) == (4, 4, 1024)
     assert wsj.data.kind == "treebank"
+
+
+@pytest.mark.parametrize("module", [parsing, translation])
+def test_a_run_that_is_not_new_needs_its_tokenizer(module, tmp_path):
+    """Opening a run never learns another tokenizer."""
+    with pytest.raises(UserError, match="vocabulary"):
+        module.create(module.Config(), str(tmp_path), new=False)
+    assert not list(tmp_path.iterdir())

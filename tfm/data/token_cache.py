@@ -134,7 +134,7 @@ def _build(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> Non
             atomic_folder(folder) as temporary,
         ):
             _tokenise(temporary, pairs, tokenizer, sides)
-            with open(os.path.join(temporary, CHECKSUMS), "w") as file:
+            with open(os.path.join(temporary, CHECKSUMS), "w", encoding="utf-8") as file:
                 json.dump(_compute_checksums(temporary, sides), file)
     except UserError:
         if not os.path.isdir(folder):  # if it exists, another process has built an equal cache
