@@ -7,6 +7,7 @@ a page links to becomes a page with numbered lines. A link to a symbol, such as
 """
 
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -39,7 +40,7 @@ COMMANDS = "reference/commands.md"
 COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
 FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
 FLAGS = re.compile(r"^Flags: `tfm (\w+) --help`$", re.MULTILINE)
-MODULE = re.compile(r"^- `(tfm[\w.]*)`$", re.MULTILINE)  # in the lists of docs/reference
+MODULE = re.compile(r"^- `(tfm[\w.]*?)(\.\*)?`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
 EXPLORER = re.compile(r"\[!\[([^\]]*)\]\(\S*\)\]\((\S*attention\.html)\)")
@@ -48,7 +49,8 @@ NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
 LINK = re.compile(rf"(\]\(){LOCAL}([^)#\s]+)(#[^)\s]*)?(\))")
 HTML_LINK = re.compile(rf"((?:href|src)=\"){LOCAL}([^\"#]+)(#[^\"]*)?(\")")
-MARKUP = re.compile(r"([*_|<])")  # characters that Markdown would interpret in the meaning of a flag
+# Flags in the meaning of a flag, and characters that Markdown would interpret there.
+MARKUP = re.compile(r"(--[\w.]*\w(?:=\w+)?)|([*_|<])")
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 CODE_WITH_PIPES = re.compile(r"`([^`]*\\\|[^`]*)`")
 # Code in a text and in blocks of plain text, not in blocks of a programming language.
@@ -81,7 +83,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Leads the links of a page to pages of the site, and shows modules, flags, the figure and pipes."""
     if page.file.src_uri.startswith("reference/"):
-        markdown = MODULE.sub(r"## \1\n\n::: \1\n", markdown)
+        markdown = MODULE.sub(_show_modules, markdown)
     markdown = FLAGS.sub(lambda line: _tabulate_flags(line[1]), markdown)
     markdown = _inline_figure(markdown, page.file.src_uri)
     markdown = EXPLORER.sub(IFRAME, markdown)
@@ -143,12 +145,21 @@ def _show_commands() -> str:
     return "\n".join(["# Commands and config fields\n", *sections])
 
 
+def _show_modules(match: re.Match) -> str:
+    """Returns the section of a module, or of all modules of a package for `tfm.layers.*`."""
+    names = [match[1]]
+    if match[2]:
+        modules = pkgutil.iter_modules([os.path.join(ROOT, *match[1].split("."))])
+        names = [f"{match[1]}.{module.name}" for module in modules]
+    return "\n".join(f"## {name}\n\n::: {name}\n" for name in names)
+
+
 def _tabulate_flags(command: str) -> str:
     """Returns a table of the flags of a command with their meanings, made from its options."""
     cls, lines = OPTIONS[command], ["| flag | meaning |", "| --- | --- |"]
     for name, field in flag_fields(cls).items():
         flag, meaning = describe_flag(cls, name, field)
-        meaning = MARKUP.sub(r"\\\1", meaning)
+        meaning = MARKUP.sub(lambda match: f"`{match[1]}`" if match[1] else f"\\{match[2]}", meaning)
         lines.append(f"| `{flag}` | {meaning} |")
     return "\n".join(lines)
 

@@ -71,6 +71,9 @@ def test_the_picture_of_the_explorer_is_replaced_by_the_explorer(hooks):
 def test_lists_of_the_reference_become_sections(hooks):
     assert render(hooks, "- `tfm.masks`", "reference/equations.md") == "## tfm.masks\n\n::: tfm.masks\n"
     assert render(hooks, "- `tfm.masks`", "design.md") == "- `tfm.masks`"
+    sections = render(hooks, "- `tfm.search.*`", "reference/search.md")
+    assert "## tfm.search.beam\n\n::: tfm.search.beam\n" in sections
+    assert sections.count(":::") > 5
 
 
 def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
@@ -102,3 +105,4 @@ def test_flags_become_a_table_of_the_options(hooks):
     assert next(iter(meanings)) == "`--config=FILE"
     assert meanings["`--import=IMPORT"].startswith("Module of your own")
     assert r"encoder/\*=encoder/\*" in meanings["`--warm_start_map=WARM_START_MAP"]
+    assert "`--warm_start`" in meanings["`--warm_start_map=WARM_START_MAP"]

@@ -2,7 +2,8 @@
 
 `config.task` names a module of `tfm.tasks`, or a module of your own. The module defines
 
-    Config                                the frozen dataclass of a run with a `training` section,
+    Config                                the frozen dataclass of a run with the sections `model` (which has
+                                          a `name`), `data` and `training`,
                                           `without_paths()` (a copy without paths of this machine) and
                                           `output_suffix` (the end of the names of output files)
     create(config, workdir, *, new=True)  returns the `Task` of a run; a new run first writes its assets
@@ -139,7 +140,7 @@ class Samples(NamedTuple):
 
 
 class Data(Protocol):
-    """The opened and prepared data of a run."""
+    """The opened and prepared data of a run. Subclasses inherit the defaults of the last three methods."""
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
         """Yields the batches of this host from `start_step` without end, a pure function of seed and step."""
@@ -149,21 +150,21 @@ class Data(Protocol):
         """Returns {name: fingerprint} of the data and of what prepared the data."""
         ...
 
-    def describe_batch(self, step: int) -> dict[str, Any]:
-        """Returns what identifies the batch of `step`, counted from 0, in the data."""
-        ...
-
     def count(self, batch: Batch) -> int:
         """Returns the size of a batch of this host in the task's `unit`, without padding."""
         ...
 
     def example(self) -> Batch:
         """Returns a batch of the largest shape, to compile the step."""
-        ...
+        return next(iter(self.train_batches(0)))
+
+    def describe_batch(self, step: int) -> dict[str, Any]:
+        """Returns what identifies the batch of `step`, counted from 0, in the data."""
+        return {"step": step}
 
     def describe(self, parameters: int) -> list[tuple[str, str]]:
         """Returns (name, text) of the lines of the dry run. A line of advice has the name "warning"."""
-        ...
+        return []
 
 
 class Evaluation(NamedTuple):
