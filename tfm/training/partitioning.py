@@ -167,9 +167,7 @@ class Partitioner:
         }
         return self.like(state), rows, self.like(constants)
 
-    def compile(
-        self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True
-    ) -> Callable[..., Any]:
+    def compile(self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True) -> Any:
         """Returns the compiled function of (placed state, placed batch, placed constants).
 
         Args:
@@ -335,9 +333,7 @@ class PmapPartitioner(Partitioner):
         state, constants = jax.tree.map(lambda x: stack(x, x.shape), (state, constants))
         return state, split, constants
 
-    def compile(
-        self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True
-    ) -> Callable[..., Any]:
+    def compile(self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True) -> Any:
         """Returns the compiled function of (placed state, placed batch, placed constants)."""
         del state, constants
         function = functools.partial(function, over_rows=self.over_rows)

@@ -91,7 +91,9 @@ class MetricsWriter(Hook):
         """Writes {name: float}."""
         append_json_line(self._path, {"step": step, "time": round(time.time(), 3), **metrics})
 
-    on_evaluation = on_log
+    def on_evaluation(self, step: int, scores: Mapping[str, float]) -> None:
+        """Writes {name: float}."""
+        self.on_log(step, scores)
 
 
 def format_duration(seconds: float) -> str:
