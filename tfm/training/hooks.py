@@ -45,11 +45,11 @@ class Hooks(Hook):
         for hook in self._hooks:
             getattr(hook, name)(*arguments)
 
-    on_start = functools.partialmethod(_call, "on_start")  # type: ignore[assignment]
-    on_step = functools.partialmethod(_call, "on_step")  # type: ignore[assignment]
-    on_log = functools.partialmethod(_call, "on_log")  # type: ignore[assignment]
-    on_evaluation = functools.partialmethod(_call, "on_evaluation")  # type: ignore[assignment]
-    on_samples = functools.partialmethod(_call, "on_samples")  # type: ignore[assignment]
+    on_start = functools.partialmethod(_call, "on_start")
+    on_step = functools.partialmethod(_call, "on_step")
+    on_log = functools.partialmethod(_call, "on_log")
+    on_evaluation = functools.partialmethod(_call, "on_evaluation")
+    on_samples = functools.partialmethod(_call, "on_samples")
 
     def close(self, outcome: Outcome) -> None:
         """Closes all hooks, even if an earlier hook raises an error."""
