@@ -1,5 +1,7 @@
 """The page to explore in a headless Chromium: what is selected is drawn, by mouse and by keyboard."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,14 @@ def show(page, observations, tmp_path):
     assert problems == []
 
 
+def go_to(page, address):
+    """Opens another address of the same page."""
+    page.evaluate(
+        "new Promise((done) => { addEventListener('hashchange', () => done(), {once: true});"
+        f"location.hash = {address!r}; }})"
+    )
+
+
 def text_of(page, name):
     """The text of the element with this id."""
     return page.evaluate(f"document.getElementById('{name}').textContent")
@@ -79,21 +89,19 @@ def tables(page):
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-@pytest.mark.parametrize("unit", ["pieces", "words"])
-@pytest.mark.parametrize(
-    ("head", "measure"),
-    [(1, "weights"), ("mean", "weights"), ("rollout", "weights"), (2, "norms"), ("mean", "norms")],
-)
-def test_numbers_are_those_of_the_figures(show, observations, kind, unit, head, measure):
-    (table,) = tables(show(f"attention={kind}&layer=1&head={head}&unit={unit}&measure={measure}"))
-    selection = Selection(1, head, unit == "words", measure)
-    panels = select(observations[0], kind, selection)
-    scale = 8 if measure == "norms" else 2
-    np.testing.assert_allclose(table["numbers"], panels.weights[0, 0], atol=scale * LEVEL)
-    tracks = observations[0].tracks
-    names = [getattr(observations[0].attention[kind], side) for side in ("queries", "keys")]
-    expected = [tracks[name].texts if unit == "words" else tracks[name].labels for name in names]
-    assert [table["queries"], table["keys"]] == expected
+def test_numbers_are_those_of_the_figures(show, observations, kind):
+    heads = [(1, "weights"), ("mean", "weights"), ("rollout", "weights"), (2, "norms"), ("mean", "norms")]
+    observation, page = observations[0], show()
+    attention = observation.attention[kind]
+    tracks = [observation.tracks[name] for name in (attention.queries, attention.keys)]
+    for unit, (head, measure) in itertools.product(("pieces", "words"), heads):
+        go_to(page, f"attention={kind}&layer=1&head={head}&unit={unit}&measure={measure}")
+        (table,) = tables(page)
+        panels = select(observation, kind, Selection(1, head, unit == "words", measure))
+        scale = 8 if measure == "norms" else 2
+        np.testing.assert_allclose(table["numbers"], panels.weights[0, 0], atol=scale * LEVEL)
+        expected = [track.texts if unit == "words" else track.labels for track in tracks]
+        assert [table["queries"], table["keys"]] == expected
 
 
 def test_the_page_opens_on_its_best_view(show):
