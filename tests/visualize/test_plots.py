@@ -75,6 +75,7 @@ def test_lines_of_runs_differ_without_colour_and_are_named(figures):
     assert [len(axes.lines) for axes in (loss, bleu)] == [2, 2]  # the third run has logged neither
     assert len({line.get_color() for line in loss.lines}) == 2
     assert len({line.get_linestyle() for line in loss.lines}) == 2
+    assert [line.get_marker() for line in loss.lines] == ["o", "s"]
     assert loss.get_ylabel() == "train nll (nats)"
     (legend,) = figures["curves"].legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
