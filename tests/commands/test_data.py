@@ -12,8 +12,7 @@ from tfm.commands import data
 from tfm.config import save
 from tfm.data.batches.documents import train_batches as document_train_batches
 from tfm.data.batches.pairs import train_batches
-from tfm.data.sources.documents import open_documents
-from tfm.data.sources.opening import open_pairs
+from tfm.data.sources.opening import open_documents, open_pairs
 from tfm.data.token_cache import TEXT, TokenCache
 from tfm.errors import UserError
 from tfm.tasks import language_modeling, translation

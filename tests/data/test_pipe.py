@@ -8,7 +8,7 @@ import pytest
 from tests.support.corpora import PAIRS, pairs_of, problem, table_config, write_tsv
 from tfm.data.config import DocumentsConfig
 from tfm.data.sources import opening as sources
-from tfm.data.sources.documents import open_documents
+from tfm.data.sources.opening import open_documents
 from tfm.data.sources.standard_input import store_pipe
 from tfm.errors import UserError
 

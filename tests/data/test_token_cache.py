@@ -63,12 +63,6 @@ def test_any_changed_byte_is_found(name, tmp_path, monkeypatch):
             TokenCache(str(folder))
 
 
-@pytest.mark.parametrize("side", [0, 1])
-def test_nobody_can_write_into_a_cache(side, tmp_path):
-    cache = TokenCache.open(random_pairs(5), Letters(), str(tmp_path))
-    assert [array.flags.writeable for array in cache.stream(side)] == [False, False]
-
-
 def test_a_cache_of_another_version_is_kept(tmp_path, monkeypatch):
     pairs = Pairs([("ab", "c")])
     TokenCache.open(pairs, Letters(), str(tmp_path))

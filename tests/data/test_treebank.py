@@ -1,7 +1,5 @@
 """Treebanks as sources of pairs: files of any name and ending, the built-in one, and what is refused."""
 
-import os
-
 import pytest
 
 from tfm.data.config import PairsConfig
@@ -45,23 +43,6 @@ def test_any_file_ending_gives_the_same_treebank(folder):
     assert open_pairs(make(folder), "validation").fingerprint != plain.fingerprint
 
 
-def test_problems_of_all_splits_are_told(folder):
-    check_splits(make(folder))  # there is no test split, and none is asked for
-    (folder / "validation.txt").write_bytes(b"(NN a)\n(NN \xff)\n")
-    with pytest.raises(UserError) as raised:
-        check_splits(make(folder, train="absent", test="absent too"))
-    message = str(raised.value)
-    assert "There are 3 problems" in message
-    assert f"Line 2 of {folder / 'validation.txt'} is not UTF-8" in message
-    assert f"Expected the file {folder / 'absent'}.mrg" in message
-
-
-def test_damaged_test_split_is_an_error(folder):
-    (folder / "test.mrg").write_text("(NN a", encoding="utf-8")
-    with pytest.raises(UserError, match=r"test\.mrg ends inside of the tree"):
-        check_splits(make(folder))
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -75,12 +56,6 @@ def test_damaged_file_error_has_file_and_line(folder, content, message):
     (folder / "validation.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
         check_splits(make(folder))
-
-
-def test_a_folder_is_no_treebank(folder):
-    os.mkdir(folder / "wsj")
-    with pytest.raises(UserError, match="but it is a folder"):
-        open_pairs(make(folder), "wsj")
 
 
 def test_the_builtin_treebank_needs_no_file(tmp_path):

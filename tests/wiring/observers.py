@@ -31,7 +31,6 @@ from tfm import models, tasks
 from tfm.config import allow_modules, to_config_dict
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.data.images import open_images
-from tfm.data.sources import documents
 from tfm.data.sources import opening as sources
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.learning import learn_word_pieces
@@ -419,7 +418,7 @@ def observe_library(data: Any) -> Observation:
     }
     openers = {
         PairsConfig: sources.open_pairs,
-        DocumentsConfig: documents.open_documents,
+        DocumentsConfig: sources.open_documents,
         ImagesConfig: open_images,
     }
     with contextlib.ExitStack() as stack:

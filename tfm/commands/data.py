@@ -21,10 +21,9 @@ from tfm.commands.pipe import read_pipe
 from tfm.data.batches import documents, pairs
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
-from tfm.data.sources.documents import check_documents, open_documents
-from tfm.data.sources.opening import check_splits, open_pairs
+from tfm.data.sources.opening import check_splits, open_documents, open_pairs
 from tfm.data.sources.splits import list_splits
-from tfm.data.token_cache import SIDES, TEXT, TokenCache
+from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 from tfm.workdir import runs
 
@@ -72,20 +71,18 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     """
     data: Any = chosen.data
     open_split: Any = open_documents
-    check: Any = check_documents
-    sides: Any = TEXT
     languages: tuple[str, ...] = ("",)
     if isinstance(data, PairsConfig):
-        open_split, check, sides, languages = open_pairs, check_splits, SIDES, data.languages
+        open_split, languages = open_pairs, data.languages
     names = sorted(names, key=lambda name: name != "train") or list_splits(data, open_split)
-    check(data, names)
+    check_splits(data, names)
     found, training = [], None
     for name in names:
         source = open_split(data, name)
         reader = read_split(source, languages, lambda line: log.info("%s", line))
         lengths = batching = None
         if tokenizer is not None:
-            cache = TokenCache.open(source, tokenizer, data.cache, sides)
+            cache = TokenCache.open(source, tokenizer, data.cache)
             lengths, batching = cache.lengths, _plan(cache, chosen, name, tokenizer)
         found.append(reader.summarize(name, training, lengths, tokenizer, batching))
         if name == "train":

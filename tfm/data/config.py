@@ -255,7 +255,12 @@ class PairsConfig(TextSection):
                 f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
-        check_shares(self.mixing, len(self.train.split(",")))
+        shares, names = self.mixing.count(",") + 1, self.train.count(",") + 1
+        if self.mixing and not self.mixing.startswith(TEMPERATURE) and shares != names:
+            raise UserError(
+                f"data.mixing has {shares} shares, but data.train has {names} names. Give a share for each "
+                "name, separated by commas."
+            )
         self.check_batch("row_length" if self.batching == "packed" else "max_length")
 
     @property
@@ -265,7 +270,9 @@ class PairsConfig(TextSection):
 
     @property
     def columns(self) -> tuple[str, str]:
-        """Names or numbers of the source and the target column of a table. The default is the language."""
+        """The source and the target column, feature or ending of a file."""
+        if self.kind not in ("table", "huggingface"):
+            return self.languages
         return self.source_column or self.source_language, self.target_column or self.target_language
 
     @property
@@ -368,6 +375,11 @@ class DocumentsConfig(TextSection):
             )
 
     @property
+    def columns(self) -> tuple[str]:
+        """The column or feature of the texts."""
+        return (self.feature,)
+
+    @property
     def summary(self) -> str:
         """Description of the data for a line of the model card."""
         where = {
@@ -433,20 +445,6 @@ class ImagesConfig(DataSection):
         """Description of the data for a line of the model card."""
         of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
         return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
-
-
-def check_shares(mixing: str, corpora: int) -> None:
-    """Checks the number of shares in `data.mixing`. `corpora` is the number of names in `data.train`.
-
-    Raises:
-      UserError: if the two numbers differ.
-    """
-    shares = mixing.count(",") + 1
-    if mixing and not mixing.startswith(TEMPERATURE) and shares != corpora:
-        raise UserError(
-            f"data.mixing has {shares} shares, but data.train has {corpora} names. Give a share for each "
-            "name, separated by commas."
-        )
 
 
 def remove_paths(data: Any) -> Any:

@@ -1,7 +1,7 @@
 """Errors in the data. One message may report several."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tfm.errors import UserError
 from tfm.io.files import io_error_message
@@ -51,3 +51,17 @@ def raise_all(problems: list[str], kind: type[DataError] = DataError) -> None:
     """
     if problems:
         raise kind(*problems)
+
+
+def damage_error(
+    error: Exception, problem: str, advice: str, kind: Callable[[str], UserError] = UserError
+) -> Exception:
+    """Returns the error for users of what a library raises for damaged files.
+
+    An OSError of the system has a number, and is returned itself. PyArrow's OSErrors for a damaged file have
+    no number.
+    """
+    if getattr(error, "errno", None) is not None and not isinstance(error, FileNotFoundError):
+        return error
+    reason = str(error).strip().split("\n")[0] or type(error).__name__
+    return kind(f"{problem} ({reason}): {advice}.")

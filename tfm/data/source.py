@@ -34,46 +34,38 @@ class Source:
         count: Callable[[], int] | None = None,
         find_problems: Callable[[], list[str]] | None = None,
     ):
-        self._read, self._compute_fingerprint, self._count = read, fingerprint, count
-        self._find_problems = find_problems
+        self._read, self._fingerprint = read, functools.cache(fingerprint)
+        self._count = functools.cache(count or (lambda: sum(1 for _ in self)))
+        self.find_problems = find_problems or self._read_all
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._read())
 
-    def find_problems(self) -> list[str]:
-        """Returns a message for each problem of the content."""
-        if self._find_problems:
-            return self._find_problems()
+    def __len__(self) -> int:
+        return self._count()
+
+    def __getitem__(self, index):
+        """Reads from the beginning up to the row or the slice. Many single rows are slow."""
+        if not isinstance(index, slice):
+            for row in self[index : index + 1 or None]:
+                return row
+            raise IndexError(index)
+        if min(index.start or 0, index.stop or 0, index.step or 1) < 0:
+            return list(self)[index]
+        return list(itertools.islice(self, index.start, index.stop, index.step))
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies the content, wherever its files are."""
+        return self._fingerprint()
+
+    def _read_all(self) -> list[str]:
+        """Returns the first problem, which reading finds."""
         problems: list[str] = []
         with collect(problems):
             for _ in self:
                 pass
         return problems
-
-    @functools.cached_property
-    def fingerprint(self) -> str:
-        """Identifies the content, wherever its files are."""
-        return self._compute_fingerprint()
-
-    @functools.cached_property
-    def _length(self) -> int:
-        return self._count() if self._count else sum(1 for _ in self)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def __getitem__(self, index):
-        """Reads from the beginning up to the row or the slice. Many single rows are slow."""
-        if not isinstance(index, slice):
-            if index < 0:
-                raise IndexError(index)
-            for row in itertools.islice(self, index, None):
-                return row
-            raise IndexError(index)
-        bounds = (index.start or 0, index.stop or 0, index.step or 1)
-        if min(bounds) < 0:
-            return list(self)[index]
-        return list(itertools.islice(self, index.start, index.stop, index.step))
 
 
 def join(sources: Sequence[Source]) -> Source:

@@ -32,9 +32,9 @@ FORMAT = 2
 CHUNK_PAIRS = 50_000  # tokenised at a time to limit memory; progress is logged after each chunk
 CHECKED_BYTES = 1 << 24  # of a file, read at a time
 CHECKSUMS = "checksums.json"
-DAMAGE = (FileNotFoundError, ValueError, RecursionError)
+DAMAGE = (FileNotFoundError, TypeError, ValueError, RecursionError)
 SIDES = ("source", "target")
-TEXT = ("text",)  # the sides of documents
+TEXT = "text"  # the only side of documents
 log = logging.getLogger(__name__)
 
 
@@ -43,17 +43,19 @@ class TokenCache:
 
     Args:
       folder: folder of the cache.
-      sides: names of the sides: `SIDES` for pairs, `TEXT` for documents.
 
     Attributes:
       lengths: number of tokens of each text, including EOS, int [pairs, sides].
 
     Raises:
-      FileNotFoundError, ValueError, RecursionError: if a file is missing or damaged.
+      FileNotFoundError, TypeError, ValueError, RecursionError: if a file is missing or damaged.
     """
 
-    def __init__(self, folder: str, sides: Sequence[str] = SIDES):
-        if _read_checksums(folder) != _compute_checksums(folder, sides):
+    def __init__(self, folder: str):
+        with open(os.path.join(folder, CHECKSUMS), "rb") as file:
+            checksums = json.loads(file.read(1 << 12))
+        sides = [side for side in (*SIDES, TEXT) if f"{side}.ends" in checksums]
+        if checksums != _compute_checksums(folder, sides):
             raise ValueError("a file differs from its checksum")
         stems = [os.path.join(folder, side) for side in sides]
         self._ends = [np.memmap(f"{stem}.ends", np.int64, mode="r") for stem in stems]
@@ -81,14 +83,13 @@ class TokenCache:
         return self._tokens[side], self._ends[side]
 
     @classmethod
-    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str, sides: Sequence[str] = SIDES) -> "TokenCache":
+    def open(cls, pairs: Any, tokenizer: Any, cache_dir: str) -> "TokenCache":
         """Opens the cache of some texts. Tokenises the texts first if there is no cache or it is damaged.
 
         Args:
           pairs: a source (see `tfm.data.source`) whose rows have a text for each side.
           tokenizer: encodes the texts.
           cache_dir: the folder of all caches.
-          sides: see the class.
 
         Raises:
           UserError: if the files cannot be written.
@@ -96,14 +97,14 @@ class TokenCache:
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
-            _build(folder, pairs, tokenizer, sides)
+            _build(folder, pairs, tokenizer)
         try:
-            return cls(folder, sides)
+            return cls(folder)
         except DAMAGE as error:  # for example after a power failure
             log.warning("The cache %s is damaged (%s). Tokenising again", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
-        _build(folder, pairs, tokenizer, sides)
-        return cls(folder, sides)
+        _build(folder, pairs, tokenizer)
+        return cls(folder)
 
 
 def check_folder(cache_dir: str) -> None:
@@ -125,7 +126,7 @@ def check_folder(cache_dir: str) -> None:
         log.warning("New tokens cannot be kept: %s", error)
 
 
-def _build(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> None:
+def _build(folder: str, pairs: Any, tokenizer: Any) -> None:
     """Builds a temporary folder and renames it, so that no process opens a partial cache."""
     try:
         with (
@@ -133,6 +134,7 @@ def _build(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> Non
             clean_folder(os.path.dirname(folder)),
             atomic_folder(folder) as temporary,
         ):
+            sides = SIDES if len(pairs[0]) == len(SIDES) else (TEXT,)
             _tokenise(temporary, pairs, tokenizer, sides)
             with open(os.path.join(temporary, CHECKSUMS), "w", encoding="utf-8") as file:
                 json.dump(_compute_checksums(temporary, sides), file)
@@ -185,9 +187,3 @@ def _compute_checksums(folder: str, sides: Sequence[str]) -> dict[str, int]:
                 checksum = zlib.crc32(chunk, checksum)
         checksums[name] = checksum
     return checksums
-
-
-def _read_checksums(folder: str) -> Any:
-    """Returns the content of the file of checksums."""
-    with open(os.path.join(folder, CHECKSUMS), "rb") as file:
-        return json.loads(file.read(1 << 12))

@@ -22,9 +22,8 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import plan_largest_batch, score_windows, train_batches, window_batches
 from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
-from tfm.data.sources.documents import check_documents, open_documents
-from tfm.data.sources.opening import fingerprint_texts
-from tfm.data.token_cache import TEXT, TokenCache, check_folder
+from tfm.data.sources.opening import check_splits, fingerprint_texts, open_documents
+from tfm.data.token_cache import TokenCache, check_folder
 from tfm.data.tokenizers.characters import learn_characters
 from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, plan_size
 from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
@@ -153,7 +152,7 @@ class TokenizedDocuments:
         documents = open_documents(config.data, split)
         self.fingerprint = documents.fingerprint
         self.texts = [text for (text,) in documents[: most or len(documents)]]
-        tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache, TEXT).stream()
+        tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])
 
@@ -167,7 +166,7 @@ class LanguageModelingData(PrefetchedData):
 
     def __init__(self, config: Config, tokenizer: Tokenizer):
         documents = open_documents(config.data, "train")
-        cache = TokenCache.open(documents, tokenizer, config.data.cache, TEXT)
+        cache = TokenCache.open(documents, tokenizer, config.data.cache)
         batches = train_batches(
             cache,
             config.data,
@@ -432,7 +431,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
         check_plan(plan(config), config.training)
     if new:
         check_batches_fit(data.batch_tokens)
-        check_documents(data, SPLITS if begins else SPLITS[:2])
+        check_splits(data, SPLITS if begins else SPLITS[:2])
         check_folder(data.cache)
     if begins and data.tokenizer != "bytes":
         make_tokenizer(data, path)

@@ -2,13 +2,15 @@
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 from pyarrow import types
 
+from tfm.data.data_errors import damage_error
 from tfm.data.source import CHUNK_ROWS, Row, Source
 from tfm.data.sources.columns import Path, find_path, follow
 from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, compression
@@ -27,13 +29,17 @@ def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str])
 
     @contextlib.contextmanager
     def open_reader():
-        with _reading(path), file.open() as content:
-            # A compressed stream is slow to read from its end, where Parquet keeps its index.
-            source = pyarrow.BufferReader(content.read()) if compression(path) else content
-            reader = pyarrow.parquet.ParquetFile(source)
-            if not reader.metadata.num_rows:
-                raise UserError(f"{path} has no rows: expected a text in each column.")
-            yield reader
+        try:
+            with file.open() as content:
+                # A compressed stream is slow to read from its end, where Parquet keeps its index.
+                source = pyarrow.BufferReader(content.read()) if compression(path) else content
+                reader = pyarrow.parquet.ParquetFile(source)
+                if not reader.metadata.num_rows:
+                    raise UserError(f"{path} has no rows: expected a text in each column.")
+                yield reader
+        except (pyarrow.ArrowException, OSError) as error:
+            problem = f"{path} is no Parquet file, or it is damaged"
+            raise damage_error(error, problem, "write or fetch it again") from None
 
     def read():
         with open_reader() as reader:
@@ -54,20 +60,6 @@ def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str])
         return f"parquet-{digest.hexdigest()}"
 
     return Source(read, compute_fingerprint, count)
-
-
-@contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turns what PyArrow raises for a damaged file into a UserError."""
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        if getattr(error, "errno", None) is not None:
-            raise
-        reason = str(error).split("\n")[0]
-        raise UserError(
-            f"{path} is no Parquet file, or it is damaged ({reason}): write or fetch it again."
-        ) from None
 
 
 def find_text_columns(schema: pyarrow.Schema, columns: Sequence[str], name: str) -> list[Path]:
@@ -116,14 +108,15 @@ def read_texts(
     return zip(*columns, strict=True)
 
 
-def _describe(fields):
+def _describe(fields: Iterable[pyarrow.Field]) -> dict[str, Any]:
     """Returns {column: its type, or the same of the columns within it}."""
     return {
         field.name: _describe(field.type) if types.is_struct(field.type) else field.type for field in fields
     }
 
 
-def _is_text(kind):
+def _is_text(kind: pyarrow.DataType) -> bool:
+    """Returns whether a type is text, dictionary-encoded or not."""
     if types.is_dictionary(kind):
         kind = kind.value_type
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)

@@ -1,25 +1,28 @@
-"""The built-in language: its sentence pairs and its trees, see `tfm.datasets.toy_language`."""
+"""Texts that need no file: the built-in language with its trees, and the documentation of Python."""
 
 import functools
 import itertools
 from collections.abc import Sequence
 
-from tfm.data.config import PairsConfig
-from tfm.data.source import Row, Source, hold
-from tfm.data.sources.tfds import BAD_SPLIT
+from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.data_errors import MissingFile
+from tfm.data.source import Row, Source, hash_rows, hold
+from tfm.data.sources.tfds import find_parts, make_infos
 from tfm.data.sources.treebank import collect_trees
 from tfm.data.trees import read_trees
 from tfm.datasets import toy_language
 from tfm.errors import UserError
 
 
-def open_language(config: PairsConfig, name: str) -> Source:
-    """Returns the sentence pairs of a split, or of a part of one, such as "train[:90%]".
+def open_texts(config: PairsConfig | DocumentsConfig, name: str) -> Source:
+    """Returns the sentence pairs or documents of a split. Splits of pairs have parts, such as "train[:90%]".
 
     Raises:
       UserError: if there is no such split or language, or the config names a folder.
     """
     _require_no_folder(config)
+    if isinstance(config, DocumentsConfig):
+        return _open_topics(name)
     pairs = _read_columns(name, config.languages)
     version = f"tfm_language/{toy_language.VERSION}"
     return hold(pairs, f"tfds-{version}-{name}-{len(pairs)}-{'-'.join(config.languages)}")
@@ -44,21 +47,30 @@ def read_feature(split: str, feature: str) -> list[str]:
     return [value for (value,) in _read_columns(split, (feature,))]
 
 
-def _read_columns(split: str, columns: Sequence[str]) -> list[Row]:
-    """Returns some columns of a split of the language, such as ("en", "de").
+def _open_topics(split: str) -> Source:
+    from tfm.datasets.pydoc_topics import SPLITS, documents
 
-    Raises:
-      UserError: if there is no such split or column.
-    """
+    if split not in SPLITS:
+        raise MissingFile(f"Expected a split out of {', '.join(SPLITS)}, got {split!r}.")
+    rows = [(text,) for text in documents(split)]
+    return hold(rows, f"documents-{hash_rows(rows)}")
+
+
+def _read_columns(split: str, columns: Sequence[str]) -> list[Row]:
+    """Returns some columns of a split of the language, such as ("en", "de")."""
     known = toy_language.Example._fields
     for column in columns:
         if column not in known:
             raise UserError(f"The built-in language has no {column!r}, but {', '.join(known)}.")
-    return [tuple(getattr(example, column) for column in columns) for example in _read_examples(split)]
+    parts = [(split, slice(None))]
+    if split not in toy_language.SIZES:
+        parts = find_parts(split, make_infos(toy_language.SIZES), "The built-in language")
+    examples = itertools.chain.from_iterable(toy_language.read_examples(name)[part] for name, part in parts)
+    return [tuple(getattr(example, column) for column in columns) for example in examples]
 
 
-def _require_no_folder(config):
-    """A user who gives a folder has probably forgotten `data.kind`."""
+def _require_no_folder(config: PairsConfig | DocumentsConfig) -> None:
+    """Raises a UserError for a folder. A user who gives a folder has probably forgotten `data.kind`."""
     if config.directory:
         raise UserError(
             f"data.kind is {config.kind!r}, whose texts come with tfm, and data.directory is "
@@ -67,26 +79,6 @@ def _require_no_folder(config):
         )
 
 
-def _read_examples(split):
-    if "[" not in split and "+" not in split:
-        return toy_language.read_examples(split)
-    import tensorflow_datasets as tfds  # takes half a second
-
-    infos = {
-        name: tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0, filename_template=None)
-        for name, size in toy_language.SIZES.items()
-    }
-    try:
-        parts = tfds.core.ReadInstruction.from_spec(split).to_absolute(infos)
-    except BAD_SPLIT as error:
-        reason = str(error).strip().split("\n")[-1]
-        raise UserError(
-            f"The built-in language has no split '{split}', but {', '.join(infos)} ({reason})."
-        ) from None
-    slices = [toy_language.read_examples(part.splitname)[part.from_ : part.to] for part in parts]
-    return list(itertools.chain.from_iterable(slices))
-
-
 @functools.cache
-def _read_trees(split):
+def _read_trees(split: str) -> Source:
     return collect_trees(read_trees(toy_language.read_trees(split), split), split)

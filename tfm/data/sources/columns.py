@@ -1,6 +1,5 @@
 """Columns by name, also columns within others, such as "translation": {"de": ..., "en": ...}."""
 
-import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,11 +18,12 @@ def find_path(column: str, tree: Mapping[str, Any]) -> Path:
     Raises:
       ValueError: if the column is missing. Its message is the reason for an error message.
     """
+    paths = list(_list_paths(tree))
     for path in ((column,), (PAIR, column), tuple(column.split("."))):
-        with contextlib.suppress(ValueError):
-            follow(tree, path)
+        if path in paths:
             return path
-    raise ValueError(f"it has no column {column!r}, but {', '.join(map(repr, _list_names(tree))) or 'none'}")
+    names = ", ".join(repr(".".join(path)) for path in paths)
+    raise ValueError(f"it has no column {column!r}, but {names or 'none'}")
 
 
 def follow(tree: Any, path: Path) -> Any:
@@ -39,9 +39,10 @@ def follow(tree: Any, path: Path) -> Any:
     return tree
 
 
-def _list_names(tree: Mapping[str, Any], parent: str = "") -> Iterator[str]:
+def _list_paths(tree: Mapping[str, Any], parent: Path = ()) -> Iterator[Path]:
+    """Yields the keys that lead to each column that has no columns within it."""
     for name, value in tree.items():
         if isinstance(value, Mapping):
-            yield from _list_names(value, f"{parent}{name}.")
+            yield from _list_paths(value, (*parent, name))
         else:
-            yield f"{parent}{name}"
+            yield (*parent, name)

@@ -24,11 +24,9 @@ def find_name(config: Any, split: str) -> str:
     Raises:
       UserError: if the name is empty, or is the name of standard input.
     """
-    name = getattr(config, split) if split in SPLITS else split
+    name = _name(config, split)
     if not name:
-        raise UserError(
-            f"There is no split to read because data.{split} is empty. Set it or choose another split."
-        )
+        raise UserError(f"data.{split} is empty. Set it to the name of a split, or choose another split.")
     if name == PIPE and not is_dotted(config.kind):
         raise UserError(NOT_READ)
     return name
@@ -41,16 +39,15 @@ def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]
       config: the data section.
       open_split: (config, split) opens a split, and raises a `MissingFile` if it does not exist.
     """
-    named = [split for split in SPLITS if getattr(config, split)]
-    if config.test != PairsConfig.test:
-        return named
+    splits = [split for split in SPLITS if getattr(config, split)]
     try:
-        open_split(config, "test")
+        if config.test == PairsConfig.test:
+            open_split(config, "test")
     except MissingFile:
-        named.remove("test")
+        splits.remove("test")
     except UserError:
         pass  # the split exists and is damaged, and its check reports why
-    return named
+    return splits
 
 
 def find_split_problems(
@@ -64,30 +61,24 @@ def find_split_problems(
       find_problems: (config, split) returns problems or raises an error. The error is a `MissingFile` if
         the split does not exist.
     """
-    problems = find_empty_names(config, splits)
-    for split, may_be_missing in list_distinct(config, splits).items():
-        allowed = [MissingFile] if may_be_missing else []
+    problems: list[str] = []
+    required = list_required(config, splits)
+    first_splits: dict[str, str] = {}
+    for split in splits:
+        if (name := _name(config, split)) or split != "test":
+            first_splits.setdefault(name, split)
+    for name, split in first_splits.items():
+        allowed = [] if name in required else [MissingFile]
         with collect(problems), contextlib.suppress(*allowed):
             problems += find_problems(config, split)
     return problems
 
 
-def find_empty_names(config: Any, splits: Sequence[str]) -> list[str]:
-    """Returns a message for each split without a name. Only the test split may have no name."""
-    return [
-        f"data.{split} is empty. Set it to the name of a split."
-        for split in ("train", "validation")
-        if split in splits and not getattr(config, split)
-    ]
+def list_required(config: Any, splits: Sequence[str]) -> list[str]:
+    """Returns the names of the splits that must exist."""
+    names = {split: _name(config, split) for split in splits}
+    return [name for split, name in names.items() if split != "test" or name != PairsConfig.test]
 
 
-def list_distinct(config: Any, splits: Sequence[str]) -> dict[str, bool]:
-    """Returns {split: whether it may be missing} of splits with different names that are not empty."""
-    names = {split: getattr(config, split) if split in SPLITS else split for split in splits}
-    required = {name for split, name in names.items() if split != "test"}
-    first = {name: split for split, name in reversed(names.items()) if name}
-    return {
-        split: name == PairsConfig.test and name not in required
-        for split, name in names.items()
-        if first.get(name) == split
-    }
+def _name(config: Any, split: str) -> str:
+    return getattr(config, split) if split in SPLITS else split

@@ -15,10 +15,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfm.data.config import FORMATS
-from tfm.data.data_errors import MissingFile, collect
+from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_text, join
-from tfm.data.sources.columns import find_path, follow
-from tfm.data.sources.text_files import OPENERS, TextFile, compression, exists, expand_names, find_file
+from tfm.data.sources.columns import Path, find_path, follow
+from tfm.data.sources.text_files import (
+    ADVICE,
+    OPENERS,
+    TextFile,
+    compression,
+    exists,
+    expand_names,
+    find_file,
+)
 from tfm.errors import UserError
 
 FORMAT_OF = {
@@ -30,7 +38,6 @@ FORMAT_OF = {
     ".parquet": "parquet",
 }
 MAX_ROW_BYTES = 1 << 26
-ADVICE = "check data.directory and the split's name"
 Parser = Callable[[Any], Sequence[str]]
 
 
@@ -60,7 +67,7 @@ def open_tables(directory: str, name: str, options: TableOptions) -> Source:
     Raises:
       UserError: if a file is missing or has an unknown format.
     """
-    paths = [_find_table(path) for path in expand_names(directory, name, list(OPENERS))]
+    paths = [_find_table(path) for path in expand_names(directory, name)]
     return join([open_table(path, options) for path in paths])
 
 
@@ -72,33 +79,19 @@ def open_table(path: str, options: TableOptions) -> Source:
 
         return open_parquet(path, options.columns, options.clean)
     file = TextFile(path, "one row a line", MAX_ROW_BYTES)
-    numbered = all(column.isdecimal() for column in options.columns)
-    has_header = form != "jsonl" and not numbered
-
-    def read():
-        return _read_rows(file, form, options, has_header)
-
-    def find_problems():
-        problems: list[str] = []
-        with collect(problems):
-            file.require_text()
-            file.require_line_feeds()
-            for _ in read():
-                pass
-        return problems
-
+    has_header = form != "jsonl" and not all(column.isdecimal() for column in options.columns)
+    records = _read_records if form == "csv" else _read_lines
     return Source(
-        read,
+        lambda: _read_rows(file, form, options, has_header),
         lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
-        lambda: sum(1 for _ in READERS[form](file)) - has_header,
-        find_problems,
+        lambda: sum(1 for _ in records(file)) - has_header,
     )
 
 
 def _find_table(path: str) -> str:
     """Returns the path of a table. The ending of `path` may be missing."""
     if _has_file(path) or os.path.splitext(path)[1] in FORMAT_OF:
-        return find_file(path, ADVICE)
+        return find_file(path)
     paths = [path + ending for ending in FORMAT_OF if _has_file(path + ending)]
     if len(paths) > 1:
         raise UserError(f"There are {' and '.join(paths)}: give the split's name with its ending.")
@@ -130,16 +123,18 @@ def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: boo
     Raises:
       UserError: with the number of the line that cannot be read.
     """
-    records, clean = READERS[form](file), options.clean
-    number, first = next(records, (1, None))
-    if first is None:
-        raise UserError(f"{file.path} has no row: expected one row a line.")
+    rows, clean = 0, options.clean
+    records: Iterator[tuple[int, Any]] = _read_records(file) if form == "csv" else _read_lines(file)
+    if form == "tsv":
+        records = ((number, line.split("\t")) for number, line in records)
+    make_parser = _make_json_parser if form == "jsonl" else _make_field_parser
+    parse, number = None, 1
     try:
-        parse = MAKERS[form](options.columns, first)
-        if not has_header:
-            yield tuple(map(clean, parse(first)))
-        rows = 0 if has_header else 1
         for number, record in records:  # noqa: B007 - the error has the number
+            if parse is None:
+                parse = make_parser(options.columns, record)
+                if has_header:
+                    continue
             yield tuple(map(clean, parse(record)))
             rows += 1
     except UserError:
@@ -170,27 +165,20 @@ def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
 
     csv.field_size_limit(MAX_ROW_BYTES)  # of the process; Python's own limit is 131,072
     records = csv.reader(read_lines(), strict=True)
-    while True:
-        number = records.line_num + 1
-        try:
-            fields = next(records, None)
+    number = 1
+    try:
+        for fields in records:
             if quotes % 2:  # the csv module accepts 5" as a field
                 raise csv.Error("a line ends within")
-        except csv.Error as error:
-            raise file.error(
-                number,
-                f"cannot be read because the quotes of this record do not fit ({error}). Put a field that "
-                "contains a quote in quotes, and double the quote",
-            ) from None
-        if fields is None:
-            return
-        if fields:
-            yield number, fields
-
-
-def _make_tsv_parser(columns: Sequence[str], first: str) -> Parser:
-    parse_fields = _make_field_parser(columns, first.split("\t"))
-    return lambda line: parse_fields(line.split("\t"))
+            if fields:
+                yield number, fields
+            number = records.line_num + 1
+    except csv.Error as error:
+        raise file.error(
+            number,
+            f"cannot be read because the quotes of this record do not fit ({error}). Put a field that "
+            "contains a quote in quotes, and double the quote",
+        ) from None
 
 
 def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
@@ -221,6 +209,7 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
 
 
 def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
+    """Returns a function that takes the columns out of a line of JSON."""
     paths = [find_path(column, _load_object(first)) for column in columns]
 
     def parse(line):
@@ -230,7 +219,8 @@ def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
     return parse
 
 
-def _load_object(line):
+def _load_object(line: str) -> dict[str, Any]:
+    """Returns the JSON object of a line. Raises a ValueError with the reason if there is none."""
     try:
         record = json.loads(line)
     except RecursionError:
@@ -242,26 +232,11 @@ def _load_object(line):
     return record
 
 
-def _require_text(value, path):
+def _require_text(value: Any, path: Path) -> str:
+    """Returns the text of a JSON value, "" for null. Raises a ValueError if it is no text."""
     if value is None:
         return ""
     if not isinstance(value, str):
         raise ValueError(f"expected text in the column {'.'.join(path)!r}, got {type(value).__name__}")
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError:
-        raise ValueError(f"the column {'.'.join(path)!r} has half of a character") from None
+    value.encode("utf-8")  # raises a UnicodeEncodeError for half of a character
     return value
-
-
-READERS: dict[str, Callable[[TextFile], Iterator[tuple[int, Any]]]] = {
-    "tsv": _read_lines,
-    "csv": _read_records,
-    "jsonl": _read_lines,
-}
-# Form -> function of (columns, first record) to the parser of each record.
-MAKERS: dict[str, Callable[[Sequence[str], Any], Parser]] = {
-    "tsv": _make_tsv_parser,
-    "csv": _make_field_parser,
-    "jsonl": _make_json_parser,
-}

@@ -1,11 +1,13 @@
 """Texts of TFDS data sets in array_record files, read without TensorFlow."""
 
 import contextlib
+import functools
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfm.data.data_errors import MissingFile, raise_all
+from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source
 from tfm.errors import UserError
 
@@ -91,30 +93,16 @@ def find_builder(name: str, directory: str) -> Any:
     import tensorflow_datasets.translate
     from google.protobuf import json_format
 
-    options = {"data_dir": directory or None}
+    not_found = tfds.core.registered.DatasetNotFoundError
     try:
-        return tfds.builder(name, file_format="array_record", **options)
-    except (
-        json_format.Error,
-        AssertionError,
-        tfds.core.registered.DatasetNotFoundError,
-        ValueError,
-    ) as error:
-        text = " ".join(str(error).split())
-        if "File format is already set" in text:
-            raise UserError(
-                f"The data set '{name}' was prepared in {tfds.builder(name, **options).data_dir} in another "
-                "format than array_record: set data.directory to another folder."
-            ) from None
-        if isinstance(error, json_format.Error) or (
-            isinstance(error, AssertionError) and "cannot be loaded at version" not in text
-        ):
-            raise UserError(
-                f"The data set '{name}' in {directory or 'the folder of TFDS'} is damaged ({text}): delete "
-                "its folder, and it is prepared again."
-            ) from None
+        return tfds.builder(name, file_format="array_record", data_dir=directory or None)
+    except (json_format.Error, AssertionError, ValueError, not_found) as error:
         reason = str(error).strip().split("\n")[0]
-        raise UserError(f"TFDS has no data set '{name}' ({reason}); check data.name.") from None
+        raise UserError(
+            f"TFDS cannot open the data set '{name}' in {directory or 'its own folder'} ({reason}): check "
+            "data.name. If its files are damaged, delete their folder. If they are in another format than "
+            "array_record, set data.directory to another folder."
+        ) from None
 
 
 def prepare(builder: Any, name: str, directory: str) -> Any:
@@ -131,6 +119,17 @@ def prepare(builder: Any, name: str, directory: str) -> Any:
     if not builder.info.splits:
         raise UserError(describe_damage(builder.data_dir, "it has no dataset_info.json, or no splits"))
     return builder
+
+
+def check_and_prepare(name: str, directory: str, splits: Sequence[str], features: Sequence[str]) -> None:
+    """Checks splits and text features of a data set, as far as they are known, and then downloads it.
+
+    Raises:
+      UserError: if there are problems, or the download fails.
+    """
+    builder = find_builder(name, directory)
+    raise_all(feature_problems(builder, features) + split_problems(builder, filter(None, splits)))
+    prepare(builder, name, directory)
 
 
 def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
@@ -150,62 +149,66 @@ def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
 
 def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
     """Returns an error message for each split that is missing or empty, as far as this is known."""
-    import tensorflow_datasets as tfds
-
-    infos = builder.info.splits or {
-        name: tfds.core.SplitInfo(
-            name=name, shard_lengths=[UNKNOWN_SIZE], num_bytes=0, filename_template=None
-        )
-        for name in split_names(builder)
-    }
+    infos = builder.info.splits or make_infos(dict.fromkeys(_predict_splits(builder), UNKNOWN_SIZE))
     problems: list[str] = []
     for name in names if infos else ():
-        try:
-            parts = tfds.core.ReadInstruction.from_spec(name).to_absolute(infos)
-        except BAD_SPLIT as error:
-            reason = str(error).strip().split("\n")[-1]
-            problems.append(
-                f"The data set {builder.info.full_name} has no split '{name}'; "
-                f"it has {', '.join(infos)} ({reason})."
-            )
-            continue
-        ends = ((part, infos[part.splitname].num_examples if part.to is None else part.to) for part in parts)
-        if not any(end > (part.from_ or 0) for part, end in ends):
-            problems.append(f"The split '{name}' of {builder.info.full_name} is empty.")
+        with collect(problems):
+            parts = find_parts(name, infos, f"The data set {builder.info.full_name}")
+            if not any(range(infos[split].num_examples)[part] for split, part in parts):
+                problems.append(f"The split '{name}' of {builder.info.full_name} is empty.")
     return problems
 
 
-def split_names(builder: Any) -> list[str]:
-    """Returns the splits of a data set, also before its download; none if its code needs the files."""
-    if builder.info.splits:
-        return list(builder.info.splits)
+def make_infos(sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Returns TFDS's descriptions of splits, {name: number of examples}."""
+    import tensorflow_datasets as tfds  # takes half a second
+
+    return {
+        name: tfds.core.SplitInfo(name=name, shard_lengths=[size], num_bytes=0, filename_template=None)
+        for name, size in sizes.items()
+    }
+
+
+def find_parts(name: str, infos: Mapping[str, Any], shown_as: str) -> list[tuple[str, slice]]:
+    """Returns [(split, slice of its examples)] for a name such as "train[:90%]+test".
+
+    Args:
+      name: the name.
+      infos: TFDS's descriptions of the splits.
+      shown_as: what error messages call the data set.
+
+    Raises:
+      UserError: if there is no such split.
+    """
+    import tensorflow_datasets as tfds
+
+    try:
+        parts = tfds.core.ReadInstruction.from_spec(name).to_absolute(infos)
+    except BAD_SPLIT as error:
+        reason = str(error).strip().split("\n")[-1]
+        raise UserError(f"{shown_as} has no split '{name}'; it has {', '.join(infos)} ({reason}).") from None
+    return [(part.splitname, slice(part.from_, part.to)) for part in parts]
+
+
+def _predict_splits(builder: Any) -> list[str]:
+    """Returns the splits of a data set before its download; none if its code needs the files."""
+    import tree
+    from etils import epath
+
+    missing = epath.Path("/nonexistent")
+    download = functools.partial(tree.map_structure, lambda url: missing)
+    manager = types.SimpleNamespace(
+        download=download,
+        extract=download,
+        download_and_extract=download,
+        iter_archive=lambda *_: iter(()),
+        download_dir=missing,
+        manual_dir=missing,
+    )
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-            generators = builder._split_generators(_FakeDownloadManager())
+            generators = builder._split_generators(manager)
         names = generators if isinstance(generators, dict) else [each.name for each in generators]
         return [str(name) for name in names]
     except Exception:  # code of any data set may read missing files
         return []
-
-
-class _FakeDownloadManager:
-    """A download manager for TFDS that returns paths of missing files."""
-
-    def __init__(self):
-        from etils import epath
-
-        self.download_dir = self.manual_dir = self._file = epath.Path("/nonexistent")
-
-    def download(self, urls):
-        """Returns a path for each URL of a nested structure."""
-        if isinstance(urls, dict):
-            return {name: self.download(url) for name, url in urls.items()}
-        if isinstance(urls, list | tuple):
-            return [self.download(url) for url in urls]
-        return self._file
-
-    extract = download_and_extract = download
-
-    def iter_archive(self, *_):
-        """Returns no members."""
-        return iter(())

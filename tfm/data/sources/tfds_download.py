@@ -1,6 +1,7 @@
 """Downloads of TFDS data sets in another process, because TFDS cannot be interrupted within its own.
 
-TFDS retries a connection for minutes, and its download threads delay the end of their process.
+TFDS retries a connection for minutes, and its download threads delay the end of their process. The other
+process runs this module and writes the reason of a failure to its standard output.
 """
 
 import contextlib
@@ -9,17 +10,14 @@ import importlib
 import importlib.util
 import io
 import logging
-import multiprocessing
 import os
 import shutil
-import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
 import types
-from collections.abc import Callable
-from multiprocessing.connection import Connection
 from typing import Any
 
 from tfm.errors import UserError
@@ -53,14 +51,14 @@ def download(name: str, module: str, root: str, folder: str) -> None:
         _link_downloads(downloads, own_downloads)
         log.info("Downloading and preparing the data set %s in %s", name, folder)
         try:
-            _run_in_child(_prepare, name, module, root, temporary)
-        except RuntimeError as error:
-            raise UserError(
-                f"The data set '{name}' could not be prepared in {folder} ({error}). Check the network and "
-                "the disk, or prepare it elsewhere and set data.directory."
-            ) from None
+            reason = _run_in_child(name, module, root, temporary)
         finally:
             _link_downloads(own_downloads, downloads)
+        if reason:
+            raise UserError(
+                f"The data set '{name}' could not be prepared in {folder} ({reason}). Check the network and "
+                "the disk, or prepare it elsewhere and set data.directory."
+            )
         _move_data_set(os.path.join(temporary, os.path.relpath(folder, root)), folder)
 
 
@@ -88,54 +86,32 @@ def _move_data_set(written: str, folder: str) -> None:
             raise
 
 
-def _run_in_child(function: Callable[..., None], *arguments: str) -> None:
-    """Runs a function in a new process, and kills the process when this function ends in any way.
+def _run_in_child(*arguments: str) -> str:
+    """Runs `_prepare` in a new process, and kills the process when this function ends in any way.
 
-    Raises:
-      RuntimeError: if the function raises an error, with its message, or the process ends.
+    Returns:
+      The reason if the process failed, otherwise "".
     """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_report, args=(sender, function, *arguments), daemon=True)
-    script, sys.modules["__main__"] = sys.modules["__main__"], types.ModuleType("__main__")
-    try:  # with its own module, the child would run the user's script again, unless it has a guard
-        child.start()
-    finally:
-        sys.modules["__main__"] = script
-    sender.close()
-    try:
-        reason = receiver.recv()
-    except EOFError:
-        child.join()
-        reason = f"the process that prepares it ended with code {child.exitcode}"
-    finally:
-        child.kill()
-        child.join()
-    if reason:
-        raise RuntimeError(reason)
-
-
-def _report(sender: Connection, function: Callable[..., None], *arguments: str) -> None:
-    """Calls a function, sends the message of its error or "" to the parent, and ends the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # at a terminal, Ctrl-C reaches both processes
-    threading.Thread(target=_end_with_parent, args=arguments[-1:], daemon=True).start()
-    if not sys.stderr.isatty():
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    os.dup2(2, 1)  # progress is for a terminal
-    reason = ""
-    try:
-        function(*arguments)
-    except Exception as error:  # the code of a data set may raise anything
-        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARACTERS]
-    sender.send(reason)
-    os._exit(0)  # download threads may still run
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, *arguments],
+        stdin=subprocess.PIPE,  # its end tells the process that this process has ended
+        stdout=subprocess.PIPE,
+        stderr=None if sys.stderr.isatty() else subprocess.DEVNULL,  # progress is for a terminal
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        start_new_session=True,  # at a terminal, Ctrl-C would reach both processes
+    )
+    with process:
+        try:
+            assert process.stdout
+            reason, code = process.stdout.read().decode(), process.wait()
+        finally:
+            process.kill()
+    return reason or (f"the process that prepares it ended with code {code}" if code else "")
 
 
 def _end_with_parent(temporary: str) -> None:
     """Waits until the parent has ended, for example by SIGKILL, deletes the temporary folder and exits."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
+    sys.stdin.read()
     shutil.rmtree(temporary, ignore_errors=True)
     os._exit(1)
 
@@ -200,3 +176,15 @@ def _replace_tensorflow(module: Any) -> None:
     if hasattr(module, "tf"):
         gfile = types.SimpleNamespace(GFile=open)
         module.tf = types.SimpleNamespace(io=types.SimpleNamespace(gfile=gfile))
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, args=sys.argv[-1:], daemon=True).start()
+    reason = ""
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            _prepare(*sys.argv[1:])
+    except Exception as error:  # the code of a data set may raise anything
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"[:MAX_REASON_CHARACTERS]
+    print(reason, end="", flush=True)
+    os._exit(0)  # download threads may still run
