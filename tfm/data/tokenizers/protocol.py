@@ -47,36 +47,6 @@ class PieceTokenizer(Tokenizer, Protocol):
         """Returns for each id of a text whether a word begins with it."""
 
 
-class IdExchange:
-    """An exchange of ids, because the special ids of a file may differ from 0, 1 and 2.
-
-    The special tokens of the file change places with the tokens that have these ids in the file. All other
-    tokens keep their ids.
-
-    Args:
-      size: number of tokens in the file.
-      special_ids: the ids of padding, BOS and EOS in the file.
-
-    Attributes:
-      file_ids: the id in the file of each token of the model.
-    """
-
-    def __init__(self, size: int, special_ids: Sequence[int]):
-        self.file_ids = list(range(size))
-        for model_id, file_id in enumerate(special_ids):
-            place = self.file_ids.index(file_id)
-            self.file_ids[model_id], self.file_ids[place] = self.file_ids[place], self.file_ids[model_id]
-        self._model_ids = sorted(range(size), key=self.file_ids.__getitem__)
-
-    def to_model(self, ids: Iterable[int]) -> list[int]:
-        """Converts ids of the file, and removes special ids."""
-        return [i for i in map(self._model_ids.__getitem__, ids) if i > EOS_ID]
-
-    def to_file(self, ids: Iterable[int]) -> list[int]:
-        """Converts ids of the model to ids of the file."""
-        return [self.file_ids[i] for i in ids]
-
-
 def cut_at_end(ids: Iterable[int]) -> list[int]:
     """Returns the ids before the first EOS, without padding and BOS."""
     before_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))

@@ -1,12 +1,11 @@
 """Tokenizers of Hugging Face: files tokenizer.json, read by the package `tokenizers`."""
 
-import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tfm.data.tokenizers.protocol import IdExchange, cut_at_end, require_characters
+from tfm.data.tokenizers.file_tokenizer import FileTokenizer
 from tfm.errors import UserError, install_extra
 
 # The file does not say which of its tokens are special. The first of these names that it contains counts.
@@ -19,17 +18,14 @@ MAX_TOKENS = 10_000_000
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
-class TokenizerJson:
-    """A tokenizer of any type that Hugging Face's package reads. Implements `PieceTokenizer`.
+class TokenizerJson(FileTokenizer):
+    """A tokenizer of any type that Hugging Face's package reads.
 
     Texts become the tokens of the file without special tokens. The file's padding, truncation and BPE
-    dropout are ignored.
+    dropout are ignored. The piece of an id that the file leaves out is "".
 
     Args:
       serialized: content of a tokenizer.json.
-
-    Attributes:
-      fingerprint: hash of the file.
 
     Raises:
       ValueError: if `serialized` is not a tokenizer.
@@ -37,49 +33,17 @@ class TokenizerJson:
     """
 
     def __init__(self, serialized: bytes):
-        self._serialized = serialized
         content = json.loads(serialized)
         self._tokenizer = _load(content)
-        self.fingerprint = hashlib.sha256(serialized).hexdigest()
+        self._model = content["model"]
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         size = max(vocabulary.values(), default=-1) + 1
         if size > MAX_TOKENS:
             raise ValueError(f"an id is larger than {MAX_TOKENS:,}")
-        self._exchange = IdExchange(size, _find_special_ids(vocabulary))
-        model = content["model"]
-        unknown = model.get("unk_token")
-        self._unknown_ids = {model.get("unk_id"), vocabulary.get(unknown)} | {
-            i for piece, i in vocabulary.items() if BYTE_PIECE.fullmatch(piece)
-        }
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._serialized,)  # the objects of the library cannot be pickled
-
-    def __len__(self):
-        return len(self._exchange.file_ids)
-
-    def encode(self, texts: Iterable[str]) -> list[list[int]]:
-        """See `Tokenizer.encode`. Uses all cores."""
-        return [self._exchange.to_model(ids) for ids in self._encode(list(texts))]
-
-    def decode(self, ids: Iterable[int]) -> str:
-        """See `Tokenizer.decode`."""
-        return self._decode_file_ids(self._exchange.to_file(cut_at_end(ids)))
-
-    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
-        """See `Tokenizer.unknown_characters`."""
-        characters = list(characters)
-        encoded = self._encode(characters)
-        return [
-            character
-            for character, ids in zip(characters, encoded, strict=True)
-            if not self._unknown_ids.isdisjoint(ids)
-        ]
-
-    def pieces(self, ids: Iterable[int]) -> list[str]:
-        """See `PieceTokenizer.pieces`. Returns "" for an id that the file leaves out."""
-        file_ids = self._exchange.to_file(map(int, ids))
-        return [self._tokenizer.id_to_token(i) or "" for i in file_ids]
+        pieces = [""] * size
+        for piece, i in vocabulary.items():
+            pieces[i] = piece
+        super().__init__(serialized, pieces, _find_special_ids(vocabulary))
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """See `PieceTokenizer.word_starts`.
@@ -87,31 +51,30 @@ class TokenizerJson:
         Files mark words in different ways. A word begins where the text of two neighbours has white space
         between them.
         """
-        file_ids = self._exchange.to_file(map(int, ids))
+        file_ids = [self.file_ids[int(i)] for i in ids]
         starts = [True] * len(file_ids)
         for i in range(1, len(file_ids)):
-            before = self._decode_file_ids(file_ids[i - 1 : i])
-            both = self._decode_file_ids(file_ids[i - 1 : i + 1])
+            before, both = self._decode(file_ids[i - 1 : i]), self._decode(file_ids[i - 1 : i + 1])
             starts[i] = both.startswith(before) and both[len(before) :][:1].isspace()
         return starts
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        """Returns a list of the file's ids for each text.
-
-        Raises:
-          UserError: if the file has no token for a part of a text, or a text has half of a character.
-        """
         try:
             encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
         except TypeError:
-            require_characters(texts)
             raise
         except Exception as error:  # the package raises no more specific class
             raise UserError(f"The tokenizer.json cannot encode a text of the data: {error}.") from None
         return [each.ids for each in encoded]
 
-    def _decode_file_ids(self, ids: list[int]) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=False)
+    def _decode(self, file_ids: list[int]) -> str:
+        return self._tokenizer.decode(file_ids, skip_special_tokens=False)
+
+    def _find_unknown_ids(self) -> set[int]:
+        unknown = self._model.get("unk_token")
+        pieces = zip(self.file_ids, self._pieces, strict=True)
+        bytes_or_unknown = {i for i, piece in pieces if piece == unknown or BYTE_PIECE.fullmatch(piece)}
+        return bytes_or_unknown | {self._model.get("unk_id")}
 
 
 def _load(content: Any) -> Any:

@@ -1,0 +1,83 @@
+"""What tokenizers that are read from a file of another project have in common."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, cut_at_end, require_characters
+
+
+class FileTokenizer(PieceTokenizer):
+    """A tokenizer whose special ids in its file may differ from 0, 1 and 2.
+
+    The special tokens of the file change places with the tokens that have these ids in the file. All other
+    tokens keep their ids. Subclasses encode and decode with the ids of the file, and define `word_starts`.
+
+    Args:
+      serialized: content of the file.
+      pieces: the piece of each id in the file.
+      special_ids: the ids of padding, BOS and EOS in the file.
+
+    Attributes:
+      fingerprint: hash of the file.
+      file_ids: the id in the file of each token.
+    """
+
+    def __init__(self, serialized: bytes, pieces: Sequence[str], special_ids: Sequence[int]):
+        self._serialized = serialized
+        self.fingerprint = hashlib.sha256(serialized).hexdigest()
+        self.file_ids = list(range(len(pieces)))
+        for model_id, file_id in enumerate(special_ids):
+            place = self.file_ids.index(file_id)
+            self.file_ids[model_id], self.file_ids[place] = self.file_ids[place], self.file_ids[model_id]
+        self._model_ids = sorted(range(len(pieces)), key=self.file_ids.__getitem__)
+        self._keeps_ids = False
+        self._pieces = [pieces[i] for i in self.file_ids]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._serialized,)  # the objects of the libraries cannot be pickled
+
+    def __len__(self) -> int:
+        return len(self.file_ids)
+
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
+        """See `Tokenizer.encode`. Uses all cores."""
+        texts = list(texts)
+        try:
+            encoded = self._encode(texts)
+        except TypeError:
+            require_characters(texts)
+            raise
+        if self._keeps_ids:
+            return encoded
+        return [[i for i in map(self._model_ids.__getitem__, ids) if i > EOS_ID] for ids in encoded]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """See `Tokenizer.decode`."""
+        return self._decode([self.file_ids[i] for i in cut_at_end(ids)])
+
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
+        """See `Tokenizer.unknown_characters`."""
+        characters = list(characters)
+        unknown, encoded = self._find_unknown_ids(), self._encode(characters)
+        return [
+            character
+            for character, ids in zip(characters, encoded, strict=True)
+            if not unknown.isdisjoint(ids)
+        ]
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """See `PieceTokenizer.pieces`."""
+        return [self._pieces[int(i)] for i in ids]
+
+    def _encode(self, texts: list[str]) -> list[list[int]]:
+        """Returns a list of ids in the file for each text, and raises a TypeError for half of a character."""
+        raise NotImplementedError
+
+    def _decode(self, file_ids: list[int]) -> str:
+        """Returns the text of ids in the file."""
+        raise NotImplementedError
+
+    def _find_unknown_ids(self) -> set[int]:
+        """Returns the ids in the file of bytes and unknown pieces."""
+        raise NotImplementedError
