@@ -64,15 +64,6 @@ def test_counts_are_those_of_lists(seed):
         assert sum(side.histogram.values()) == len(rows)
 
 
-def test_sides_are_not_mistaken_for_each_other():
-    rows = [("a", "b c"), ("a b", "c"), ("b", "a")]
-    assert summarize(rows).duplicates == 0
-    assert summarize(rows, hashes([("b", "a"), ("a b", "x"), ("b c", "a")])).overlap == {
-        "rows": 1,
-        "sources": 2,
-    }
-
-
 def test_a_histogram_has_ranges_of_powers_of_two():
     lengths = Counter({0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 7: 6, 8: 7})
     assert make_histogram(lengths) == {"0": 1, "1": 2, "2-3": 7, "4-7": 11, "8-15": 7}

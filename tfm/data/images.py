@@ -15,7 +15,7 @@ import textwrap
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,34 +34,18 @@ CHECKED_IMAGES = 100  # of a TFDS split, evenly spaced, when it is opened
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
 
-class Images(Protocol):
-    """A source of labelled images.
-
-    Attributes:
-      fingerprint: identifies the content.
-      label_names: names of all classes, in the order of their labels.
-      largest: the value of the brightest possible pixel. The darkest pixel is 0.
-    """
-
-    fingerprint: str
-    label_names: list[str]
-    largest: float
-
-    def __len__(self) -> int: ...
-
-    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (images [n, height, width, C], labels int64 [n]) for indices, int [n]."""
-        ...
-
-
 class ArrayImages:
     """Images in memory.
 
     Args:
       images: [N, height, width, C].
       labels: int64 [N].
-      label_names: names of all classes.
-      largest: value of the brightest possible pixel.
+      label_names: names of all classes, in the order of their labels.
+      largest: value of the brightest possible pixel. The darkest pixel is 0.
+
+    Attributes:
+      fingerprint: identifies the content.
+      label_names, largest: see above.
     """
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, label_names: list[str], largest: float):
@@ -76,12 +60,12 @@ class ArrayImages:
         return len(self._images)
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Images`."""
+        """Returns (images [n, height, width, C], labels int64 [n]) for indices, int [n]."""
         return self._images[indices], self._labels[indices]
 
 
 class RecordImages:
-    """A split of a prepared TFDS builder. Images are decoded when they are read.
+    """A split of a prepared TFDS builder, with the members of `ArrayImages`. Reading decodes the images.
 
     Args:
       builder: prepared builder that `check_builder` accepts.
@@ -111,15 +95,15 @@ class RecordImages:
         return len(self._records)
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """See `Images`."""
+        """See `ArrayImages.take`."""
         with tfds.reading(self._folder):
             records = self._records.__getitems__([int(index) for index in indices])
             images = [self._decode(record["image"]) for record in records]
             labels = np.array([record["label"] for record in records], np.int64)
         if len({image.shape for image in images}) > 1:
             raise UserError(
-                f"The images of {self._name} differ in size. The shape of an image is {images[0].shape}, and "
-                "others have another shape. Use a data set whose images all have the same size."
+                f"The images of {self._name} differ in size, for example from {images[0].shape}. Use a data "
+                "set whose images all have the same size."
             )
         if labels.min(initial=0) < 0:
             raise UserError(
@@ -135,6 +119,9 @@ class RecordImages:
         with Image.open(io.BytesIO(encoded)) as image:
             pixels = np.asarray(image.convert("L" if self._channels == 1 else "RGB"))
         return pixels[..., None] if self._channels == 1 else pixels
+
+
+Images = ArrayImages | RecordImages
 
 
 def open_images(config: ImagesConfig, split: str) -> Images:
@@ -163,10 +150,6 @@ def open_images(config: ImagesConfig, split: str) -> Images:
 
 def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
     """Opens splits, so that problems show before the long work on the data begins.
-
-    Args:
-      config: where the images are.
-      splits: see `open_images`.
 
     Raises:
       UserError: if there are problems. The message lists the problems of all splits.
@@ -212,7 +195,7 @@ def _open_digits(split: str) -> ArrayImages:
 
 
 @functools.cache
-def read_digits():
+def read_digits() -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns (images uint8 [1797, 8, 8, 1], labels int64 [1797], names of the ten classes).
 
     Raises:
@@ -235,9 +218,12 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
     arrays = _read_arrays(path, (f"{split}_images", f"{split}_labels"))
     images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     images = images[..., None] if images.ndim == 3 else images
-    problem = _array_problem(images, labels)
-    if problem:
-        raise UserError(f"{path}: {split}_images and {split}_labels {problem}.")
+    if not _are_usable(images, labels):
+        raise UserError(
+            f"{path}: expected {split}_images [N, height, width] or [N, height, width, C] of uint8 or floats "
+            f"from 0 to 1, and an integer from 0 in {split}_labels for each image, got "
+            f"{_describe(images)} and {_describe(labels)}."
+        )
     names: Any = arrays.get("label_names")
     if names is None:
         names = [str(label) for label in range(int(labels.max()) + 1)]
@@ -251,11 +237,7 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 
 
 def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns {name: array} of an .npz file for the required `names`, and `label_names` if the file has it.
-
-    Raises:
-      UserError: if the file or a required array is missing, or it is not an .npz file of plain arrays.
-    """
+    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
     try:
         with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
@@ -268,7 +250,7 @@ def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     except FileNotFoundError:
         raise UserError(f"Expected an .npz file at {path}, but there is none. Check data.file.") from None
     except DAMAGE as error:
-        # In a damaged archive, the directory may have negative offsets. The system rejects them with EINVAL.
+        # The directory of a damaged archive may have negative offsets, which the system rejects with EINVAL.
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise
         # The message may quote the content of the file at any length.
@@ -276,21 +258,19 @@ def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         raise UserError(f"{path} is no .npz file of plain arrays ({reason}). Write it again.") from None
 
 
-def _array_problem(images: np.ndarray, labels: np.ndarray) -> str:
-    """Returns the end of an error message if the arrays of a split are unusable, otherwise ""."""
-    if images.ndim != 4 or images.size == 0:
-        return (
-            f"must contain images [N, height, width] or [N, height, width, C], got the shape {images.shape}"
-        )
-    if labels.shape != images.shape[:1] or labels.dtype.kind not in "iu":
-        return f"must have an integer label for each image, got {labels.dtype} of shape {labels.shape}"
-    if labels.min() < 0:
-        return f"must have labels from 0, got {labels.min()}"
-    if images.dtype == np.uint8:
-        return ""
-    if images.dtype.kind != "f" or not (images.min() >= 0 and images.max() <= 1):
-        return f"must be uint8 or floats from 0 to 1, got {images.dtype} of {images.min()} to {images.max()}"
-    return ""
+def _are_usable(images: np.ndarray, labels: np.ndarray) -> bool:
+    """Returns whether arrays have the shapes, types and values of the help of `ImagesConfig.file`."""
+    if images.ndim != 4 or not images.size or labels.shape != images.shape[:1]:
+        return False
+    if labels.dtype.kind not in "iu" or labels.min() < 0:
+        return False
+    return images.dtype == np.uint8 or (images.dtype.kind == "f" and images.min() >= 0 and images.max() <= 1)
+
+
+def _describe(array: np.ndarray) -> str:
+    """Returns type, shape and range of an array."""
+    numbers = f" from {array.min()} to {array.max()}" if array.size and array.dtype.kind in "iuf" else ""
+    return f"{array.dtype} of shape {array.shape}{numbers}"
 
 
 class ImageBatches:

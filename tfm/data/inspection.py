@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -147,15 +147,20 @@ class SplitReader:
           batching: see `Split`.
         """
         hashes = self.hashes()
-        sides = [self._summarize_side(side, lengths, tokenizer) for side in range(len(self._languages))]
+        different_rows, first = np.unique(hashes.rows, return_index=True)
+        _, targets_of_sources = np.unique(hashes.sources[first], return_counts=True)
+        overlap = training and {
+            name: int(np.isin(split_hashes, training_hashes).sum())
+            for name, split_hashes, training_hashes in zip(Hashes._fields, hashes, training, strict=True)
+        }
         return Split(
             name,
             self._rows,
-            sides,
+            [self._summarize_side(side, lengths, tokenizer) for side in range(len(self._languages))],
             self._identical,
-            count_duplicates(hashes.rows),
-            count_ambiguous(hashes),
-            training and find_overlap(hashes, training),
+            self._rows - len(different_rows),
+            int((targets_of_sources > 1).sum()),
+            overlap,
             (self._guessed, self._swapped),
             batching,
         )
@@ -224,26 +229,6 @@ def hash_text(text: str) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 
-def count_duplicates(hashes: np.ndarray) -> int:
-    """Returns the number of hashes that repeat an earlier hash."""
-    return len(hashes) - len(np.unique(hashes))
-
-
-def count_ambiguous(hashes: Hashes) -> int:
-    """Returns the number of different sources that occur in at least two different rows."""
-    _, first = np.unique(hashes.rows, return_index=True)
-    _, counts = np.unique(hashes.sources[first], return_counts=True)
-    return int((counts > 1).sum())
-
-
-def find_overlap(hashes: Hashes, training: Hashes) -> dict[str, int]:
-    """Returns {"rows": count, "sources": count} of a split that the training split contains as well."""
-    return {
-        name: int(np.isin(split_hashes, training_hashes).sum())
-        for name, split_hashes, training_hashes in zip(Hashes._fields, hashes, training, strict=True)
-    }
-
-
 def make_histogram(lengths: Counter[int]) -> dict[str, int]:
     """Returns {range: number of texts} for the ranges 0, 1, 2-3, 4-7, 8-15, ..., up to the maximum length.
 
@@ -253,37 +238,29 @@ def make_histogram(lengths: Counter[int]) -> dict[str, int]:
     bins: Counter[int] = Counter()
     for length, count in lengths.items():
         bins[int(length).bit_length()] += count
-    return {_name_range(bits): bins[bits] for bits in range(max(bins, default=0) + 1)}
-
-
-def _name_range(bits: int) -> str:
-    """Returns the range of the numbers with this bit length, such as "4-7" for 3 bits."""
-    lowest, highest = (1 << bits) // 2, (1 << bits) - 1
-    return f"{lowest}" if lowest == highest else f"{lowest}-{highest}"
+    histogram = {}
+    for bits in range(max(bins, default=0) + 1):
+        lowest, highest = (1 << bits) // 2, (1 << bits) - 1
+        histogram[f"{lowest}" if lowest == highest else f"{lowest}-{highest}"] = bins[bits]
+    return histogram
 
 
 def find_hints(split: Split) -> list[str]:
     """Returns a sentence for each property of a split that may be a mistake."""
-    return [*_find_language_hints(split), *_find_row_hints(split)]
-
-
-def _find_language_hints(split: Split) -> Iterator[str]:
-    """Yields hints at sides or pairs that are in another language than the config says."""
+    hints = []
     for side, name in zip(split.sides, ("source", "target"), strict=False):
         best = max(side.shares, key=side.shares.__getitem__)
         if side.language in side.shares and side.shares[best] > max(2 * side.shares[side.language], 0.05):
-            yield (
+            hints.append(
                 f"the {name} looks like '{best}', because {_percent(side.shares[best])} of its words are "
                 f"function words of this language, but is '{side.language}' in the config. Are the languages "
                 "swapped?"
             )
-    looked_at, swapped = split.swapped
-    if looked_at and swapped > MIN_HINT_FRACTION * looked_at:
-        yield f"{_percent(swapped / looked_at)} of {looked_at:,} pairs look like source and target swapped"
-
-
-def _find_row_hints(split: Split) -> Iterator[str]:
-    """Yields hints at copies, repeated rows, empty texts, overlap with training and unknown characters."""
+    guessed, swapped = split.swapped
+    if guessed and swapped > MIN_HINT_FRACTION * guessed:
+        hints.append(
+            f"{_percent(swapped / guessed)} of {guessed:,} pairs look like source and target swapped"
+        )
     counts = {
         "are copies: source and target are equal": split.identical,
         "repeat an earlier row": split.duplicates,
@@ -291,12 +268,15 @@ def _find_row_hints(split: Split) -> Iterator[str]:
     }
     for what, count in counts.items():
         if count > MIN_HINT_FRACTION * split.rows:
-            yield f"{_percent(count / split.rows)} of the rows {what}"
+            hints.append(f"{_percent(count / split.rows)} of the rows {what}")
     if split.overlap and split.overlap["rows"]:
-        yield f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good"
+        hints.append(f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good")
     for side in split.sides:
         if side.unknown_count:
-            yield f"{side.unknown_count:,} characters of '{side.language}' are unknown to the tokenizer"
+            hints.append(
+                f"{side.unknown_count:,} characters of '{side.language}' are unknown to the tokenizer"
+            )
+    return hints
 
 
 def _percent(fraction: float) -> str:

@@ -10,6 +10,7 @@ The sequence omits the words because the parser already has them as input.
 """
 
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -60,14 +61,6 @@ class Restored(NamedTuple):
     repairs: tuple[str, ...]
 
 
-class _OpenBracket:
-    """A bracket that is not closed yet, and the number of the line where it opens."""
-
-    def __init__(self, line: int):
-        self.line, self.label, self.word = line, "", ""
-        self.children: list[Node | Leaf] = []
-
-
 def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
     """Yields the trees of bracketed text without cleaning them. A tree may span several lines.
 
@@ -79,24 +72,39 @@ def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
       UserError: if brackets do not match, are nested too deeply, or contain neither a tag with a word nor a
         label with brackets. The message has the number of the line.
     """
-    stack: list[_OpenBracket] = []
+    stack: list[list[Node | Leaf | str]] = []  # the content of each open bracket
+    first_line = 0  # of the tree
     for number, line in enumerate(lines, 1):
         where = f"Line {number:,} of {shown_as}"
         for token in TOKEN.findall(line):
             if token == "(":
-                _check_opening(stack, where)
-                stack.append(_OpenBracket(number))
+                if len(stack) == MAX_DEPTH:
+                    raise UserError(
+                        f"{where} nests more than {MAX_DEPTH} brackets, which no parse of a sentence does. "
+                        "Check the brackets."
+                    )
+                first_line = first_line if stack else number
+                stack.append([])
+            elif not stack:
+                raise UserError(f"{where} has {token!r} outside of a tree. Expected trees, (S ...).")
             elif token == ")":
-                closed = _close(stack, where)
-                if not stack:
-                    yield _as_tree(closed)
+                content = stack.pop()
+                closed = _close(content, is_outermost=not stack)
+                if closed is None:
+                    raise UserError(
+                        f"{where} closes the bracket {_show(content)} in the tree of line {first_line:,}. "
+                        "Expected (TAG word) or (LABEL (...) ...), and -LRB- or -RRB- for a parenthesis. A "
+                        "closing bracket may be missing before it."
+                    )
+                if stack:
+                    stack[-1].append(closed)
                 else:
-                    stack[-1].children.append(closed)
+                    yield closed if isinstance(closed, Node) and closed.label == TOP else Node(TOP, (closed,))
             else:
-                _add_text(stack, token, where)
+                stack[-1].append(token)
     if stack:
         raise UserError(
-            f"{shown_as} ends inside of the tree that begins on line {stack[0].line:,}. Add the "
+            f"{shown_as} ends inside of the tree that begins on line {first_line:,}. Add the "
             f"{len(stack):,} missing closing bracket(s), or copy the file again if it was cut short."
         )
 
@@ -106,8 +114,13 @@ def clean_tree(tree: Node) -> Node | None:
 
     For example, NP-SBJ-1 becomes NP, and PRT|ADVP becomes PRT. Returns None if no word remains.
     """
-    cleaned = _clean(tree)
-    return cleaned if isinstance(cleaned, Node) else None
+    children: list[Node | Leaf] = []
+    for child in tree.children:
+        if isinstance(child, Node):
+            children += filter(None, [clean_tree(child)])
+        elif child.tag != EMPTY:
+            children.append(Leaf(FUNCTION.sub(r"\1", child.tag), child.word))
+    return Node(FUNCTION.sub(r"\1", tree.label), tuple(children)) if children else None
 
 
 def format_tree(tree: Node | Leaf) -> str:
@@ -124,14 +137,30 @@ def list_leaves(tree: Node | Leaf) -> list[Leaf]:
     return [leaf for child in tree.children for leaf in list_leaves(child)]
 
 
-def list_spans(tree: Node) -> list[Span]:
-    """Returns the spans of all constituents, including TOP. A constituent precedes its parts."""
-    return _list_spans(tree, 0)
+def list_spans(tree: Node, start: int = 0) -> list[Span]:
+    """Returns the spans of all constituents, including TOP. A constituent precedes its parts.
+
+    Args:
+      tree: a tree, or a constituent.
+      start: number of its first word.
+    """
+    spans = [Span(tree.label, start, start + len(list_leaves(tree)))]
+    for child in tree.children:
+        if isinstance(child, Node):
+            spans += list_spans(child, start)
+        start += len(list_leaves(child))
+    return spans
 
 
 def linearize(tree: Node) -> list[str]:
     """Returns the tokens of the sequence, without brackets for TOP."""
-    return [token for child in tree.children for token in _linearize(child)]
+    tokens: list[str] = []
+    for child in tree.children:
+        if isinstance(child, Leaf):
+            tokens.append(child.tag)
+        else:
+            tokens += [f"({child.label}", *linearize(child), f"){child.label}"]
+    return tokens
 
 
 def split_words(sentence: str) -> list[str]:
@@ -162,7 +191,10 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
     for token in tokens:
         label = token[1:].translate({ord("("): None, ord(")"): None})
         if token[0] not in "()":
-            _add_leaf(stack, token.translate(ESCAPES), left, repairs)
+            if left:
+                stack[-1][1].append(Leaf(token.translate(ESCAPES), left.pop()))
+            else:
+                repairs.add("too many tags")
         elif not label:
             repairs.add("no label")
         elif token[0] == ")":
@@ -181,92 +213,21 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
     return Restored(Node(TOP, tuple(stack[0][1])), tuple(sorted(repairs)))
 
 
-def _check_opening(stack: list[_OpenBracket], where: str) -> None:
-    """
-    Raises:
-      UserError: if no bracket can open inside of the innermost open bracket.
-    """
-    if len(stack) == MAX_DEPTH:
-        raise UserError(
-            f"{where} nests more than {MAX_DEPTH} brackets, which no parse of a sentence does. Check the "
-            "brackets."
-        )
-    if stack and stack[-1].word:
-        raise UserError(f"{where} has a bracket after the word {stack[-1].word!r}. Write (TAG word).")
-    if len(stack) > 1 and not stack[-1].label:
-        raise UserError(
-            f"{where} has a bracket without a label inside of the tree that begins on line "
-            f"{stack[0].line:,}. Expected (LABEL ...). A closing bracket may be missing before it."
-        )
+def _close(content: Sequence[Node | Leaf | str], is_outermost: bool) -> Node | Leaf | None:
+    """Returns the node or leaf of the content of a bracket, or None if it is neither."""
+    texts = [part for part in content if isinstance(part, str)]
+    parts = tuple(part for part in content if not isinstance(part, str))
+    if len(content) == len(texts) == 2:
+        return Leaf(*texts)
+    label = content[0] if content and isinstance(content[0], str) else ""
+    if not parts or len(texts) > bool(label) or not (label or is_outermost):
+        return None
+    return Node(TOP if is_outermost and label in ROOTS else label, parts)
 
 
-def _close(stack: list[_OpenBracket], where: str) -> Node | Leaf:
-    """Removes the innermost bracket from the stack and returns it as a node or a leaf."""
-    if not stack:
-        raise UserError(f"{where} has a closing bracket without an opening bracket. Check the brackets.")
-    bracket = stack.pop()
-    if bracket.word:
-        return Leaf(bracket.label, bracket.word)
-    if bracket.children:
-        return Node(bracket.label, tuple(bracket.children))
-    raise UserError(f"{where} closes ({bracket.label}), a bracket without a word. Write (TAG word).")
-
-
-def _add_text(stack: list[_OpenBracket], token: str, where: str) -> None:
-    """Stores a text as the label of the innermost bracket, or as its word if it has a label."""
-    if not stack:
-        raise UserError(f"{where} has the text {token!r} outside of brackets. Expected trees, (S ...).")
-    bracket = stack[-1]
-    if not bracket.label and not bracket.children:
-        bracket.label = token
-    elif bracket.word or bracket.children:
-        raise UserError(
-            f"{where} has the text {token!r} in the bracket ({bracket.label} where only brackets can follow. "
-            "Write (TAG word). If the word is a parenthesis, write -LRB- or -RRB-."
-        )
-    else:
-        bracket.word = token
-
-
-def _as_tree(bracket: Node | Leaf) -> Node:
-    """Returns an outermost bracket as a tree with the label TOP."""
-    if isinstance(bracket, Node) and bracket.label in ROOTS:
-        return Node(TOP, bracket.children)
-    return Node(TOP, (bracket,))
-
-
-def _clean(tree: Node | Leaf) -> Node | Leaf | None:
-    """Returns a cleaned part of a tree, see `clean_tree`, or None if no word remains."""
-    if isinstance(tree, Leaf):
-        return None if tree.tag == EMPTY else Leaf(FUNCTION.sub(r"\1", tree.tag), tree.word)
-    children = tuple(child for child in map(_clean, tree.children) if child is not None)
-    return Node(FUNCTION.sub(r"\1", tree.label), children) if children else None
-
-
-def _list_spans(tree: Node, start: int) -> list[Span]:
-    """Returns the spans of a constituent whose first word has the number `start`, and of its parts."""
-    end = start + len(list_leaves(tree))
-    spans = [Span(tree.label, start, end)]
-    for child in tree.children:
-        if isinstance(child, Node):
-            spans += _list_spans(child, start)
-        start += len(list_leaves(child))
-    return spans
-
-
-def _linearize(tree: Node | Leaf) -> list[str]:
-    """Returns the tokens of a part of a tree, including its brackets."""
-    if isinstance(tree, Leaf):
-        return [tree.tag]
-    return [f"({tree.label}", *linearize(tree), f"){tree.label}"]
-
-
-def _add_leaf(stack: list[tuple[str, list]], tag: str, left: list[str], repairs: set[str]) -> None:
-    """Adds the next word with a tag to the innermost constituent. `left` has the next words in reverse."""
-    if left:
-        stack[-1][1].append(Leaf(tag, left.pop()))
-    else:
-        repairs.add("too many tags")
+def _show(content: Sequence[Node | Leaf | str]) -> str:
+    """Returns the content of a bracket for an error message."""
+    return reprlib.repr(f"({' '.join(part if isinstance(part, str) else '(...)' for part in content)})")
 
 
 def _close_label(stack: list[tuple[str, list]], label: str, repairs: set[str]) -> None:
