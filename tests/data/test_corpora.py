@@ -72,6 +72,12 @@ def test_one_data_set_is_not_several_corpora(fields):
         PairsConfig(**fields)
 
 
+@pytest.mark.parametrize("mixing", ["1", "1,2,3"])
+def test_there_is_a_share_for_each_corpus(mixing):
+    with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
+        PairsConfig(kind="text", train="news,talks", mixing=mixing)
+
+
 @pytest.mark.parametrize(
     ("mixing", "expected"),
     [
@@ -87,11 +93,3 @@ def test_one_data_set_is_not_several_corpora(fields):
 )
 def test_repeats_make_the_shares(mixing, expected):
     np.testing.assert_allclose(compute_repeats([100, 900], mixing), expected, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("mixing", ["1", "1,2,3"])
-def test_there_is_a_share_for_each_corpus(mixing):
-    with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
-        compute_repeats([100, 900], mixing)
-    with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
-        PairsConfig(kind="text", train="news,talks", mixing=mixing)

@@ -15,7 +15,7 @@ from tfm.data.batches.documents import (
 )
 from tfm.data.config import DocumentsConfig
 from tfm.data.source import hold
-from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -28,20 +28,12 @@ PACKED = dataclasses.replace(CONTIGUOUS, rows="packed")
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):
     folder = str(tmp_path_factory.mktemp("cache"))
-    return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), Characters(), folder, TEXT)
+    return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), Characters(), folder)
 
 
 def epoch(batches, number=0):
     first = number * batches.batches
     return [batches.batch(step) for step in range(first, first + batches.batches)]
-
-
-def test_the_cache_holds_each_text_and_its_end(cache):
-    tokens, ends = cache.stream()
-    assert cache.lengths.tolist() == [[len(text) + 1] for text in TEXTS]
-    assert (tokens[ends - 1] == EOS_ID).all()
-    starts = [0, *ends[:-1]]
-    assert [Characters().decode(tokens[a:b]) for a, b in zip(starts, ends, strict=True)] == TEXTS
 
 
 def test_contiguous_rows_are_the_stream(cache):
@@ -91,15 +83,6 @@ def test_packed_rows_have_every_token_once(cache):
     assert sum(map(len, found)) == len(tokens)
 
 
-def test_example_has_the_shape_of_all_batches(cache):
-    batches = train_batches(cache, CONTIGUOUS, seed=0)
-    assert all(not array.any() for array in batches.largest_batch().values())
-    assert {name: x.shape for name, x in batches.largest_batch().items()} == {
-        name: x.shape for name, x in batches.batch(0).items()
-    }
-    assert 0 <= train_batches(cache, PACKED, seed=0).padding_fraction < 0.5
-
-
 @pytest.mark.parametrize("offset", range(8))
 @pytest.mark.parametrize("size", [1, 7, 8, 14, 15, 16, 23, 40])
 def test_rows_lie_within_the_stream(size, offset):
@@ -108,12 +91,6 @@ def test_rows_lie_within_the_stream(size, offset):
     assert (parts.starts + parts.lengths <= size).all()
     assert len(parts.starts) == max((size - 7) // 8, 1)
     assert len(set(parts.starts)) == len(parts.starts)
-
-
-def test_a_document_may_be_as_long_as_a_row():
-    parts = split_documents(np.array([8, 17, 18]), 8)  # documents of 8, 9 and 1 tokens
-    assert parts.starts.tolist() == [0, 8, 16, 17]
-    assert parts.lengths.tolist() == [8, 8, 1, 1]
 
 
 def test_no_token_is_refused():
@@ -167,7 +144,7 @@ def test_parts_stand_side_by_side():
 @pytest.mark.parametrize(("texts", "warns"), [(["aaa", "aa"], True), (["aaa", "", "ab"], False)])
 def test_documents_of_a_single_letter_give_a_warning(texts, warns, tmp_path, caplog):
     rows = hold([(text,) for text in texts], "texts")
-    cache = TokenCache.open(rows, Characters(), str(tmp_path), TEXT)
+    cache = TokenCache.open(rows, Characters(), str(tmp_path))
     with caplog.at_level("WARNING", "tfm"):
         train_batches(cache, CONTIGUOUS, seed=0)
     assert ("single token" in caplog.text) == warns

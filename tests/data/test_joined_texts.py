@@ -33,10 +33,6 @@ def test_joining_repeats_itself_and_changes_the_fingerprint():
     assert len(fingerprints | {join_neighbours(hold(ROWS, "others"), 0.4).fingerprint}) == 4
 
 
-def test_nothing_is_joined_without_a_share():
-    assert join_neighbours(SOURCE, 0.0) is SOURCE
-
-
 def test_rows_with_an_empty_side_stay_alone():
     rows = [("a", "b"), ("c", ""), ("", "d"), ("e", "f")] * 50
     assert all(

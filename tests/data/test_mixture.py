@@ -76,13 +76,6 @@ def test_padding_is_that_of_the_batches(tmp_path, batching):
     assert batches.padding_fraction == pytest.approx(padding, abs=0.005)
 
 
-def test_the_seed_chooses_from_a_large_corpus(cache):
-    """An epoch has some of its pairs, and those of other seeds are others."""
-    first, second = (set(pairs_of_epoch(open_batches(cache, seed, batching="buckets"), 0)) for seed in (3, 4))
-    assert len(first) < len(cache)
-    assert first != second
-
-
 def test_equal_shares_have_each_pair_once(cache):
     batches = open_batches(cache, corpora=(), mixing="1", batching="buckets")
     assert sorted(pairs_of_epoch(batches, 2)) == list(range(len(cache)))

@@ -13,7 +13,7 @@ from tests.support.tiny import WORDS, write_corpus
 from tfm.data.batches.pairs import open_train_batches
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.learning import learn_word_pieces
-from tfm.data.tokenizers.sampling import SampledWordPieces, derive_seed, merge_with_dropout
+from tfm.data.tokenizers.sampling import SampledWordPieces, merge_with_dropout
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +46,6 @@ def test_sampled_pieces_are_the_text(tokenizer):
 
 def test_no_dropout_is_the_best_segmentation(tokenizer):
     assert sample(tokenizer, 0.0, 5) == tokenizer.encode(TEXTS)
-
-
-def test_more_dropout_makes_shorter_pieces(tokenizer):
-    lengths = [sum(map(len, sample(tokenizer, dropout, 1))) for dropout in (0.0, 0.1, 0.5, 0.99)]
-    assert lengths == sorted(set(lengths))
 
 
 def test_seeds_make_other_pieces(tokenizer):
@@ -91,12 +86,6 @@ def test_the_leftmost_of_equal_merges_wins():
     assert merge_with_dropout("aaa", {"aa": 0.0}, 0.0, random.Random(0)) == ["aa", "a"]
 
 
-def test_derived_seeds_differ():
-    seeds = {derive_seed(seed, version) for seed in range(20) for version in range(20)}
-    assert len(seeds) == 400
-    assert all(0 <= seed < 1 << 31 for seed in seeds)
-
-
 def open_split(folder, tokenizer, **fields):
     defaults = {"subword_dropout": 0.3, "subword_samples": 3, "batch_tokens": 256, "row_length": 64}
     return open_train_batches(text_config(folder, **defaults | fields), 7, tokenizer)[0]
@@ -120,14 +109,6 @@ def test_each_epoch_has_each_pair_once(folder, tokenizer, batching):
     assert pieces[0] != pieces[1] != pieces[2] != pieces[0]
 
 
-def test_a_batch_depends_on_the_step_alone(folder, tokenizer):
-    first = open_split(folder, tokenizer)
-    again = open_split(folder, tokenizer, cache_dir=str(folder / "other_cache"))
-    for step in (100, 0, 37):
-        for name, array in first.batch(step).items():
-            np.testing.assert_array_equal(array, again.batch(step)[name])
-
-
 def test_the_order_differs_between_segmentations(folder, tokenizer):
     """Those of hardly any dropout differ in nothing else."""
     batches = open_split(folder, tokenizer, batching="buckets", subword_dropout=1e-9)
@@ -142,11 +123,6 @@ def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
     assert batches.largest_batch()["inputs"].shape == max(batches.shapes, key=np.prod)
     assert 0 < batches.padding_fraction < 1
     assert batches.pieces == 200
-
-
-def test_no_dropout_is_one_segmentation(folder, tokenizer):
-    batches = open_split(folder, tokenizer, subword_dropout=0.0)
-    assert "segmentation" not in batches.describe(batches.batches)
 
 
 def test_corpora_are_mixed_in_every_segmentation(tmp_path, folder, tokenizer):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from importlib.resources import files
-from itertools import pairwise
+from itertools import islice, pairwise
 from random import Random
 
 import pytest
@@ -33,6 +33,7 @@ from tools.toy_language.numbers import english_number, german_number
 from tools.toy_language.pronoun_puzzles import deciders, famous_twins, tell
 from tools.toy_language.sentences import sentence
 
+MAX_COMPARED_LINES = 1_500  # of a file; test_toy_language.py has the hashes of the whole files
 NOUN = {noun.en: noun for noun in NOUNS}
 ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVES}
 VERB = {verb.prefix + verb.de: verb for verb in (*REPORTING, *VERBS)}
@@ -144,21 +145,10 @@ FAMOUS = [
 ]
 
 SENTENCES = [
-    (pair(BUYS), "The woman buys a car.", "Die Frau kauft ein Auto."),
     (
         pair(BUYS._replace(tense="past", time=YESTERDAY, time_first=True)),
         "Yesterday the woman bought a car.",
         "Gestern kaufte die Frau ein Auto.",
-    ),
-    (
-        pair(BUYS._replace(tense="past", time=YESTERDAY)),
-        "The woman bought a car yesterday.",
-        "Die Frau kaufte gestern ein Auto.",
-    ),
-    (
-        pair(BUYS._replace(negated=True)),
-        "The woman does not buy a car.",
-        "Die Frau kauft kein Auto.",
     ),
     (
         pair(BUYS._replace(objects=(APPLES,), negated=True, contracted=True, tense="past")),
@@ -166,42 +156,14 @@ SENTENCES = [
         "Die Frau kaufte keine Äpfel.",
     ),
     (
-        pair(
-            BUYS._replace(objects=(phrase(words.POSSESSIVES[0], "", "car"),), negated=True, tense="perfect")
-        ),
-        "The woman has not bought my car.",
-        "Die Frau hat mein Auto nicht gekauft.",
-    ),
-    (
-        pair(BUYS._replace(modal=words.MODALS[0], negated=True)),
-        "The woman cannot buy a car.",
-        "Die Frau kann kein Auto kaufen.",
-    ),
-    (
         pair(BUYS._replace(subject=words.I, modal=words.MODALS[1], negated=True, contracted=True)),
         "I don't want to buy a car.",
         "Ich will kein Auto kaufen.",
     ),
     (
-        pair(BUYS._replace(tense="future", negated=True, contracted=True)),
-        "The woman won't buy a car.",
-        "Die Frau wird kein Auto kaufen.",
-    ),
-    (
-        pair(BUYS._replace(tense="perfect", time=OFTEN)),
-        "The woman has often bought a car.",
-        "Die Frau hat oft ein Auto gekauft.",
-    ),
-    (pair(PICKS_UP), "The man picks him up.", "Der Mann holt ihn ab."),
-    (
         pair(PICKS_UP._replace(tense="perfect", objects=(WOMAN,))),
         "The man has picked up the woman.",
         "Der Mann hat die Frau abgeholt.",
-    ),
-    (
-        pair(SLEEPS, PICKS_UP._replace(tense="past"), links=(words.BECAUSE,)),
-        "The woman slept because the man picked him up.",
-        "Die Frau schlief, weil der Mann ihn abholte.",
     ),
     (
         pair(SLEEPS, PICKS_UP._replace(tense="past"), links=(words.WHILE,), inverted=True),
@@ -218,16 +180,6 @@ SENTENCES = [
         "Wir wissen, dass sie zum Bahnhof gegangen sind.",
     ),
     (
-        pair(SLEEPS, SLEEPS, SLEEPS, links=(words.BECAUSE, words.AND)),
-        "The woman slept because the woman slept, and the woman slept.",
-        "Die Frau schlief, weil die Frau schlief, und die Frau schlief.",
-    ),
-    (
-        pair(Clause(words.I, VERB["lächeln"], tense="present")),
-        "I smile.",
-        "Ich lächle.",
-    ),
-    (
         pair(Clause(words.SHE, VERB["zuhören"], (words.I,), "past", phrases=(IN_KITCHEN,))),
         "She listened to me in the kitchen.",
         "Sie hörte mir in der Küche zu.",
@@ -241,11 +193,6 @@ SENTENCES = [
         pair(Clause(MAN, BE, tense="present", predicate=Predicate(ADJECTIVE["old"], standard=WOMAN))),
         "The man is as old as the woman.",
         "Der Mann ist so alt wie die Frau.",
-    ),
-    (
-        pair(Clause(words.WE, BE, negated=True, predicate=Predicate(ADJECTIVE["tired"], words.TOO))),
-        "We were not too tired.",
-        "Wir waren nicht zu müde.",
     ),
     (
         pair(
@@ -317,7 +264,9 @@ def test_the_grammar_generates_the_files_of_the_package():
     """If this fails on purpose, write the files again and raise their version."""
     for name, lines in list_files():
         shipped = lzma.decompress(files(toy_language).joinpath(name).read_bytes()).decode("utf-8")
-        assert shipped == "".join(f"{line}\n" for line in lines), name
+        first_lines = "".join(f"{line}\n" for line in islice(lines, MAX_COMPARED_LINES))
+        assert first_lines
+        assert shipped.startswith(first_lines), name
 
 
 def test_each_english_word_has_one_german_word():
@@ -331,7 +280,7 @@ def test_each_english_word_has_one_german_word():
 @pytest.mark.long
 def test_each_english_text_has_one_translation():
     known, rng = {}, Random(1)
-    for _ in range(8_000):
+    for _ in range(2_000):
         example = realise(sentence(rng))
         assert known.setdefault(example.en, example.de) == example.de
 

@@ -26,7 +26,6 @@ from tfm.errors import UserError
 
 CHECKED_AT_ONCE = 1 << 16  # tokens
 log = logging.getLogger(__name__)
-ARRAYS = ("targets", "inputs", "positions", "segments", "weights")
 
 
 class Pieces(NamedTuple):
@@ -56,13 +55,12 @@ class DocumentEpochs:
       cache: the tokens of the split.
       config: a `tfm.data.config.DocumentsConfig`.
       seed: decides offsets and order.
-      host_count: number of hosts that share each batch.
 
     Raises:
       UserError: if there is no token.
     """
 
-    def __init__(self, cache: TokenCache, config: Any, seed: int, host_count: int = 1):
+    def __init__(self, cache: TokenCache, config: Any, seed: int):
         self._stream, ends = cache.stream()
         self._seed, self._length, self._packed = seed, config.row_length, None
         if config.rows == "packed":
@@ -72,7 +70,7 @@ class DocumentEpochs:
         self._cut = functools.lru_cache(maxsize=2)(self._cut_epoch)
         pieces, rows = self._cut(0)
         self.pieces, self.tokens = len(pieces.starts), float(pieces.lengths.sum())
-        self.cuts = cut_batches([(self._length, len(rows.ends))], config.batch_tokens, host_count)
+        self.cuts = cut_batches([(self._length, len(rows.ends))], config.batch_tokens)
         if not has_variety(self._stream):
             log.warning("The training documents repeat a single token: check the data")
 
@@ -92,11 +90,7 @@ class DocumentEpochs:
         pieces, all_rows = self._cut(epoch)
         return {"starts": pieces.starts[all_rows.take(rows)[0]].tolist()}
 
-    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
-        """See `Epochs`."""
-        return make_empty_batch(shape)
-
-    def _cut_epoch(self, epoch):
+    def _cut_epoch(self, epoch: int) -> tuple[Pieces, Rows]:
         """Returns the pieces and the rows of an epoch."""
         if self._packed:
             return self._packed
@@ -105,7 +99,7 @@ class DocumentEpochs:
         count = len(pieces.starts)
         return pieces, Rows(np.arange(count), np.arange(1, count + 1), [])
 
-    def _draw_offset(self, epoch):
+    def _draw_offset(self, epoch: int) -> tuple[np.random.Generator, int]:
         """Returns the random numbers of an epoch after its offset was drawn, and the offset."""
         rng = np.random.default_rng((self._seed, epoch))
         return rng, 0 if self._packed else int(rng.integers(self._length))
@@ -115,8 +109,7 @@ def train_batches(
     cache: TokenCache, config: Any, seed: int, *, host_index: int = 0, host_count: int = 1
 ) -> Batches:
     """Returns the training batches of a cache; see `DocumentEpochs`."""
-    epochs = DocumentEpochs(cache, config, seed, host_count)
-    return Batches([epochs], host_index=host_index, host_count=host_count)
+    return Batches([DocumentEpochs(cache, config, seed)], host_index=host_index, host_count=host_count)
 
 
 def has_variety(stream: np.ndarray) -> bool:
@@ -196,12 +189,8 @@ def window_batches(stream: np.ndarray, windows: Pieces, batch_tokens: int) -> It
 
 def plan_largest_batch(config: Any, host_count: int) -> Batch:
     """Returns the largest batch before there are data."""
-    return make_empty_batch(plan_shape(config, host_count))
-
-
-def make_empty_batch(shape: tuple[int, int]) -> Batch:
-    """Returns a batch of padding."""
-    return {name: np.zeros(shape, np.int32) for name in ARRAYS}
+    none = np.zeros(0, int)
+    return assemble(none, Pieces(none, none, none), none, plan_shape(config, host_count))
 
 
 def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
@@ -215,7 +204,7 @@ def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tupl
         "segments": places.segments,
         "weights": places.positions >= np.repeat(pieces.lengths - pieces.counted, pieces.lengths),
     }
-    batch = make_empty_batch(shape)
+    batch = {name: np.zeros(shape, np.int32) for name in values}
     for name, value in values.items():
         batch[name].flat[places.flat] = value
     return batch

@@ -9,6 +9,7 @@ Segments count the sentences of a row from 1, positions the tokens of a sentence
 is 0, all three are 0 and the place is padding. Targets are gold tokens that end in EOS.
 """
 
+import collections
 import dataclasses
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 
 from tfm.data.batches.rows import Rows, bucket, join_rows, lay_out, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
-from tfm.data.config import TEMPERATURE, PairsConfig, check_shares
+from tfm.data.config import TEMPERATURE, PairsConfig
 from tfm.data.source import join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
@@ -58,36 +59,25 @@ class PairEpochs:
       config: how they are batched and mixed.
       seed: decides the order.
       corpora: pairs of each corpus, in their order in the cache; () is one corpus.
-      host_count: number of hosts that share each batch.
-
-    Attributes:
-      rows: all rows.
 
     Raises:
-      UserError: if a corpus has no usable pair, or there are more or fewer shares than corpora.
+      UserError: if a corpus has no usable pair.
     """
 
-    def __init__(
-        self,
-        cache: TokenCache,
-        config: PairsConfig,
-        seed: int,
-        corpora: Sequence[int] = (),
-        host_count: int = 1,
-    ):
+    def __init__(self, cache: TokenCache, config: PairsConfig, seed: int, corpora: Sequence[int] = ()):
         self._cache, self._seed = cache, seed
         sizes = corpora if config.mixing and corpora else [len(cache)]
         parts = _make_rows_of_each(cache.lengths, config, seed, sizes)
         repeats = compute_repeats([len(part.pieces) for part in parts], config.mixing)
         self._groups = list(_divide(parts, repeats))
-        self.rows = join_rows(parts)
-        self.pieces = len(self.rows.pieces)
-        taken: dict[int, int] = {}
+        self._rows = join_rows(parts)
+        self.pieces = len(self._rows.pieces)
+        taken: collections.Counter[int] = collections.Counter()
         for group in self._groups:
-            taken[group.width] = taken.get(group.width, 0) + group.taken
+            taken[group.width] += group.taken
         self._width_ends = np.cumsum(list(taken.values()))[:-1]
-        self.cuts = cut_batches(list(taken.items()), config.batch_tokens, host_count)
-        tokens = np.add.reduceat(cache.lengths[self.rows.pieces].sum(1), np.r_[0, self.rows.ends[:-1]])
+        self.cuts = cut_batches(taken.items(), config.batch_tokens)
+        tokens = np.add.reduceat(cache.lengths[self._rows.pieces].sum(1), np.r_[0, self._rows.ends[:-1]])
         self.tokens = float(sum(tokens[group.rows].mean() * group.taken for group in self._groups) / 2)
 
     def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,8 +90,7 @@ class PairEpochs:
 
     def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
         """See `Epochs`."""
-        del epoch
-        pairs, counts = self.rows.take(rows)
+        pairs, counts = self._rows.take(rows)
         layout, batch = lay_out(counts), make_empty_batch(shape)
         for side, name in enumerate(("input", "target")):
             tokens, lengths = self._cache.tokens(side, pairs)
@@ -113,30 +102,24 @@ class PairEpochs:
 
     def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
         """See `Epochs`."""
-        del epoch
-        return {"pairs": self.rows.take(rows)[0].tolist()}
+        return {"pairs": self._rows.take(rows)[0].tolist()}
 
-    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
-        """See `Epochs`."""
-        return make_empty_batch(shape)
-
-    def _take(self, number, epoch):
+    def _take(self, number: int, epoch: int) -> np.ndarray:
         """Returns the rows of a group for an epoch, by their numbers.
 
         They are the rest of a pass, whole passes in any order, and the beginning of a pass.
         """
         group, count = self._groups[number], len(self._groups[number].rows)
         begin, end = epoch * group.taken, (epoch + 1) * group.taken
-        first, last = -(-begin // count), end // count  # passes that begin in this epoch, that end in it
-
-        def shuffle(one_pass):
-            return np.random.default_rng((self._seed, number, one_pass, PASSES)).permutation(group.rows)
-
-        if first > last:
-            return shuffle(last)[begin - last * count : end - last * count]
-        rest = shuffle(first - 1)[begin - (first - 1) * count :] if begin % count else []
-        beginning = shuffle(last)[: end - last * count] if end % count else []
-        return np.concatenate([rest, np.tile(group.rows, last - first), beginning]).astype(int)
+        parts = []
+        for one_pass in range(begin // count, -(-end // count)):
+            first, last = max(begin - one_pass * count, 0), min(end - one_pass * count, count)
+            rows = group.rows
+            if last - first < count:
+                rng = np.random.default_rng((self._seed, number, one_pass, PASSES))
+                rows = rng.permutation(rows)
+            parts.append(rows[first:last])
+        return np.concatenate(parts)
 
 
 def train_batches(
@@ -149,7 +132,7 @@ def train_batches(
     host_count: int = 1,
 ) -> Batches:
     """Returns the training batches of a cache; see `PairEpochs`."""
-    epochs = PairEpochs(cache, config, seed, corpora, host_count)
+    epochs = PairEpochs(cache, config, seed, corpora)
     return Batches([epochs], host_index=host_index, host_count=host_count)
 
 
@@ -168,23 +151,19 @@ def open_train_batches(
       The batches, and the fingerprint of the training pairs.
 
     Raises:
-      UserError: if the data cannot be used, or `config.mixing` has more or fewer shares than corpora.
+      UserError: if the data cannot be used.
     """
     corpora = open_corpora(config, "train")
     pairs = join(corpora)
     sizes = [len(corpus) for corpus in corpora] if config.mixing else []
-
-    def open_epochs(tokenizer, seed):
-        return PairEpochs(TokenCache.open(pairs, tokenizer, config.cache), config, seed, sizes, host_count)
-
+    tokenizers = [(seed, tokenizer)]
     if config.subword_dropout:
         seeds = [derive_seed(seed, version) for version in range(config.subword_samples)]
-        versions = [
-            open_epochs(SampledWordPieces(tokenizer, config.subword_dropout, own_seed), own_seed)
-            for own_seed in seeds
-        ]
-    else:
-        versions = [open_epochs(tokenizer, seed)]
+        tokenizers = [(each, SampledWordPieces(tokenizer, config.subword_dropout, each)) for each in seeds]
+    versions = [
+        PairEpochs(TokenCache.open(pairs, version_tokenizer, config.cache), config, version_seed, sizes)
+        for version_seed, version_tokenizer in tokenizers
+    ]
     return Batches(versions, host_index=host_index, host_count=host_count), pairs.fingerprint
 
 
@@ -206,11 +185,16 @@ def make_empty_batch(shape: tuple[int, int]) -> Batch:
     return {name: np.zeros(shape, np.int32) for name in names}
 
 
-def find_usable_pairs(lengths: np.ndarray, config: PairsConfig) -> np.ndarray:
-    """Returns the indices of the pairs that can be trained on, and logs how many are left out.
+def make_rows(lengths: np.ndarray, config: PairsConfig, seed: int) -> Rows:
+    """Returns rows of the usable pairs, and logs how many pairs are left out.
+
+    Args:
+      lengths: int [pairs, 2], tokens of both sides.
+      config: how the pairs are batched.
+      seed: decides which pairs share a packed row.
 
     Raises:
-      UserError: if no pair is left.
+      UserError: if no pair is usable.
     """
     empty = (lengths <= 1).any(1)
     long = (lengths > config.max_side_length).any(1)
@@ -228,21 +212,6 @@ def find_usable_pairs(lengths: np.ndarray, config: PairsConfig) -> np.ndarray:
             f"None of the {len(lengths):,} pairs has text on both sides and at most {config.max_side_length} "
             "tokens: check the data, or raise data.max_length and data.row_length."
         )
-    return usable
-
-
-def make_rows(lengths: np.ndarray, config: PairsConfig, seed: int) -> Rows:
-    """Returns rows of the usable pairs.
-
-    Args:
-      lengths: int [pairs, 2], tokens of both sides.
-      config: how the pairs are batched.
-      seed: decides which pairs share a packed row.
-
-    Raises:
-      UserError: if no pair is usable.
-    """
-    usable = find_usable_pairs(lengths, config)
     if config.batching == "packed":
         # In random order, because neighbours in a corpus are similar and the pairs of a row stay together.
         return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
@@ -259,12 +228,8 @@ def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
     Args:
       sizes: usable pairs of each corpus.
       mixing: `data.mixing`.
-
-    Raises:
-      UserError: if there are more or fewer shares than corpora.
     """
     pairs = np.asarray(sizes, np.float64)
-    check_shares(mixing, len(pairs))
     if not mixing:
         return np.ones_like(pairs)
     if mixing.startswith(TEMPERATURE):
@@ -275,7 +240,9 @@ def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:
     return shares / shares.sum() * pairs.sum() / pairs
 
 
-def _make_rows_of_each(lengths, config, seed, sizes):
+def _make_rows_of_each(
+    lengths: np.ndarray, config: PairsConfig, seed: int, sizes: Sequence[int]
+) -> list[Rows]:
     """Returns [Rows] of each corpus, whose pairs are counted over all corpora."""
     ends, parts = np.cumsum(sizes), []
     for number, (first, last) in enumerate(zip(ends - sizes, ends, strict=True), 1):
@@ -289,7 +256,7 @@ def _make_rows_of_each(lengths, config, seed, sizes):
     return parts
 
 
-def _divide(parts, repeats):
+def _divide(parts: Sequence[Rows], repeats: np.ndarray) -> Iterator[Group]:
     """Yields the groups, by width and then by corpus."""
     firsts = np.cumsum([0, *(len(part.ends) for part in parts)])
     for column in zip(*(part.widths for part in parts), strict=True):

@@ -3,7 +3,7 @@
 import bisect
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -16,7 +16,7 @@ class Cut(NamedTuple):
 
     Attributes:
       first, last: the batch has the rows `first` to `last` - 1 of the epoch's order.
-      rows, width: shape of the array of all hosts. Missing rows are padding.
+      rows, width: shape of the array on one host. Missing rows are padding.
     """
 
     first: int
@@ -47,12 +47,12 @@ class Epochs(Protocol):
     def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
         """Returns what identifies the content of some rows."""
 
-    def make_empty_batch(self, shape: tuple[int, int]) -> Batch:
-        """Returns a batch of padding."""
-
 
 class Batches:
     """Batches without end: `batch(step)` depends on nothing but the step, the seed and the host.
+
+    A batch has the same rows on any number of hosts, so that a run can resume on more or fewer hosts. Only
+    the arrays of all hosts together have a multiple of the hosts. Missing rows are padding.
 
     Args:
       versions: the data. Epoch e reads number e modulo their count. There is one version, or one for each
@@ -70,8 +70,8 @@ class Batches:
     def batch(self, step: int) -> Batch:
         """Returns this host's part of the batch of `step`, counted from 0 over all epochs."""
         version, epoch, rows, cut = self._find(step)
-        shape = cut.rows // self._host_count, cut.width
-        return self._versions[version].assemble(epoch, rows[self._host_index :: self._host_count], shape)
+        rows = rows[self._host_index :: self._host_count]
+        return self._versions[version].assemble(epoch, rows, self._host_shape(cut))
 
     def describe(self, step: int) -> dict[str, Any]:
         """Returns where the batch of `step` comes from: epoch, number in the epoch, rows of all hosts."""
@@ -100,18 +100,26 @@ class Batches:
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes (rows, width) of this host's batches."""
         cuts = (cut for version in self._versions for cut in version.cuts)
-        return sorted({(cut.rows // self._host_count, cut.width) for cut in cuts})
+        return sorted(set(map(self._host_shape, cuts)))
 
     def largest_batch(self) -> Batch:
         """Returns a batch of padding of the largest shape."""
-        return self._versions[0].make_empty_batch(max(self.shapes, key=math.prod))
+        return self._versions[0].assemble(0, np.zeros(0, int), max(self.shapes, key=math.prod))
 
     @property
     def padding_fraction(self) -> float:
         """Fraction of an epoch's places that hold no token, on average."""
-        return float(np.mean([_compute_padding(version) for version in self._versions]))
+        padding = []
+        for version in self._versions:
+            places = sum(math.prod(self._host_shape(cut)) for cut in version.cuts) * self._host_count
+            padding.append(1 - version.tokens / places)
+        return float(np.mean(padding))
 
-    def _find(self, step):
+    def _host_shape(self, cut: Cut) -> tuple[int, int]:
+        """Returns the shape of the arrays of a batch on this host."""
+        return -(-cut.rows // self._host_count), cut.width
+
+    def _find(self, step: int) -> tuple[int, int, np.ndarray, Cut]:
         """Returns (version, its own epoch, rows on all hosts, cut) of a step."""
         epoch, place = divmod(step, self._ends[-1])
         version = bisect.bisect_right(self._ends, place)
@@ -120,37 +128,24 @@ class Batches:
         return version, epoch, order[cut.first : cut.last], cut
 
 
-def _compute_padding(epochs: Epochs) -> float:
-    places = sum(cut.rows * cut.width for cut in epochs.cuts)
-    return 1 - epochs.tokens / places
-
-
-def cut_batches(widths: Sequence[tuple[int, int]], batch_tokens: int, host_count: int = 1) -> list[Cut]:
-    """Divides rows into batches of at most `batch_tokens` on a side.
-
-    A batch has as many rows as the budget allows, on any number of hosts, so that a run that resumes on
-    more or fewer hosts has the same batches. Only the arrays have a multiple of the hosts. Missing rows are
-    padding, so that there are few shapes.
+def cut_batches(widths: Iterable[tuple[int, int]], batch_tokens: int) -> list[Cut]:
+    """Divides rows into batches of at most `batch_tokens` on a side, in few shapes.
 
     Args:
       widths: (width, number of rows), of rows that are ordered by width.
       batch_tokens: the budget.
-      host_count: number of hosts that share each batch.
     """
     cuts, begin = [], 0
     for width, count in widths:
-        rows = max(batch_tokens // width, 1)
-        array_rows = -(-rows // host_count) * host_count
-        end = begin + count
-        cuts += [Cut(first, min(first + rows, end), array_rows, width) for first in range(begin, end, rows)]
+        rows, end = max(batch_tokens // width, 1), begin + count
+        cuts += [Cut(first, min(first + rows, end), rows, width) for first in range(begin, end, rows)]
         begin = end
     return cuts
 
 
 def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
     """Returns the shape (rows, width) of a host's batches of rows of `config.row_length` tokens."""
-    cut = cut_batches([(config.row_length, 1)], config.batch_tokens, host_count)[0]
-    return cut.rows // host_count, cut.width
+    return -(-(config.batch_tokens // config.row_length) // host_count), config.row_length
 
 
 def prefetch(batches: Any, start_step: int) -> Iterator[Batch]:
@@ -169,11 +164,11 @@ def prefetch(batches: Any, start_step: int) -> Iterator[Batch]:
 class _FromStep:
     """The source that Grain reads: item i is the batch of step start + i."""
 
-    def __init__(self, batches, start):
+    def __init__(self, batches: Any, start: int):
         self._batches, self._start = batches, start
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 1 << 40
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Batch:
         return self._batches.batch(self._start + index)
