@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, lay_out, pack, place
+from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
@@ -196,7 +196,7 @@ def plan_largest_batch(config: Any, host_count: int) -> Batch:
 def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
     """Returns the batch [rows, width] whose row r has the next `counts[r]` of the pieces."""
     index = concatenate_ranges(pieces.starts, pieces.lengths)
-    places = place(pieces.lengths, lay_out(counts), shape[1])
+    places = place(pieces.lengths, counts, shape[1])
     values = {
         "targets": stream[index],
         "inputs": previous_tokens(stream, index),

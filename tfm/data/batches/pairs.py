@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.batches.rows import Rows, bucket, join_rows, lay_out, pack, place
+from tfm.data.batches.rows import Rows, bucket, join_rows, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
 from tfm.data.config import TEMPERATURE, PairsConfig
 from tfm.data.source import join
@@ -91,10 +91,10 @@ class PairEpochs:
     def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
         """See `Epochs`."""
         pairs, counts = self._rows.take(rows)
-        layout, batch = lay_out(counts), make_empty_batch(shape)
+        batch = make_empty_batch(shape)
         for side, name in enumerate(("input", "target")):
             tokens, lengths = self._cache.tokens(side, pairs)
-            places = place(lengths, layout, shape[1])
+            places = place(lengths, counts, shape[1])
             batch[f"{name}s"].flat[places.flat] = tokens
             batch[f"{name}_positions"].flat[places.flat] = places.positions
             batch[f"{name}_segments"].flat[places.flat] = places.segments

@@ -112,27 +112,6 @@ def concatenate_ranges(starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.arange(counts.sum()) + np.repeat(starts - before, counts)
 
 
-class Layout(NamedTuple):
-    """The rows of pieces that follow each other: int arrays [pieces].
-
-    Attributes:
-      rows: the row of each piece.
-      segments: number of the piece in its row, from 1.
-      firsts: number of the first piece of the same row.
-    """
-
-    rows: np.ndarray
-    segments: np.ndarray
-    firsts: np.ndarray
-
-
-def lay_out(counts: np.ndarray) -> Layout:
-    """Returns the layout of rows. Row r has the next `counts[r]` pieces. A host may have no rows."""
-    rows = np.repeat(np.arange(len(counts)), counts)
-    firsts = np.repeat(np.cumsum(counts) - counts, counts)
-    return Layout(rows, np.arange(len(rows)) - firsts + 1, firsts)
-
-
 class Places(NamedTuple):
     """Places of the tokens of pieces in an array [rows, width], one piece after the other.
 
@@ -147,9 +126,15 @@ class Places(NamedTuple):
     segments: np.ndarray
 
 
-def place(lengths: np.ndarray, layout: Layout, width: int) -> Places:
-    """Returns the places of pieces of these lengths in rows of `width` tokens."""
+def place(lengths: np.ndarray, counts: np.ndarray, width: int) -> Places:
+    """Returns the places of pieces of these lengths in rows of `width` tokens.
+
+    Row r has the next `counts[r]` pieces. A host may have no rows.
+    """
+    rows = np.repeat(np.arange(len(counts)), counts)
+    firsts = np.repeat(np.cumsum(counts) - counts, counts)  # the first piece of the row of each piece
+    segments = np.arange(len(rows)) - firsts + 1
     before = np.cumsum(lengths) - lengths
-    starts = layout.rows * width + before - before[layout.firsts]
+    starts = rows * width + before - before[firsts]
     positions = concatenate_ranges(np.zeros(len(lengths), int), lengths)
-    return Places(np.repeat(starts, lengths) + positions, positions, np.repeat(layout.segments, lengths))
+    return Places(np.repeat(starts, lengths) + positions, positions, np.repeat(segments, lengths))
