@@ -1,6 +1,5 @@
 """Opens the texts of a config, and finds what is wrong with them before work is put into them."""
 
-import hashlib
 import json
 import re
 import reprlib
@@ -9,7 +8,7 @@ from collections.abc import Callable, Sequence
 from tfm.config import find_by_name, is_dotted
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
-from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, join, join_neighbours
+from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
 from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
 from tfm.data.sources.documents import open_files
 from tfm.data.sources.parallel_text import open_parallel_text
@@ -91,7 +90,7 @@ def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
 
 def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
     """Returns the SHA-256 of the texts of a split, wherever they were read from."""
-    return hashlib.sha256(json.dumps([sources, references]).encode()).hexdigest()
+    return hash_text(json.dumps([sources, references]))
 
 
 def check_splits(config: PairsConfig | DocumentsConfig, splits: Sequence[str] = SPLITS) -> None:

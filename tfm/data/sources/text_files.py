@@ -268,12 +268,11 @@ def compression(path: str) -> str:
     return ending if ending in OPENERS else ""
 
 
-def find_file(path: str, advice: str = ADVICE) -> str:
+def find_file(path: str) -> str:
     """Returns the path of the file of this name, or of its compressed form.
 
     Args:
       path: the path without the ending of a compressed file.
-      advice: what to do, the end of the error message.
 
     Raises:
       MissingFile: if nothing has the name.
@@ -290,8 +289,8 @@ def find_file(path: str, advice: str = ADVICE) -> str:
                 continue
         other = name
     if other:
-        raise UserError(f"Expected a file at {other}, got a folder, pipe, device or broken link: {advice}.")
-    raise MissingFile(f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none: {advice}.")
+        raise UserError(f"Expected a file at {other}, got a folder, pipe, device or broken link: {ADVICE}.")
+    raise MissingFile(f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none: {ADVICE}.")
 
 
 def exists(path: str, endings: Sequence[str] = tuple(OPENERS)) -> bool:

@@ -5,19 +5,17 @@ The source is the words of a sentence, separated by blanks. The target is the to
 """
 
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Iterable
 
 from tfm.data.config import PairsConfig
-from tfm.data.source import Row, Source, hold
+from tfm.data.source import Source, hash_text, hold
 from tfm.data.sources.text_files import TextFile, exists, find_file, require_folder
 from tfm.data.trees import Node, clean_tree, linearize, list_leaves, read_trees
 from tfm.errors import UserError
 
 ENDINGS = (".mrg", ".txt", "")
-ADVICE = "check data.directory and the name of the split"
 MAX_LINE_BYTES = 1 << 26  # a file of trees may have all of them on one line
 SPLITS_IN_MEMORY = 3
 log = logging.getLogger(__name__)
@@ -37,7 +35,7 @@ def open_treebank(config: PairsConfig, name: str) -> Source:
     require_folder(config.directory)
     stem = os.path.join(config.directory, name)
     ending = next(filter(lambda ending: exists(stem + ending), ENDINGS), ENDINGS[0])
-    path = find_file(stem + ending, ADVICE)
+    path = find_file(stem + ending)
     state = os.stat(path)
     return _read_file(path, state.st_size, state.st_mtime_ns)
 
@@ -53,7 +51,11 @@ def collect_trees(trees: Iterable[Node], name: str) -> Source:
       UserError: if no tree has words.
     """
     cleaned = [clean_tree(tree) for tree in trees]
-    pairs = [make_pair(tree) for tree in cleaned if tree is not None]
+    pairs = [
+        (" ".join(leaf.word for leaf in list_leaves(tree)), " ".join(linearize(tree)))
+        for tree in cleaned
+        if tree is not None
+    ]
     if not pairs:
         raise UserError(
             f"{name} has no tree with words: expected bracketed trees, (S (NP (DT The) ...) ...)."
@@ -61,13 +63,7 @@ def collect_trees(trees: Iterable[Node], name: str) -> Source:
     if len(pairs) < len(cleaned):
         log.warning("Left out %s trees of %s that have no words", f"{len(cleaned) - len(pairs):,}", name)
     content = "".join(f"{text}\n" for pair in pairs for text in pair)
-    return hold(pairs, f"trees-{hashlib.sha256(content.encode()).hexdigest()}")
-
-
-def make_pair(tree: Node) -> Row:
-    """Returns (words, tokens) of a clean tree."""
-    words = " ".join(leaf.word for leaf in list_leaves(tree))
-    return words, " ".join(linearize(tree))
+    return hold(pairs, f"trees-{hash_text(content)}")
 
 
 # A new run opens a split four times: to check, to learn the tokenizer, to tokenize and to evaluate.
