@@ -13,7 +13,7 @@ from tfm.config import save
 from tfm.data.batches.documents import train_batches as document_train_batches
 from tfm.data.batches.pairs import train_batches
 from tfm.data.sources.opening import open_documents, open_pairs
-from tfm.data.token_cache import TEXT, TokenCache
+from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 from tfm.tasks import language_modeling, translation
 from tfm.workdir import runs
@@ -119,7 +119,7 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     config = make_lm_config(tmp_path, data={"rows": rows})
     workdir, tokenizer = make_run(tmp_path, config, language_modeling)
     train, validation, test = read_json(capsys, f"--workdir={workdir}")
-    cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache, TEXT)
+    cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache)
     assert train["batching"]["padding"] == document_train_batches(cache, config.data, 0).padding_fraction
     assert (train["rows"], len(train["sides"])) == (60, 1)
     assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 7, 8)

@@ -197,7 +197,7 @@ def test_what_is_no_table_is_named(tmp_path):
     assert "no.tsv (or " in problem(table_config(tmp_path, train="no.tsv"))
     assert "Expected a folder" in problem(table_config(tmp_path / "no"))
     write_tsv(tmp_path / "train.tsv", PAIRS)
-    assert "are both the column 'en'" in problem(table_config(tmp_path, target_column="en"))
+    assert "are both 'en'" in problem(table_config(tmp_path, target_column="en"))
     assert problem(table_config(tmp_path), "train", "test") == ""  # the default test split may be absent
     assert "tset" in problem(table_config(tmp_path, test="tset"), "train", "test")
 
