@@ -22,7 +22,7 @@ def open_files(directory: str, name: str, unit: str) -> Source:
 
     def read() -> Iterator[Row]:
         for file in files:
-            yield from ((text,) for text in _split(file.read_text(), unit))
+            yield from ((text,) for text in _split(file.decode(), unit))
 
     return Source(read, lambda: f"documents-{hash_rows(read())}")
 

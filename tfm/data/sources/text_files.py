@@ -96,7 +96,7 @@ class TextFile:
                 pass
         return self.content.lines
 
-    def read_text(self) -> str:
+    def decode(self) -> str:
         """Returns the whole text, without a byte-order mark.
 
         Raises:
