@@ -94,6 +94,9 @@ def test_copies_of_parameters_count_and_the_largest_kind_of_parameter_is_named(m
     with pytest.raises(UserError, match=r"parameters 4 times .* table, an array of 90 x 32"):
         check_parameters_fit(PARAMS, 4)
     check_parameters_fit(PARAMS, 4, available=4 * size)  # of another memory than the device's
+    check_parameters_fit(PARAMS, 9, sharers=3)
+    with pytest.raises(UserError, match="parameters 9 times"):
+        check_parameters_fit(PARAMS, 9, sharers=2)
     deep = {f"layers_{index}": PARAMS["layers_0"] for index in range(3)} | {"table": PARAMS["table"]}
     with pytest.raises(UserError, match=r"layers_\*/kernel, 3 arrays of 32 x 40"):
         check_parameters_fit(deep, 9)

@@ -12,6 +12,7 @@ from tfm.layers.observe import Recorder, activate
 from tfm.training.task import Context
 
 LAYER = "layers_"  # prefix of the name of a layer
+BINS = 10  # of a calibration
 STACKS = ("encoder", "decoder")  # in the order of the computation; other parts are sorted before them
 
 
@@ -34,18 +35,17 @@ class Calibration(NamedTuple):
         return float(np.average(np.abs(self.confidence - self.accuracy), weights=self.count))
 
 
-def calibrate(probabilities: np.ndarray, correct: np.ndarray, bins: int = 10) -> Calibration:
-    """Computes the `Calibration` of predictions in bins of equal width.
+def calibrate(probabilities: np.ndarray, correct: np.ndarray) -> Calibration:
+    """Computes the `Calibration` of predictions in ten bins of equal width.
 
     Args:
       probabilities: float [n], n > 0, probabilities of the most probable tokens, in [0, 1].
       correct: bool [n], whether these tokens are in the reference.
-      bins: number of bins.
     """
-    index = np.minimum((probabilities * bins).astype(int), bins - 1)
-    count = np.bincount(index, minlength=bins)
+    index = np.minimum((probabilities * BINS).astype(int), BINS - 1)
+    count = np.bincount(index)
     filled = count > 0
-    sums = (np.bincount(index, weights=values, minlength=bins)[filled] for values in (probabilities, correct))
+    sums = (np.bincount(index, weights=values)[filled] for values in (probabilities, correct))
     confidence, accuracy = (total / count[filled] for total in sums)
     return Calibration(confidence, accuracy, count[filled])
 
