@@ -66,6 +66,7 @@ def test_a_tfds_set_is_prepared_once(tfds_dir):
 @pytest.mark.parametrize(
     ("fields", "split", "message"),
     [
+        ({}, "train[:0]", r"'train\[:0\]' of .* is empty"),
         ({"name": "no_such_set"}, "train", "'no_such_set'"),
         ({"name": "tiny_translate:9.9.9"}, "train", r"'tiny_translate:9.9.9' .* 1.0.0"),
         ({"name": "tiny_translate/nothing"}, "train", "tiny_translate/nothing"),
