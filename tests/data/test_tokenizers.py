@@ -14,7 +14,7 @@ from tests.support.tokenizers import make_json, train_model
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters, learn_characters
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer
 from tfm.data.tokenizers.files import copy_tokenizer, load_characters, load_word_pieces
-from tfm.data.tokenizers.learning import choose_size, learn_word_pieces
+from tfm.data.tokenizers.learning import MIN_PIECES, choose_size, learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
 from tfm.data.tokenizers.sampling import SampledWordPieces
 from tfm.data.tokenizers.tokenizer_json import SPECIAL_TOKENS, TokenizerJson
@@ -127,21 +127,25 @@ def test_learning_is_deterministic_and_loads_back(learned, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["v.model"]
 
 
-@pytest.mark.parametrize(
-    ("sizes", "bound", "step"), [([1, 4, 20, 260], "least", -1), ([5000, 10_000_000], "most", 1)]
-)
-def test_the_error_of_a_size_has_the_nearest_size_that_the_texts_allow(tmp_path, sizes, bound, step):
+@pytest.mark.parametrize("size", [1, 4, 20, 260, 5000, 10_000_000])
+def test_a_size_that_does_not_fit_is_an_error_with_both_bounds(tmp_path, size):
     path = str(tmp_path / "v.model")
-
-    def limit_of(size):
-        with pytest.raises(UserError, match=rf"data\.vocabulary_size .*{bound}.* got {size:,}\b") as error:
-            learn_word_pieces(iter(TEXTS), size, path, symbols=["<de>"])
-        return int(re.search(rf"at {bound} (\d+)", str(error.value))[1])
-
-    (limit,) = set(map(limit_of, sizes))
+    with pytest.raises(UserError, match=r"data\.vocabulary_size") as error:
+        learn_word_pieces(iter(TEXTS), size, path, symbols=["<de>"])
+    numbers = re.findall(r"\d[\d,]*\d|\d", str(error.value))
+    least, most, given_size = (int(number.replace(",", "")) for number in numbers)
+    assert given_size == size
     assert not list(tmp_path.iterdir())
-    assert limit_of(limit + step) == limit
-    assert len(learn_word_pieces(TEXTS, limit, path, symbols=["<de>"])) == limit
+    for limit, beyond in ((least, least - 1), (most, most + 1)):
+        assert len(learn_word_pieces(TEXTS, limit, path, symbols=["<de>"])) == limit
+        with pytest.raises(UserError, match=r"data\.vocabulary_size"):
+            learn_word_pieces(TEXTS, beyond, path, symbols=["<de>"])
+
+
+def test_the_largest_size_is_a_lower_bound_for_long_texts(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.tokenizers.learning.MAX_BOUND_TEXTS", 3)
+    with pytest.raises(UserError, match="or more"):
+        learn_word_pieces(TEXTS, 20, str(tmp_path / "v.model"))
 
 
 @pytest.mark.parametrize("texts", [[], ["", "  "], ["\u200b\x01"], ["ab " * 30_000]])
@@ -159,7 +163,7 @@ def test_auto_takes_a_size_that_the_text_allows(tmp_path):
     with pytest.raises(UserError, match=f"{largest} for this"):
         learn_word_pieces(TEXTS, largest + 1, path)
     alphabet = [chr(0x4E00 + i) for i in range(500)]
-    assert len(learn_word_pieces(alphabet, "auto", path)) > 260 + 500  # `choose_size` gives fewer
+    assert len(learn_word_pieces(alphabet, "auto", path)) > MIN_PIECES + 500  # `choose_size` gives fewer
     numbers = [f"{i} {i * i}" for i in range(3000)]
     assert len(learn_word_pieces(iter(numbers), "auto", path)) == choose_size(sum(map(len, numbers)))
     assert choose_size(1_200_000_000) == 35_100

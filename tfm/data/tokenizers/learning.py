@@ -1,5 +1,7 @@
 """Learning of word pieces from a text, by byte-pair encoding with SentencePiece."""
 
+import io
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
@@ -14,9 +16,10 @@ from tfm.io.files import atomic_file
 
 UNK_ID = 3
 MAX_TEXT_BYTES = 1 << 16  # longer texts are ignored
-# Parts of SentencePiece's error messages: the nearest size that a text allows, and texts without characters.
+MIN_PIECES = 4 + 256  # special tokens and bytes
+MAX_BOUND_PIECES = 1_000_000
+MAX_BOUND_TEXTS = 100_000  # the largest size is computed from the first texts only, in about ten seconds
 LIMIT = re.compile(r"(?:<= |required_chars\. \d+ vs )(\d+)")
-NOTHING = re.compile(r"sentences_\.empty|all_chars_count")
 LOSSLESS: dict[str, Any] = {
     "normalization_rule_name": "identity",
     "remove_extra_whitespaces": False,
@@ -47,7 +50,7 @@ def learn_word_pieces(
 
     Args:
       texts: training texts. Texts of more than 65,536 bytes are ignored. They are read several times if
-        `size` is AUTO. The texts of an iterator are kept in memory for this.
+        `size` is AUTO or does not fit the texts. The texts of an iterator are kept in memory for this.
       size: number of pieces, including special tokens and bytes. AUTO gives the result of `choose_size`, or
         the nearest size that the texts allow.
       path: path of the model file.
@@ -56,19 +59,20 @@ def learn_word_pieces(
       symbols: texts that always become a single piece, wherever they occur.
 
     Raises:
-      UserError: if the texts do not allow `size` (the message has the nearest size) or have nothing to learn
-        from, or if the file cannot be written.
+      UserError: if the texts do not allow `size` (the message has both bounds), there is nothing to learn
+        from, or the file cannot be written.
     """
     texts = list(texts) if iter(texts) is texts else texts
     symbols = [*symbols, *("\n" if lossless else "")]
     options = (LOSSLESS if lossless else {}) | {"user_defined_symbols": symbols}
-    pieces = choose_size(sum(len(text.encode("utf-8")) for text in texts)) if size == AUTO else int(size)
+    automatic = size == AUTO
+    pieces = choose_size(sum(len(text.encode("utf-8")) for text in texts)) if automatic else int(size)
     with atomic_file(path) as file:
-        error = _train(texts, max(pieces, UNK_ID + 1), options, file)
-        if size == AUTO and (limit := LIMIT.search(error)):
-            error = _train(texts, int(limit[1]), options, file)
+        error = _train(texts, pieces, options, file)
+        if automatic and (nearest := _limit(error)):
+            error = _train(texts, nearest, options, file)
         if error:
-            raise UserError(_explain(error, pieces))
+            raise UserError(_explain(error, pieces, texts, options))
     with open(path, "rb") as model:
         return WordPieces(model.read())
 
@@ -105,17 +109,33 @@ def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[
     return ""
 
 
-def _explain(error: str, pieces: int) -> str:
-    """Returns an error message for users for an error message of SentencePiece."""
-    if limit := LIMIT.search(error):
-        bound = "at most" if "too high" in error else "at least"
-        return (
-            f"data.vocabulary_size must be {bound} {int(limit[1]):,} for this training text, got {pieces:,}. "
-            f"Choose such a size, or set data.vocabulary_size={AUTO}."
-        )
-    if NOTHING.search(error):
+def _limit(error: str) -> int | None:
+    """Returns the smallest or the largest size that an error message of SentencePiece contains, if any."""
+    limit = LIMIT.search(error)
+    return int(limit[1]) if limit else None
+
+
+def _explain(error: str, pieces: int, texts: Iterable[str], options: dict[str, Any]) -> str:
+    """Returns an error message for users for an error message of SentencePiece.
+
+    If the size is wrong, trains two models that fail to compute the smallest and the largest size.
+    """
+    least = _limit(_train(texts, MIN_PIECES + len(options["user_defined_symbols"]), options, io.BytesIO()))
+    if least is None:
         return (
             "The training text has nothing to learn word pieces from. Each text is blank, has only invisible "
             f"characters, or is longer than {MAX_TEXT_BYTES:,} bytes. Check the data."
         )
-    return f"SentencePiece could not learn {pieces:,} word pieces: {error.strip()}"
+    if "too high" in error:
+        bounds = f"from {least:,} to {_limit(error):,}"
+    elif pieces < least:
+        first = list(itertools.islice(texts, MAX_BOUND_TEXTS + 1))
+        most = _limit(_train(first[:MAX_BOUND_TEXTS], MAX_BOUND_PIECES, options, io.BytesIO()))
+        most = max(most or least, least)
+        bounds = f"from {least:,} to {most:,}{' or more' if len(first) > MAX_BOUND_TEXTS else ''}"
+    else:
+        return f"SentencePiece could not learn {pieces:,} word pieces: {error.strip()}"
+    return (
+        f"data.vocabulary_size must be {bounds} for this training text, got {pieces:,}. Choose such a size, "
+        f"or set data.vocabulary_size={AUTO}."
+    )
