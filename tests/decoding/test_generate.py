@@ -11,6 +11,7 @@ import pytest
 from tests.support.programs import count_programs
 from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.decoding import generate
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_ids, generate_texts
 from tfm.errors import UserError
@@ -161,6 +162,21 @@ def test_generation_beyond_the_positions_slides_a_window(config, max_tokens):
                 for p, token in zip(expected[:max_tokens], ids, strict=False):
                     p[[0, BOS_ID]] = -np.inf
                     assert token == p.argmax()
+
+
+@pytest.mark.long
+def test_each_window_and_each_sample_draw_with_other_keys(monkeypatch):
+    keys, run_batch = [], generate.generate_batch
+
+    def record(*arguments):
+        keys.extend(map(tuple, np.asarray(jax.random.key_data(arguments[5]))))
+        return run_batch(*arguments)
+
+    monkeypatch.setattr("tfm.decoding.batches.free_memory", lambda: None)  # measures no program
+    monkeypatch.setattr(generate, "generate_batch", record)
+    config = dataclasses.replace(SAMPLED, samples=2, max_tokens=36, seed=3, batch_size=1)
+    generate_ids(MODEL, parameters(), [LONG], config)
+    assert len(keys) == len(set(keys)) > config.samples
 
 
 @pytest.mark.long
