@@ -14,7 +14,7 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tests.support.bare_task import make_state, make_step
 from tfm import attention, layers
-from tfm.layers import dropout as dropout_module
+from tfm.layers import residual
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
@@ -51,7 +51,7 @@ def replace_dropout(monkeypatch):
     """Puts a function (rng, x, rate) in the place of dropout, wherever the package calls it."""
 
     def replace(function):
-        for module in (dropout_module, attention):
+        for module in (residual, attention):
             monkeypatch.setattr(module, "dropout", lambda *args: function(*args) if args[2] else args[1])
 
     return replace

@@ -70,8 +70,8 @@ def _not_decayed() -> Any:
 
 
 @dataclasses.dataclass(frozen=True)
-class Adam(OptimizerConfig):
-    """Adam (Kingma and Ba 2015) with the hyperparameters of section 5.3."""
+class AdamFields(OptimizerConfig):
+    """The fields of Adam and AdamW. Neither inherits from the other, so a config that changes resets them."""
 
     name: str = _name("adam")
     b1: float = _beta(0.9, "Decay of the first moment.")
@@ -84,13 +84,18 @@ class Adam(OptimizerConfig):
         choices=("float32", "bfloat16"),
     )
 
+
+@dataclasses.dataclass(frozen=True)
+class Adam(AdamFields):
+    """Adam (Kingma and Ba 2015) with the hyperparameters of section 5.3."""
+
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns `optax.adam`."""
         return optax.adam(learning_rate, b1=self.b1, b2=self.b2, eps=self.epsilon, mu_dtype=self.mean_dtype)
 
 
 @dataclasses.dataclass(frozen=True)
-class AdamW(Adam):
+class AdamW(AdamFields):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019). The defaults are PyTorch's."""
 
     name: str = _name("adamw")
