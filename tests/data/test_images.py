@@ -1,6 +1,7 @@
 """Labelled images: their sources, unusable data, and batches that depend only on the seed and the step."""
 
 import importlib.util
+import zipfile
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow_datasets as tfds
 
 from tests.support import images as tiny
 from tests.support import tfds_sets
+from tfm.config import walk_fields
 from tfm.data import images
 from tfm.data.config import ImagesConfig
 from tfm.data.images import (
@@ -20,6 +22,7 @@ from tfm.data.images import (
     shift,
 )
 from tfm.errors import UserError
+from tfm.models.vit import ViTConfig
 
 needs_digits = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None,
@@ -64,6 +67,7 @@ def test_a_grey_image_gets_a_channel(tmp_path):
         ({"train_labels": np.array([0])}, r"train_labels .*int64 of shape \(1,\)"),
         ({"train_labels": np.array([0.0, 1.0])}, "train_labels .*float64"),
         ({"train_labels": np.array([0, -1])}, "train_labels .*-1"),
+        ({"train_labels": np.array([0, 10**18])}, "train_labels .*9,999,999 .*1000000000000000000"),
         ({"label_names": np.array(["cat"])}, "label_names .*up to 1"),
         ({"label_names": np.array([1, 2])}, "label_names .*up to 1"),
     ],
@@ -72,6 +76,11 @@ def test_arrays_that_do_not_fit_are_errors(tmp_path, arrays, message):
     config = with_arrays(tmp_path / "x.npz", **arrays)
     with pytest.raises(UserError, match=message):
         open_images(config, "train")
+
+
+def test_labels_have_the_range_of_the_classes_of_a_model():
+    (classes,) = (leaf.info for leaf in walk_fields(ViTConfig()) if leaf.path == "classes")
+    assert classes.maximum == images.MAX_CLASSES
 
 
 def test_files_that_are_no_arrays_are_errors(tmp_path, file):
@@ -86,7 +95,13 @@ def test_files_that_are_no_arrays_are_errors(tmp_path, file):
     np.savez(objects, train_images=np.array([{}], object), train_labels=np.array([0]))
     for name, damaged in (("text.npz", b"no archive"), ("cut.npz", content[:-40]), ("empty.npz", b"")):
         (tmp_path / name).write_bytes(damaged)
-    for name in ("text.npz", "cut.npz", "empty.npz", "objects.npz"):
+    np.save(tmp_path / "single.npy", np.zeros(3))
+    header = {"descr": "|u1", "fortran_order": False, "shape": (10**15, 4, 4)}
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        for name in ("train_images", "train_labels"):
+            with archive.open(f"{name}.npy", "w") as array:
+                np.lib.format.write_array_header_1_0(array, header)
+    for name in ("text.npz", "cut.npz", "empty.npz", "objects.npz", "single.npy", "huge.npz"):
         with pytest.raises(UserError, match=rf"{name} is no .npz file of plain arrays"):
             open_images(ImagesConfig(kind="arrays", file=str(tmp_path / name)), "train")
 

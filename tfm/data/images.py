@@ -27,9 +27,11 @@ from tfm.errors import UserError, install_extra
 
 Batch = dict[str, np.ndarray]
 ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
-# NumPy and zipfile raise these for a damaged archive, also when damage looks like an unsupported ZIP feature.
-DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, zipfile.BadZipFile, zlib.error)
+# NumPy and zipfile raise these for a damaged archive. Damage may look like an unsupported ZIP feature, or
+# like an array that does not fit into the memory.
+DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, MemoryError, zipfile.BadZipFile, zlib.error)
 MAX_REASON_CHARACTERS = 200
+MAX_CLASSES = 10_000_000  # the maximum of model.classes
 CHECKED_IMAGES = 100  # of a TFDS split, evenly spaced, when it is opened
 DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
@@ -221,8 +223,8 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
     if not _are_usable(images, labels):
         raise UserError(
             f"{path}: expected {split}_images [N, height, width] or [N, height, width, C] of uint8 or floats "
-            f"from 0 to 1, and an integer from 0 in {split}_labels for each image, got "
-            f"{_describe(images)} and {_describe(labels)}."
+            f"from 0 to 1, and in {split}_labels an integer from 0 to {MAX_CLASSES - 1:,} for each image, "
+            f"got {_describe(images)} and {_describe(labels)}."
         )
     names: Any = arrays.get("label_names")
     if names is None:
@@ -239,7 +241,8 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
     try:
-        with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
+        # Unlike `np.load`, `NpzFile` raises an error for an .npy file, which contains a single array.
+        with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
             if missing:
                 raise UserError(
@@ -262,7 +265,7 @@ def _are_usable(images: np.ndarray, labels: np.ndarray) -> bool:
     """Returns whether arrays have the shapes, types and values of the help of `ImagesConfig.file`."""
     if images.ndim != 4 or not images.size or labels.shape != images.shape[:1]:
         return False
-    if labels.dtype.kind not in "iu" or labels.min() < 0:
+    if labels.dtype.kind not in "iu" or labels.min() < 0 or labels.max() >= MAX_CLASSES:
         return False
     return images.dtype == np.uint8 or (images.dtype.kind == "f" and images.min() >= 0 and images.max() <= 1)
 
