@@ -150,6 +150,8 @@ HOSTILE = {
     "empty.tsv": (b"", "empty.tsv is empty"),
     "blank.jsonl": (b"\n \n\n", "Line 2 of .*blank.jsonl .*JSON"),
     "header.csv": (b"en,de\n", "header.csv has no row"),
+    "blank.tsv": (b"\n\r\n", "blank.tsv has no row"),
+    "blank.csv": (b"\n\n", "blank.csv has no row"),
     "sides.tsv": (b"en\tde\na\t\n\tb\n", "'sides.tsv' .*both sides"),
     "packed.tsv": (gzip.compress(b"en\tde\na\tb\n"), r"packed\.tsv .*\.gz"),
     "text.parquet": (b"en\tde\n", "text.parquet is no Parquet file"),
@@ -163,6 +165,12 @@ def test_a_hostile_table_is_an_error_message(tmp_path, name):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
         sources.check_splits(table_config(tmp_path, train=name), ("train",))
+
+
+@pytest.mark.parametrize("name", ["header.csv", "blank.tsv", "blank.csv"])
+def test_a_table_without_rows_has_the_length_0(tmp_path, name):
+    (tmp_path / name).write_bytes(HOSTILE[name][0])
+    assert len(sources.open_pairs(table_config(tmp_path, train=name), "train")) == 0
 
 
 def test_hostile_parquet_files(tmp_path):

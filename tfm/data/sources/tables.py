@@ -9,6 +9,7 @@ long field and a missing key as an empty text, and count the rows of a JSON file
 """
 
 import csv
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -84,7 +85,7 @@ def open_table(path: str, options: TableOptions) -> Source:
     return Source(
         lambda: _read_rows(file, form, options, has_header),
         lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
-        lambda: sum(1 for _ in records(file)) - has_header,
+        lambda: sum(1 for _ in itertools.islice(records(file), has_header, None)),
     )
 
 
