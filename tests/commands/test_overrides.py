@@ -140,6 +140,21 @@ def test_the_values_and_the_other_arguments_are_returned():
     assert [argument for argument in changed.rest if argument != "--"] == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize(
+    "argument", ["--config.training.steps=5", "--config.nothing=5", "--config.training=5"]
+)
+def test_arguments_after_dashes_are_no_fields(argument):
+    changed = override(Config(), ["--config.training.steps=3", "--", argument])
+    assert changed.fields == {"training.steps": 3}
+    assert changed.rest[-1] == argument
+
+
+def test_only_switches_have_a_negation():
+    assert override(Config(), ["--noconfig.model.scan"]).fields == {"model.scan": False}
+    with pytest.raises(UserError, match=r"--noconfig\.training\.seed .*--config\.training\.seed="):
+        override(Config(), ["--noconfig.training.seed"])
+
+
 def test_without_fields_the_config_is_the_same():
     base = Config()
     assert override(base, ["a", "--other=1"]) == (base, {}, ["a", "--other=1"])

@@ -13,7 +13,7 @@ from ml_collections import config_dict, config_flags
 
 from tfm import config
 from tfm.arguments import suggest
-from tfm.commands.command import before_dashes, explain_flag_errors
+from tfm.commands.command import OVERRIDES, before_dashes, explain_flag_errors
 from tfm.config import walk_fields
 from tfm.errors import UserError
 from tfm.sweep.plan import count_parameters
@@ -53,14 +53,15 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
       UserError: if a field does not exist, or a value is invalid.
     """
     arguments = list(arguments)
-    if not any(argument.lstrip("-").startswith((f"{NAME}.", f"no{NAME}.")) for argument in arguments):
+    if not any(argument.startswith(OVERRIDES) for argument in before_dashes(arguments)):
         return Overridden(base, {}, arguments)
     named = _replace_named_sections(base, arguments)
     _check_paths(named, arguments)
     values = flags.FlagValues()
     with explain_flag_errors(values):
+        flags_before_dashes = ["", *before_dashes(arguments)]
         config_flags.DEFINE_config_dict(
-            NAME, config.to_config_dict(named), "Fields.", values, sys_argv=["", *arguments]
+            NAME, config.to_config_dict(named), "Fields.", values, sys_argv=flags_before_dashes
         )
         _, *rest = values(["", *arguments], known_only=True)
     fields = config_flags.get_override_values(values[NAME])
@@ -154,15 +155,18 @@ def _check_paths(named: Any, arguments: Sequence[str]) -> None:
 
     A value for a whole section would reset its other fields.
     """
-    known = [f"{NAME}.{leaf.path}" for leaf in walk_fields(named)]
+    fields = {f"{NAME}.{leaf.path}": leaf.value for leaf in walk_fields(named)}
     for argument in before_dashes(arguments):
-        name = argument.lstrip("-").partition("=")[0].removeprefix("no")
-        if not argument.startswith("-") or not name.startswith(f"{NAME}.") or name in known:
+        flag = argument.lstrip("-").partition("=")[0]
+        name = flag.removeprefix("no")
+        if not argument.startswith(OVERRIDES) or flag in fields or isinstance(fields.get(name), bool):
             continue
-        if inside := [path for path in known if path.startswith(f"{name}.")]:
+        if name in fields:
+            raise UserError(f"--{flag} is only for fields that are true or false. Use --{name}=value.")
+        if inside := [path for path in fields if path.startswith(f"{name}.")]:
             first = next((path for path in inside if path.endswith(".name")), inside[0])
             raise UserError(f"{name} is a section. Set its fields one by one, such as --{first}=value.")
         section, _, last = name.rpartition(".")
-        siblings = [path.rpartition(".")[2] for path in known if path.rpartition(".")[0] == section]
-        hint = suggest(last, siblings) if siblings else suggest(name, known)
+        siblings = [path.rpartition(".")[2] for path in fields if path.rpartition(".")[0] == section]
+        hint = suggest(last, siblings) if siblings else suggest(name, fields)
         raise UserError(f"{name} does not exist; {hint}")
