@@ -83,6 +83,19 @@ def test_lines_of_runs_differ_without_colour_and_are_named(figures):
     assert "10 to 12 sentences" in figures["lengths"].axes[0].lines[0].get_label()
 
 
+@pytest.mark.parametrize("names", [("a", "b"), ("_a", "b"), ("_child0",), ("$x$",)])
+def test_the_legend_has_every_drawn_line(names):
+    for figure in (
+        plots.plot_curves(dict.fromkeys(names, ROWS) | {"absent": [{"step": 1}]}, ["train/nll"]),
+        plots.plot_schedules(dict.fromkeys(names, np.ones(3))),
+        plots.plot_calibration(dict.fromkeys(names, CALIBRATION)),
+        plots.plot_lengths(dict.fromkeys(names, ([1.0], [2.0], [3]))),
+    ):
+        texts = figure.legends[0].get_texts()
+        assert [text.get_text().partition(" ")[0] for text in texts] == list(names)
+        assert not any(text.get_parse_math() for text in texts)
+
+
 def test_neighbours_begin_with_the_best_and_are_no_formulas(figures):
     first, second = figures["neighbours"].axes
     assert [bar.get_width() for bar in first.patches] == [0.7, 0.5]

@@ -31,13 +31,14 @@ def plot_curves(runs: Mapping[str, Sequence[Mapping[str, float]]], metrics: Sequ
       metrics: names of metrics. A panel leaves out the runs that have not logged its metric.
     """
     figure, panels = _panels(len(metrics))
+    drawn: dict[str, Any] = {}
     for axes, metric in zip(panels, metrics, strict=True):
         lines = {}
         for name, rows in runs.items():
             points = [(row["step"], row[metric]) for row in rows if metric in row]
             lines[name] = list(zip(*points, strict=True))
-        _lines(axes, lines, "training step (updates)", _axis_of(metric))
-    _legend(figure, panels)
+        drawn |= _lines(axes, lines, "training step (updates)", _axis_of(metric))
+    _legend(figure, drawn)
     return figure
 
 
@@ -112,9 +113,9 @@ def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
     """
     figure, (axes,) = _panels(1)
     lines = {name: (np.arange(1, len(rate) + 1), rate) for name, rate in rates.items()}
-    _lines(axes, lines, "training step (updates)", "learning rate")
+    drawn = _lines(axes, lines, "training step (updates)", "learning rate")
     axes.xaxis.set_major_locator(MaxNLocator(5))
-    _legend(figure, [axes])
+    _legend(figure, drawn)
     return figure
 
 
@@ -129,9 +130,9 @@ def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
     lines = {
         f"{name} (error {each.error:.3f})": (each.confidence, each.accuracy) for name, each in runs.items()
     }
-    _lines(axes, lines, "probability of the predicted token", "fraction that is right")
+    drawn = _lines(axes, lines, "probability of the predicted token", "fraction that is right")
     axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    _legend(figure, [axes])
+    _legend(figure, drawn)
     return figure
 
 
@@ -147,8 +148,7 @@ def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequ
     for name, (words, scores, counts) in runs.items():
         sizes = f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{max(counts):,}"
         lines[f"{name} ({sizes} sentences a point)"] = (words, scores)
-    _lines(axes, lines, "length of the source (words)", "BLEU (0 to 100)")
-    _legend(figure, [axes])
+    _legend(figure, _lines(axes, lines, "length of the source (words)", "BLEU (0 to 100)"))
     return figure
 
 
@@ -171,7 +171,7 @@ def plot_neighbours(neighbours: Mapping[str, tuple[Sequence[str], Sequence[float
         axes.barh(places, similarities, color=COLOURS[0])
         axes.set_yticks(places, pieces, parse_math=False)
         axes.invert_yaxis()
-        axes.set_xlim(min(0, *similarities), 1)
+        axes.set_xlim(min([0, *similarities]), 1)
         _label(axes, "cosine similarity", "", piece)
     return figure
 
@@ -220,18 +220,24 @@ def _panels(count: int) -> tuple[Figure, list[Any]]:
     return figure, panels[:count]
 
 
-def _lines(axes: Any, lines: Mapping[str, Any], x: str, y: str) -> None:
+def _lines(axes: Any, lines: Mapping[str, Any], x: str, y: str) -> dict[str, Any]:
     """Draws lines {name: (x values, y values)}, and the titles of the axes.
 
-    The place of a line decides its style. A line with few points has markers. A line () is left out.
+    The place of a line in `lines` decides its style. A line with few points has markers. An empty line is not
+    drawn.
+
+    Returns:
+      {name: drawn line}, for `_legend`. Matplotlib's own list omits names that begin with "_".
     """
+    drawn = {}
     styles = zip(*map(itertools.cycle, (COLOURS, DASHES, MARKERS)), strict=True)
     for (name, line), (colour, dashes, marker) in zip(lines.items(), styles, strict=False):
         if line:
             shown = marker if len(line[0]) <= MAX_MARKED_POINTS else None
             style: dict[str, Any] = {"color": colour, "linestyle": dashes, "linewidth": 1.4}
-            axes.plot(*line, **style, marker=shown, markersize=4, label=name)
+            (drawn[name],) = axes.plot(*line, **style, marker=shown, markersize=4, label=name)
     _label(axes, x, y)
+    return drawn
 
 
 def _label(axes: Any, x: str, y: str, title: str = "") -> None:
@@ -244,13 +250,11 @@ def _label(axes: Any, x: str, y: str, title: str = "") -> None:
         axes.grid(alpha=0.3)
 
 
-def _legend(figure: Figure, panels: Sequence[Any]) -> None:
-    """Adds one legend below all panels, with the lines that have names."""
-    named = (pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True))
-    handles = {label: handle for handle, label in named}
-    if handles:
+def _legend(figure: Figure, lines: Mapping[str, Any]) -> None:
+    """Adds a legend below all panels for drawn lines {name: line}."""
+    if lines:
         place: dict[str, Any] = {"loc": "outside lower center", "fontsize": SMALL, "frameon": False}
-        legend = figure.legend(list(handles.values()), list(handles), **place)
+        legend = figure.legend(list(lines.values()), list(lines), **place)
         for text in legend.get_texts():
             text.set_parse_math(False)
 
