@@ -239,8 +239,9 @@ def host_memory() -> int:
     return host
 
 
-def _advice(gradient_accumulation_steps):
+def _advice(gradient_accumulation_steps: int) -> str:
+    """Returns the advice for a step that needs too much memory. It is valid for the config of any task."""
     return (
-        f"raise training.gradient_accumulation_steps (now {gradient_accumulation_steps}), set model.remat, "
-        "or lower data.batch_tokens."
+        f"raise training.gradient_accumulation_steps (now {gradient_accumulation_steps}), lower the size of "
+        "batches in the section data, or set model.remat if the model has this field."
     )

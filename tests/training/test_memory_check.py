@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import re
 import shutil
 
 import jax
@@ -9,10 +10,11 @@ import jax.numpy as jnp
 import pytest
 
 from tests.support.tiny import MODEL, make_config
-from tfm.config import save
+from tfm import tasks
+from tfm.config import save, walk_fields
 from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
-from tfm.memory import check_batches_fit, check_parameters_fit, format_bytes
+from tfm.memory import Memory, check_batches_fit, check_memory, check_parameters_fit, format_bytes
 from tfm.models import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
@@ -144,6 +146,14 @@ def test_a_huge_vocabulary_is_refused_with_its_table(monkeypatch, corpus, tmp_pa
     plan = functools.partial(translation.create, dataclasses.replace(config, data=data), str(tmp_path))
     with pytest.raises(UserError, match=r"embedding/table, an array of 2,000,000 x 32"):
         plan()
+
+
+@pytest.mark.parametrize("name", ["translation", "language_modeling", "classification", "parsing"])
+def test_the_advice_names_fields_of_every_task(name):
+    with pytest.raises(UserError, match=r"gradient_accumulation_steps \(now 3\)") as error:
+        check_memory(Memory(state=2, step=0, available=1), 3)
+    fields = {leaf.path for leaf in walk_fields(tasks.find(name).Config())}
+    assert set(re.findall(r"(?:training|data)\.\w+", str(error.value))) <= fields
 
 
 def test_huge_batches_are_refused_with_numbers():
