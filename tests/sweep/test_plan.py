@@ -56,4 +56,6 @@ def test_the_plan_counts_what_is_left():
     assert other.split()[:4] == ["small", "0/2", "50,450,432", "7.57e+17"]
     hours = (FLOPS + 2 * 6 * 50_450_432 * 25_000 * 100_000) / 1e15 / 3600
     assert total.startswith(f"{hours:,.2f} hours of training left")
-    assert describe_plan(runs, set(), None)[-1] == "hours: no run of this sweep has been measured here yet"
+    assert "measured" in describe_plan(runs, set(), None)[-1]
+    unknown = [planned(config=tiny_regression.Config())]
+    assert "FLOP" in describe_plan(unknown, {"base seed 0"}, None)[-1]

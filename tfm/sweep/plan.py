@@ -83,7 +83,7 @@ def describe_plan(
 ) -> list[str]:
     """Returns the lines of a table with seeds, parameters, arithmetic, hours and overrides of each variant.
 
-    The last line has the total hours of the runs that are not finished.
+    The last line has the total hours of the runs that are not finished, or says why they are unknown.
 
     Args:
       runs: the runs of the sweep.
@@ -107,7 +107,11 @@ def describe_plan(
             "  " + ", ".join(f"{path}={value}" for path, value in first.variant.overrides.items()),
         )
         lines.append("".join(columns).rstrip())
-    total = sum(hours_left)
-    speed = f"{total:,.2f} hours of training left, one run after the other, at the speed of the last one"
-    lines.append(speed if hours_left else "hours: no run of this sweep has been measured here yet")
+    if hours_left:
+        total = f"{sum(hours_left):,.2f} hours of training left"
+        lines.append(f"{total}, one run after the other, at the speed of the last one")
+    elif flops_per_second is None and any(run.count_flops() for run in runs):
+        lines.append("hours: no run of this sweep has been measured here yet")
+    else:
+        lines.append("hours: unknown, because the FLOP of these runs are unknown")
     return lines
