@@ -62,6 +62,16 @@ def test_it_shows_step_loss_speed_and_rate(monkeypatch):
     assert shown.rstrip().endswith("\x1b[2K")  # the line is gone
 
 
+def test_it_shows_the_rates_of_all_updates(monkeypatch):
+    with terminal(monkeypatch) as read:
+        bar = progress_bar.ProgressBar(900, "points")
+        bar.on_log(350, {"train/generator/learning_rate": 0.001, "train/discriminator/learning_rate": 0.002})
+        bar.on_step(351, {"loss": (9.0, 8.0)})
+        bar.close("finished")
+        shown = read()
+    assert "lr 1.00e-03 2.00e-03" in shown
+
+
 def test_the_log_stays_above_it(monkeypatch):
     with terminal(monkeypatch) as read:
         console.start_logging()

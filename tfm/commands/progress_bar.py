@@ -21,7 +21,7 @@ SPEED_SECONDS = 120.0  # the time left is estimated from the speed of this perio
 
 
 class ProgressBar(Hook):
-    """A hook that draws step, loss, learning rate, speed and time left a few times a second.
+    """A hook that draws step, loss, learning rates, speed and time left a few times a second.
 
     Attributes:
       steps: number of training steps of the run.
@@ -59,10 +59,12 @@ class ProgressBar(Hook):
         self._bar.update(self._task, completed=step, text=f"{self._loss}{self._rest}")
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Updates speed and learning rate from the metrics of a log line."""
-        rate = metrics.get(f"train/{self.unit}_per_second")
-        speed = "" if rate is None else f"  {rate:,.0f} {self.unit}/s"
-        self._rest = f"  lr {metrics['train/learning_rate']:.2e}{speed}"
+        """Updates the speed and the learning rates from the metrics of a log line."""
+        speed = metrics.get(f"train/{self.unit}_per_second")
+        shown_speed = "" if speed is None else f"  {speed:,.0f} {self.unit}/s"
+        # A task with several updates logs a rate for each, such as train/generator/learning_rate.
+        rates = [f"{value:.2e}" for name, value in metrics.items() if name.endswith("learning_rate")]
+        self._rest = f"  lr {' '.join(rates)}{shown_speed}"
 
     def close(self, outcome: Outcome) -> None:
         """Removes the bar from the terminal."""
