@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from tfm.io.files import only_writer
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
+from tfm.training.run_log import METRICS_FILE
 from tfm.visualize import figures, observation
 from tfm.workdir import runs
 
@@ -226,6 +228,17 @@ def test_a_task_that_observes_nothing_has_only_curves(regression_run, tmp_path, 
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
     with pytest.raises(UserError, match="An example needs a task that can observe"):
         call(regression_run, tmp_path / "out", "red dog")
+
+
+@pytest.mark.parametrize("content", ["", '{"step": 2, "train/other": 1.0}\n', None])
+def test_a_run_that_has_logged_nothing_has_no_curves(content, regression_run, tmp_path, quick):
+    """A checkpoint may come before the first line of the log, for example that of a warm start."""
+    workdir = tmp_path / "run"
+    shutil.copytree(regression_run, workdir)
+    (workdir / METRICS_FILE).unlink()
+    if content is not None:
+        (workdir / METRICS_FILE).write_text(content)
+    assert call(workdir, tmp_path / "out") == set()
 
 
 @pytest.mark.long

@@ -73,10 +73,10 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     if not figures:
         log.info("No attention, because there are no examples or the model has no attention to draw.")
     curves: Drawings = {}
-    if os.path.isfile(os.path.join(options.workdir, METRICS_FILE)):
-        curves["curves"] = functools.partial(draw_curves, options.workdir, run.task.best.metric)
+    if metrics := logged_metrics(options.workdir, run.task.best.metric):
+        curves["curves"] = functools.partial(draw_curves, options.workdir, metrics)
     else:
-        log.info("No curves, because %s has no %s. Exports never have it.", options.workdir, METRICS_FILE)
+        log.info("No curves, because %s has no metrics yet. Exports never have them.", options.workdir)
     files = {f"{stem}.{options.format}": draw for stem, draw in (curves | figures).items()}
     if observations:
         files[PAGE] = functools.partial(_write_text, make_page(observations, _title(options, run.steps)))
@@ -92,12 +92,21 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in files]
 
 
-def draw_curves(workdir: str, best: str, path: str) -> None:
-    """Draws the curves of the losses, the score that selects the best checkpoint, and the learning rate."""
+def logged_metrics(workdir: str, best: str) -> list[str]:
+    """Returns the metrics for the curves of a run that its log contains, or [] before the first log line.
+
+    These are the losses, the score `best` that selects the best checkpoint, and the learning rate.
+    """
+    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
+        return []
     rows = read_metrics(workdir)
     metrics = dict.fromkeys(("train/loss", "validation/nll", best, "train/learning_rate"))
-    logged = [metric for metric in metrics if any(metric in row for row in rows)]
-    save(plot_curves({os.path.basename(os.path.abspath(workdir)): rows}, logged), path)
+    return [metric for metric in metrics if any(metric in row for row in rows)]
+
+
+def draw_curves(workdir: str, metrics: Sequence[str], path: str) -> None:
+    """Draws the curves of some metrics of a run."""
+    save(plot_curves({os.path.basename(os.path.abspath(workdir)): read_metrics(workdir)}, metrics), path)
 
 
 def warn_of_another_search(decoding: Any) -> None:
