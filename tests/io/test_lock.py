@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.support.tiny import write_config_file
 from tests.support.tiny_regression import create, make_config
 from tfm.config import save
 from tfm.errors import UserError
-from tfm.io.lock import LOCK_FILE, DirectoryGuard, lock_workdir
+from tfm.io.lock import LOCK_FILE, DirectoryGuard, find_holder, lock_workdir
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.metrics import StepMetrics
@@ -33,6 +34,24 @@ def test_a_second_process_is_refused(tmp_path):
             pass
     with lock_workdir(tmp_path):
         pass
+
+
+def test_looking_for_the_holder_does_not_prevent_the_lock(tmp_path):
+    ends = threading.Event()
+
+    def look():
+        while not ends.is_set():
+            find_holder(tmp_path)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        for _ in range(300):
+            with lock_workdir(tmp_path):
+                pass
+    finally:
+        ends.set()
+        watcher.join()
 
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])

@@ -15,6 +15,7 @@ from tfm.errors import UserError
 from tfm.io.files import check_entries, lock_file, writing
 
 LOCK_FILE = "lock"
+LOCK_SECONDS = 0.2  # `find_holder` in other processes has the lock for some microseconds
 log = logging.getLogger(__name__)
 
 
@@ -95,7 +96,10 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
         open(os.path.join(workdir, LOCK_FILE), "ab+", buffering=0) as file,
         contextlib.closing(DirectoryGuard(workdir, file)) as guard,
     ):
-        if not lock_file(file):
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not (is_locked := lock_file(file)) and time.monotonic() < deadline:
+            time.sleep(LOCK_SECONDS / 100)
+        if not is_locked:
             raise UserError(
                 f"{workdir} is in use by {_holder(file)}. Wait for it or end it, or give another --workdir."
             )
