@@ -162,6 +162,14 @@ def test_records_are_decoded(prepared):
     assert source.fingerprint != other.fingerprint
 
 
+def test_a_host_without_images_has_a_batch_of_padding(prepared):
+    config = ImagesConfig(name="tiny_images", directory=prepared, batch_size=2)
+    source = open_images(config, "train")
+    shares = [ImageBatches(source, config, 0, host_index=host, host_count=3).batch(0) for host in range(3)]
+    assert [share["weights"].tolist() for share in shares] == [[1], [1], [0]]
+    assert len({share["images"].shape for share in shares}) == 1
+
+
 class Unlabelled(list):
     """Records without labels."""
 

@@ -301,7 +301,10 @@ class ImageBatches:
     def batch(self, step: int) -> Batch:
         """Returns this host's share of the batch of `step`, counted from 0."""
         mine = slice(self._host_index, None, self._host_count)
-        images, labels = self._source.take(self._batch_indices(step)[mine])
+        indices = self._batch_indices(step)[mine]
+        if not len(indices):  # there are more hosts than images
+            return self.largest_batch()
+        images, labels = self._source.take(indices)
         rng = np.random.default_rng((self._seed, AUGMENTATION, step))
         images = augment(images, self._config, rng, self._config.batch_size, mine)
         return assemble(images, labels, self._source.largest, self.rows)
@@ -312,7 +315,7 @@ class ImageBatches:
         return {"epoch": epoch, "images": self._batch_indices(step).tolist()}
 
     def largest_batch(self) -> Batch:
-        """Returns a batch of padding. All batches have its shape."""
+        """Returns a batch of padding rows. All batches have its shape."""
         images, labels = self._source.take(np.zeros(1, int))
         return assemble(images[:0], labels[:0], self._source.largest, self.rows)
 
