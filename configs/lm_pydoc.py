@@ -5,7 +5,8 @@
     tfm generate --workdir=runs/lm_pydoc --prefix="The for statement"
 
 The texts come from `pydoc_data.topics` of the running Python. They differ a little between its versions.
-Hardware and expected result (8 CPU minutes, 1.99 bits per character on validation): see docs/results.md.
+Hardware and expected result (8 CPU minutes, 1.99 bits per character on validation): see
+benchmarks/notes/lm_pydoc.md.
 """
 
 from tfm.config import to_config_dict

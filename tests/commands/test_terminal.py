@@ -1,6 +1,7 @@
-"""What a command shares with its terminal: Ctrl-C, and streams that are closed or know no umlauts."""
+"""Ctrl-C, closed standard streams, and standard streams whose encoding lacks characters."""
 
 import io
+import re
 import subprocess
 import sys
 import time
@@ -14,17 +15,15 @@ from tfm.commands import compilation, console, main, terminal
 from tfm.errors import UserError
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [("3 lines are done", "3 lines are done"), ("", "no file is left half written; start the command again")],
-)
-def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text, line):
+@pytest.mark.parametrize("text", ["3 lines are done", ""])
+def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text):
     monkeypatch.setattr(terminal.os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as end, console.exit_on_error():
         raise KeyboardInterrupt(text)
     assert end.value.code == 130
     error = capsys.readouterr().err
-    assert error.startswith(f"interrupted: {line}")
+    assert error.startswith(f"interrupted: {text}")
+    assert error.rstrip(".\n") != "interrupted: "
     assert error.count("\n") == 1
 
 
@@ -50,7 +49,7 @@ def test_without_a_device_the_variable_is_named(monkeypatch, error):
 
 
 class Callback:
-    """Ctrl-C arrives while Python runs code of which it drops what is raised."""
+    """An object whose destructor is interrupted by Ctrl-C. Python ignores exceptions of destructors."""
 
     def __del__(self):
         raise KeyboardInterrupt
@@ -87,7 +86,8 @@ def test_ctrl_c_in_the_imports_is_one_line():
     code = "import signal; from tfm.commands.terminal import exit_on_interrupt; exit_on_interrupt()"
     code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
-    assert (result.returncode, result.stderr) == (130, "interrupted: nothing was started.\n")
+    assert (result.returncode, result.stderr.count("\n")) == (130, 1)
+    assert result.stderr.startswith("interrupted: ")
     ignored = python(f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {code}")
     assert (ignored.returncode, ignored.stderr) == (0, "")
 
@@ -123,10 +123,8 @@ for name in ("stdin", "stdout"):
 """
     assert python(code, "<&- >&- 2>&-").returncode == 0
     assert int((tmp_path / "out").read_text()) > 2
-    assert (tmp_path / "stdin").read_text() == "Standard input is closed. Give --it=FILE, or open the stream."
-    assert (
-        tmp_path / "stdout"
-    ).read_text() == "Standard output is closed. Give --it=FILE, or open the stream."
+    for name, stream in (("stdin", "Standard input"), ("stdout", "Standard output")):
+        assert re.match(rf"{stream}\b.* --it=FILE\b", (tmp_path / name).read_text())
 
 
 def test_open_streams_are_left_as_they_are():
@@ -138,7 +136,7 @@ def test_open_streams_are_left_as_they_are():
 
 
 @pytest.mark.parametrize(("errors", "shown"), [("strict", b"gr\\xf6\\xdfe"), ("replace", b"gr??e")])
-def test_what_an_encoding_has_not_is_an_escape(monkeypatch, errors, shown):
+def test_characters_that_an_encoding_lacks_are_escapes(monkeypatch, errors, shown):
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors)
     monkeypatch.setattr(sys, "stdout", stream)
     terminal.prepare_streams()

@@ -37,7 +37,7 @@ OPTIMIZER = optax.adam(0.1)
 
 
 def linear_loss(variables, batch, context):
-    """Mean of |w x|; x = 1e30 makes it infinite, and x = 0 its gradient alone."""
+    """Returns the mean of |w x|. It is infinite for x = 1e30. For x = 0, only its gradient is not finite."""
     total = jnp.sqrt((variables["params"]["w"] * batch["x"]) ** 2).sum()
     return LossOutput({"loss": (total, jnp.float32(batch["x"].size))})
 
@@ -51,7 +51,7 @@ BAD = [{"x": np.float32([[1, 1], [1, x], [1, 1], [1, 1]])} for x in (1e30, 0)]
 
 
 def updates(batches, **options):
-    """States and metrics of one compiled step after the other, the first state before them."""
+    """Trains a step for each batch. Returns all states, the initial state first, and all metrics."""
     step = jax.jit(make_step(linear_loss, OPTIMIZER, ema_decay=0.5, **options))
     states, metrics = [linear_state()], []
     for batch in batches:
@@ -116,7 +116,7 @@ def test_a_skipped_step_counts_named_counters():
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_skipped_step_counts_for_the_schedule(name):
-    """Whatever the optimizer: the next rate is that of the step behind it."""
+    """The step after a skipped step has the rate of its own number, with every optimizer."""
     config = TrainingConfig(optimizer=OPTIMIZERS[name](), schedule="constant", peak_learning_rate=0.1)
     optimizer = make_optimizer(config.optimizer, make_schedule(config, None))
     state = make_state({"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}, optimizer)
@@ -259,7 +259,7 @@ def test_the_first_non_finite_parameter_or_module_is_named(corpus, tmp_path):
 
 
 def find(loss, params, pieces):
-    """The first tensor that is not finite, of one update that trains all parameters."""
+    """Returns the first tensor that is not finite in an update that trains all parameters."""
     return first_not_finite(Learner(loss, OPTIMIZER), {"params": params}, pieces)
 
 

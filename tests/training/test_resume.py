@@ -29,7 +29,10 @@ def test_a_killed_run_equals_the_unbroken_one(tmp_path):
 
 
 def test_a_run_resumes_on_other_devices(tmp_path, monkeypatch):
-    """The same batches in the same order: losses agree to float tolerance. Noise would go by device."""
+    """The batches are the same, so the losses agree to float tolerance.
+
+    The model has no noise, because each device would draw other noise.
+    """
     settings = dataclasses.replace(make_config(log_every=1), model=ModelConfig(noise=0.0))
     train_run(settings, tmp_path / "one")
     first = dataclasses.replace(settings, training=dataclasses.replace(settings.training, steps=2))

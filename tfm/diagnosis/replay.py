@@ -130,13 +130,17 @@ def replay_step(
     return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads, setup.axes)
 
 
-def _warn_of_another_config(task, workdir, step):
-    """Warns if the config has changed since the run made the step."""
+def _warn_of_another_config(task: Task, workdir: str, step: int) -> None:
+    """Warns if the config has changed since the run trained the step."""
     now = dataclasses.asdict(task.config)
     changed = changed_fields(last_start(workdir, before=step).get("config", now), now)
     if changed:
         each = "; ".join(f"{path} was {old!r} and is now {new!r}" for path, (old, new) in changed.items())
-        log.warning("Step %s was made with another config, and may be another one now: %s", f"{step:,}", each)
+        log.warning(
+            "Step %s was trained with another config, so the recomputed step may differ: %s",
+            f"{step:,}",
+            each,
+        )
 
 
 def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:

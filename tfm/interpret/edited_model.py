@@ -63,28 +63,37 @@ class EditedModel:
             recorder.check()
         return result
 
-    def _apply(self, recorder, *arguments, **keywords):
+    def _apply(self, recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
         """Applies the model with an active recorder, and records the names of its activations."""
         with activate(recorder):
             result = self._model.apply(*arguments, **keywords)
         self._met.update(recorder.axes)
         return result
 
-    def _init_cache(self, variables, inputs, *, width, **keywords):
+    def _init_cache(
+        self, variables: Mapping[str, Any], inputs: Any, *, width: int, **keywords: Any
+    ) -> "HypothesisRows":
         """Returns a cache with W = `width` copies of the model's cache for one hypothesis."""
         keywords |= {"method": "init_cache", "width": 1}
         cache = self._apply(Recorder(edit=self._edit), variables, inputs, **keywords)
         return HypothesisRows(jax.tree.map(lambda x: jnp.repeat(x[:, None], width, axis=1), cache))
 
-    def _prefill(self, variables, tokens, cache, **keywords):
+    def _prefill(
+        self, variables: Mapping[str, Any], tokens: jax.Array, cache: "HypothesisRows", **keywords: Any
+    ) -> "HypothesisRows":
         """Appends tokens int [B, P] to the prefix of every hypothesis."""
         recorder = Recorder(edit=self._edit, rows_of_each=cache.width)
         tokens = jnp.repeat(tokens, cache.width, axis=0)
         filled = self._apply(recorder, variables, tokens, cache.joined(), method="prefill", **keywords)
         return cache.split(filled)
 
-    def _decode_step(self, variables, tokens, cache, position):
-        """Computes one step for tokens int [B, W], with N = B * W rows of one hypothesis each."""
+    def _decode_step(
+        self, variables: Mapping[str, Any], tokens: jax.Array, cache: "HypothesisRows", position: jax.Array
+    ) -> tuple[jax.Array, "HypothesisRows"]:
+        """Returns the logits [B, W, V] after tokens int [B, W], and the cache with their keys and values.
+
+        The model computes N = B * W rows of one hypothesis each.
+        """
         if is_active():  # The search reads the attention for a coverage penalty.
             raise UserError(
                 "An edited model does not support a coverage penalty. Set decoding.coverage_penalty=0."

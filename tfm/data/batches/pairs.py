@@ -105,9 +105,16 @@ class PairEpochs:
         return {"pairs": self._rows.take(rows)[0].tolist()}
 
     def _take(self, number: int, epoch: int) -> np.ndarray:
-        """Returns the rows of a group for an epoch, by their numbers.
+        """Returns the numbers of the rows that an epoch takes from a group, int [taken].
 
-        They are the rest of a pass, whole passes in any order, and the beginning of a pass.
+        The epochs take consecutive parts of endless passes over the group, so an epoch takes the rest of one
+        pass, some whole passes, and the beginning of another pass. A pass that two epochs share has a random
+        order that depends only on the seed. A whole pass needs no random order, because `shuffle` moves the
+        rows of an epoch anyway.
+
+        Args:
+          number: number of the group.
+          epoch: number of the epoch, counted from 0.
         """
         group, count = self._groups[number], len(self._groups[number].rows)
         begin, end = epoch * group.taken, (epoch + 1) * group.taken

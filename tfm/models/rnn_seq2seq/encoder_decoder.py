@@ -153,7 +153,7 @@ class DecoderStep(nn.Module):
         features = self.dropout(features, train=train)
         return (states, features if config.input_feeding else None), (features, weights)
 
-    def _run_cells(self, states, x, train):
+    def _run_cells(self, states: tuple[State, ...], x: jax.Array, train: bool) -> tuple[State, ...]:
         """Returns the next states of all layers, for the input x [B, W, ...] of the first layer."""
         new_states = []
         for cell, state in zip(self.cells, states, strict=True):
@@ -161,7 +161,7 @@ class DecoderStep(nn.Module):
             new_states.append(state)
         return tuple(new_states)
 
-    def _read_out(self, state, x, context):
+    def _read_out(self, state: jax.Array, x: jax.Array, context: jax.Array | None) -> jax.Array:
         """Computes the output features [B, W, O].
 
         These are t in appendix A.2.2 of Bahdanau et al. 2015, or h~ in equation 5 of Luong et al. 2015.
@@ -182,6 +182,6 @@ def make_cell(config: RNNConfig) -> nn.Module:
     return LSTMCell(config.hidden_features, parts, config.forget_bias, dtype)
 
 
-def _joined(*parts):
+def _joined(*parts: jax.Array | None) -> jax.Array:
     """Concatenates the features [..., D] of all parts that are not None."""
     return jnp.concatenate([part for part in parts if part is not None], axis=-1)
