@@ -3,9 +3,10 @@
     python train.py --config=configs/ted_pt_en.py --workdir=runs/ted_pt_en
     python eval.py --workdir=runs/ted_pt_en --average=5
 
-Hardware: one GPU; time and score: not measured here. TFDS downloads the talks (about 130 MB) on first use.
+Hardware: one GPU. Time and score are not measured. TFDS downloads the talks (about 130 MB) on first use.
 
-Deviations from the paper, all for small data: 4 + 4 layers of 256 features, dropout 0.3, 8,000 word pieces.
+Deviations from the paper, because the data are small: 4 + 4 layers of 256 features, dropout 0.3, and 8,000
+word pieces.
 """
 
 from tfm.config import to_config_dict

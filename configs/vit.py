@@ -11,8 +11,8 @@ cifar10: a model of the size of Ti/16, with patches of 4 x 4 pixels, on 60,000 i
 downloads the images (163 MB) on first use. The last 5,000 of the 50,000 training images validate. Time and
 accuracy of mnist and cifar10 are not measured.
 
-Deviations from the paper, all for size: narrow models over few patches, for the digits without dropout.
-Images are moved by a few pixels in training.
+Deviations from the paper: the models are narrow and read few patches, the model of the digits has no dropout,
+and training images are moved by a few pixels.
 """
 
 from tfm.config import to_config_dict
@@ -24,7 +24,10 @@ from tfm.training.optimizers import AdamW
 
 
 def get_config(name="digits"):
-    return to_config_dict({"digits": digits, "mnist": mnist, "cifar10": cifar10}[name]())
+    configs = {"digits": digits, "mnist": mnist, "cifar10": cifar10}
+    if name not in configs:
+        raise ValueError(f"Expected {', '.join(configs)}, got {name!r}.")
+    return to_config_dict(configs[name]())
 
 
 def digits():
@@ -41,7 +44,16 @@ def digits():
             dropout=0.0,
         ),
         data=ImagesConfig(kind="digits", batch_size=64, max_shift=1),
-        training=training(1000, 100, 2e-3, 0.05, 200, clip_norm=None, log_every=100, keep=3),
+        training=training(
+            steps=1000,
+            warmup_steps=100,
+            rate=2e-3,
+            weight_decay=0.05,
+            every=200,
+            clip_norm=None,
+            log_every=100,
+            keep=3,
+        ),
         label_smoothing=0.1,
     )
 
@@ -66,7 +78,7 @@ def mnist():
             batch_size=256,
             max_shift=2,
         ),
-        training=training(6000, 300, 1e-3, 0.05, 500),
+        training=training(steps=6000, warmup_steps=300, rate=1e-3, weight_decay=0.05, every=500),
         label_smoothing=0.1,
     )
 
@@ -85,12 +97,12 @@ def cifar10():
             max_shift=4,
             flip=True,
         ),
-        training=training(20_000, 1000, 1e-3, 0.1, 1000),
+        training=training(steps=20_000, warmup_steps=1000, rate=1e-3, weight_decay=0.1, every=1000),
         label_smoothing=0.1,
     )
 
 
-def training(steps, warmup_steps, rate, weight_decay, every, clip_norm=1.0, **others):
+def training(*, steps, warmup_steps, rate, weight_decay, every, clip_norm=1.0, **others):
     return TrainingConfig(
         steps=steps,
         schedule="cosine_decay",

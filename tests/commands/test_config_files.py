@@ -45,6 +45,11 @@ def test_a_failing_config_is_an_error_message(tmp_path, name, content, message):
         read_base(str(path))
 
 
+def test_an_unknown_text_for_a_shipped_config_names_the_known_texts():
+    with pytest.raises(UserError, match=r"digits, mnist, cifar10\b.*'mnst'"):
+        read_base("vit:mnst")
+
+
 def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
     path = tmp_path / "a.py"
     path.write_text("from tfm.data.config import PairsConfig\ndef get_config():\n  PairsConfig(kind='x')\n")
