@@ -225,14 +225,14 @@ def test_a_run_resumes_after_a_full_disk(corpus, tmp_path):
     settings = write_config_file(tmp_path, make_config(corpus))
     train = command("train.py", f"--config={settings}", '--workdir="$0"')
     result = with_mounts(
-        f'mount -t tmpfs -o size=2600k none "$0"; {train}; echo $? >&2; '
+        f'mount -t tmpfs -o size=4600k none "$0"; {train}; echo $? >&2; '
         f'mount -o remount,size=90m "$0"; {train}; echo $? >&2; ls "$0/checkpoints" >&2',
         tmp_path / "disk",
         **ENVIRONMENT,
     )
     first, _, second = result.stderr.partition("\n2\n")
-    assert first.splitlines()[-1].startswith("error: Cannot "), result.stderr
-    assert first.endswith("; free some space there and start again.")
+    error = next(line for line in first.splitlines() if line.startswith("error: "))  # Orbax may warn after it
+    assert re.match("error: Cannot .*; free some space there and start again.", error), result.stderr
     assert re.search(r"Resuming from step [23] ", second)
     assert second.splitlines()[-5:] == ["0", "2", "3", "4", "6"]
 

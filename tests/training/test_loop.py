@@ -18,8 +18,6 @@ from tests.support import tiny
 from tests.support.bare_task import make_state, make_step
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import FEATURES, ROWS, Regression, make_config
-from tfm.checkpoints import trees
-from tfm.checkpoints.store import SaveLost
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
@@ -54,34 +52,6 @@ def test_a_checkpoint_is_deleted_when_the_last_evaluation_is_better(tmp_path, mo
     monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": next(scores)}))
     train_run(make_config(keep=1, keep_best=1), tmp_path)
     assert os.listdir(tmp_path / "checkpoints") == ["6"]
-
-
-def lose_saves(monkeypatch, *numbers):
-    """Makes saves of these numbers, counted from 1, look as if the disk had changed them."""
-    calls, find = itertools.count(1), trees.find_difference
-    monkeypatch.setattr(
-        trees, "find_difference", lambda *args: "lost" if next(calls) in numbers else find(*args)
-    )
-
-
-@pytest.mark.parametrize(("lost", "saved"), [((1,), [3]), ((2, 4), [3, 6]), ((4,), [6])])
-def test_a_lost_save_is_repeated_and_changes_nothing(
-    lost, saved, regression_run, tmp_path, monkeypatch, caplog
-):
-    """Without a loss, the run saves the steps 2, 3, 4 and 6, and waits for 3 and 6 to evaluate them."""
-    lose_saves(monkeypatch, *lost)
-    train_run(make_config(), tmp_path)
-    warnings = [record.args for record in caplog.records if record.name == "tfm.training.loop"]
-    assert [int(args[1]) for args in warnings if args and isinstance(args[0], SaveLost)] == saved
-    assert rows_without_times(tmp_path) == rows_without_times(regression_run)
-    assert (tmp_path / "checkpoints" / "6").exists()
-    runs.load(str(tmp_path), checkpoint="last")
-
-
-def test_two_lost_saves_in_a_row_end_the_run(tmp_path, monkeypatch):
-    lose_saves(monkeypatch, 1, 2)
-    with pytest.raises(SaveLost, match=r"step \d .*lost"):
-        train_run(make_config(), tmp_path)
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from tfm.io.files import writing
 FILE = "manifest"
 # Orbax writes these two files after the manifest. Nothing reads them.
 WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
-MAX_BYTES = 1 << 24  # the manifest of a checkpoint with 10,000 files has less than two million bytes
+MAX_BYTES = 1 << 26  # the manifest of a checkpoint with 100,000 files has less than 20 million bytes
 # Errors that describe the folder's content. All others, for example EIO, EACCES and EMFILE, describe the
 # file system or the process, and the files may be intact.
 DAMAGE_CODES = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)

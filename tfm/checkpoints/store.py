@@ -99,10 +99,6 @@ class _Save(NamedTuple):
     digesting: Future[trees.Digests]
 
 
-class SaveLost(UserError):
-    """A checkpoint was not read back as it was saved, and was not kept. Another save may succeed."""
-
-
 class CheckpointStore:
     """The checkpoints in one folder.
 
@@ -309,7 +305,7 @@ class CheckpointStore:
         self._saving = _Save(record, digesting)
         if self._writer is None:
             options = ocp.AsyncOptions(post_finalization_callback=self._finish)
-            self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
+            self._writer = ocp.AsyncCheckpointer(trees.array_handler(), async_options=options)
         self._damage.pop(step, None)
         self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
         digesting.result()  # afterwards, the arrays may change
@@ -324,8 +320,8 @@ class CheckpointStore:
         """Returns when the last save is durable. Then deletes checkpoints that are no longer kept.
 
         Raises:
-          SaveLost: if the checkpoint was not read back as it was saved.
-          UserError: if the checkpoint could not be written, or the run folder was moved.
+          UserError: if the checkpoint could not be written or is not read back as it was saved, or if the run
+            folder was moved.
         """
         if self._writer is None or self._saving is None:
             return
@@ -365,7 +361,7 @@ class CheckpointStore:
         record, digesting = self._saving
         unfinished = self._path(record.step) + UNFINISHED
         if difference := trees.find_difference(unfinished, digesting.result()):
-            raise SaveLost(
+            raise UserError(
                 f"The checkpoint of step {record.step} in {self.folder} is not read back as it was saved "
                 f"({difference}), and was not kept. Check the disk, or give another --workdir."
             )

@@ -1,6 +1,5 @@
 """Trees of arrays in the files of Orbax: paths, shapes, reading, comparison."""
 
-import glob
 import os
 import zlib
 from collections.abc import Collection, Iterable, Mapping
@@ -19,21 +18,20 @@ BLOCK_BYTES = 1 << 15  # of a digest
 MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time, in addition to the largest array
 
 
-class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses the class when it runs
-    """A path of etils whose own characters are not a pattern.
+def array_handler() -> ocp.PyTreeCheckpointHandler:
+    """Returns the handler of Orbax that writes each part of an array into a file of its own.
 
-    Orbax finds and merges the files of each process by `path.glob("ocdbt.process_*")`. etils passes the whole
-    path to `glob.glob`. Orbax would therefore find no files below a folder named "t[x]", and files of
-    other folders below "t*".
+    By default, Orbax writes all parts into one database (OCDBT). With arrays that are divided over devices,
+    the database sometimes lacks the last parts of an array: in 1 of 70 saves on 8 virtual devices with
+    orbax-checkpoint 0.12.8 and tensorstore 0.1.86.
     """
-
-    def glob(self, pattern):
-        for path in glob.glob(os.path.join(glob.escape(os.fspath(self)), pattern)):
-            yield type(self)(path)
+    handler = ocp.PyTreeCheckpointHandler(use_ocdbt=False)
+    handler.finalize = lambda directory: None  # it would merge the databases of all hosts, and warn of none
+    return handler
 
 
 def orbax_path(folder: str | os.PathLike) -> epath.Path:
-    """Returns the path to give to Orbax, in which all characters are literal.
+    """Returns the path to give to Orbax.
 
     Raises:
       UserError: if Orbax would use another place, for example a bucket for /gs/NAME, or if the path is not
@@ -47,7 +45,7 @@ def orbax_path(folder: str | os.PathLike) -> epath.Path:
             f"Expected a path of UTF-8 characters for checkpoints, got {folder!a}. Choose another folder, or "
             "set a UTF-8 locale, for example LC_ALL=C.UTF-8."
         ) from None
-    path = epath.Path(_LiteralPath(folder))
+    path = epath.Path(folder)
     if os.fspath(path) != folder:
         raise UserError(f"Orbax would use {os.fspath(path)} instead of {folder}. Choose another folder.")
     return path
@@ -131,7 +129,7 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
     arguments = ocp.checkpoint_utils.construct_restore_args(like)
     request = ocp.args.PyTreeRestore(item=like, restore_args=arguments, partial_restore=True)
     try:
-        tree = ocp.PyTreeCheckpointHandler().restore(orbax_path(folder), args=request)
+        tree = array_handler().restore(orbax_path(folder), args=request)
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree)):
             raise KeyError("an array is missing")
     except (ValueError, KeyError, TypeError) as error:  # somebody else wrote the manifest of these files
@@ -199,7 +197,7 @@ def _compare_values(folder: str, expected: Digests, group: Collection[int]) -> s
     item = jax.tree.unflatten(structure, wanted)
     as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), item)
     request = ocp.args.PyTreeRestore(item=item, restore_args=as_numpy)
-    leaves = jax.tree.leaves(ocp.PyTreeCheckpointHandler().restore(orbax_path(folder), args=request))
+    leaves = jax.tree.leaves(array_handler().restore(orbax_path(folder), args=request))
     for number in group:
         path, leaf = named[number]
         if (leaves[number].shape, leaves[number].dtype) != (leaf.shape, leaf.dtype):

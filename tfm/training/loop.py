@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import optax
 
-from tfm.checkpoints.store import CheckpointStore, SaveLost
+from tfm.checkpoints.store import CheckpointStore
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import check_same_data, record_start
@@ -110,7 +110,7 @@ def train(
         del state  # the first step donates it
         with signals.deferred():
             loop.run(train_step, began)
-            loop.finish_save()
+            loop.checkpoints.wait()
         is_complete = scores.describe_end(loop.step, config) and not scores.is_due(loop.step, config)
         if loop.signal and not is_complete:
             log.info("Saved step %s: the same command resumes from there", f"{loop.step:,}")
@@ -126,7 +126,6 @@ class Loop:
       state: the placed state.
       step: number of completed steps.
       signal: number of the signal that asked the run to end, or 0.
-      saved_step: step of the last save by this process, or -1.
     """
 
     setup: Setup
@@ -140,7 +139,6 @@ class Loop:
     state: TrainState
     step: int
     signal: int = 0
-    saved_step: int = -1
 
     def __post_init__(self):
         self._norm = jax.jit(optax.tree.norm)
@@ -186,43 +184,16 @@ class Loop:
         """Logs the means of the metrics since the last line of the log."""
         self.metrics.read(self.state)
         self.guard.check()
-        self._repeat_if_lost(self.checkpoints.check)
+        self.checkpoints.check()
         norm = self._norm(self.setup.partitioner.fetch(self.state.params))
         self.hooks.on_log(self.step, self.metrics.report(self.step) | {"train/parameter_norm": float(norm)})
 
     def save(self) -> None:
         """Saves a checkpoint, which is written while training continues."""
         self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
-        with self.metrics.paused():
-            self.finish_save()
-            if self.saved_step != self.step:
-                self._save()
-
-    def finish_save(self) -> None:
-        """Returns when the last checkpoint is durable."""
-        self._repeat_if_lost(self.checkpoints.wait)
-
-    def _save(self) -> None:
-        """Saves a checkpoint of the current step, whose metrics are read."""
         tree = self.setup.partitioner.fetch(self.state).items()
-        self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
-        self.saved_step = self.step
-
-    def _repeat_if_lost(self, check: Callable[[], None]) -> None:
-        """Calls a check of the last save. If the save was lost, saves the current step instead, once.
-
-        With arrays that are divided over devices, the libraries sometimes lose parts of an array (in 1 of 70
-        saves on 8 virtual devices with orbax-checkpoint 0.12.8 and tensorstore 0.1.86). Several hosts cannot
-        repeat a save, because only the first host notices the loss.
-        """
-        try:
-            check()
-        except SaveLost as error:
-            if jax.process_count() > 1:
-                raise
-            log.warning("%s Saving step %s instead.", error, f"{self.step:,}")
-            self._save()
-            self.checkpoints.wait()
+        with self.metrics.paused():
+            self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
 
     def evaluate(self) -> None:
         """Scores the state. If a signal interrupts this, the next start finds no score and evaluates it."""
@@ -241,7 +212,7 @@ class Loop:
             self.hooks.on_evaluation(self.step, scores)
             if samples is not None and (samples.rows or samples.pictures):
                 self.hooks.on_samples(self.step, samples)
-            self.finish_save()  # a step with scores has a checkpoint
+            self.checkpoints.wait()  # a step with scores has a checkpoint
             self.scores.add(self.step, scores)
             self.checkpoints.delete_old()
         shown = "  ".join(f"{name.removeprefix('validation/')} {value:.4g}" for name, value in scores.items())
