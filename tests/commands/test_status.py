@@ -1,6 +1,7 @@
 """tfm status and tfm list: what they print of runs in each state."""
 
 import json
+import os
 
 import pytest
 
@@ -83,6 +84,12 @@ def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
     assert header.index("step") == run.index("40/100")
 
 
+def test_a_run_in_two_folders_is_listed_once(workdir, capsys):
+    list_command.main([str(workdir), str(workdir.parent)])
+    _, run = capsys.readouterr().out.splitlines()
+    assert run.split()[0] == str(workdir)
+
+
 def test_an_export_is_no_stopped_run(workdir, capsys):
     (workdir / PARAMETERS_FILE).write_bytes(b"")
     lines = shown(capsys, str(workdir))
@@ -102,6 +109,17 @@ def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):
     _, run = capsys.readouterr().out.splitlines()
     assert run.split()[:2] == [str(workdir), "unreadable"]
     assert "Permission denied" in run
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "starts.jsonl", "config.json"])
+@pytest.mark.parametrize("task", ["translation", "nobody.imports:this"])
+def test_a_run_with_a_pipe_is_listed(name, task, workdir):
+    """Opening a pipe would wait forever."""
+    config = json.loads((workdir / "config.json").read_text())
+    (workdir / "config.json").write_text(json.dumps(config | {"task": task}))
+    (workdir / name).unlink(missing_ok=True)
+    os.mkfifo(workdir / name)
+    assert list_command.describe(str(workdir))[3] == "unreadable"
 
 
 def test_no_run_is_an_error_message(tmp_path, monkeypatch):

@@ -21,7 +21,8 @@ COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
 def main(options: List) -> None:
     """Prints the list."""
     folders = options.folders or (FOLDER,)
-    rows = [describe(workdir) for folder in folders for workdir in find_runs(folder)]
+    runs = dict.fromkeys(workdir for folder in folders for workdir in find_runs(folder))  # each once
+    rows = [describe(workdir) for workdir in runs]
     if not rows:
         raise UserError(f"There is no run in {', '.join(folders)}. Train a model, or give another folder.")
     print("\n".join(format_table([COLUMNS, *rows])))

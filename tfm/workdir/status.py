@@ -15,6 +15,7 @@ from tfm.checkpoints.store import list_steps
 from tfm.config import dotted_names, load
 from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
+from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
 from tfm.training.run_log import read_metrics
@@ -116,11 +117,15 @@ def _read_config(workdir: str) -> Any:
     """Reads the config of a run, or its fields alone if it names modules that may not be imported.
 
     Raises:
-      UserError: if there is no run, or its config cannot be read and names no modules.
+      UserError: if there is no run, its config cannot be read and names no modules, or the folder contains
+        anything except files and folders.
     """
     try:
         return runs.open_folder(workdir).config
     except UserError:
+        if not os.path.isdir(workdir):
+            raise
+        check_entries(workdir)  # may be the reason of the error, and opening a pipe would wait forever
         mapping = load(runs.config_path(workdir))
         if not dotted_names(mapping):
             raise
