@@ -16,7 +16,7 @@ from tfm.errors import UserError
 from tfm.tree_paths import join_path
 
 M_ARENA_MAX = -8  # of mallopt(3)
-CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container or a batch job on Linux
+CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container on Linux, with version 2 of control groups
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
 BATCHES_HELD = 9  # batches in memory: the current and the prefetched, see `tfm.data.batches.schedule`

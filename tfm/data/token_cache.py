@@ -144,7 +144,7 @@ def _build(folder: str, pairs: Any, tokenizer: Any) -> None:
 
 
 def _tokenise(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> None:
-    """Writes the files of all sides. Logs the progress if there is more than one chunk of pairs."""
+    """Writes the files of all sides. Logs the progress if there is more than one chunk of rows."""
     dtype = np.uint16 if len(tokenizer) <= 1 << 16 else np.int32
     lengths = [array.array("q") for _ in sides]
     stems = [os.path.join(folder, side) for side in sides]
@@ -157,7 +157,7 @@ def _tokenise(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> 
             if len(pairs) > CHUNK_PAIRS:
                 count = len(lengths[0])
                 rate = f"{count / (time.monotonic() - began):,.0f}"
-                log.info("Tokenised %s of %s pairs (%s a second)", f"{count:,}", f"{len(pairs):,}", rate)
+                log.info("Tokenised %s of %s rows (%s a second)", f"{count:,}", f"{len(pairs):,}", rate)
     for stem, side_lengths in zip(stems, lengths, strict=True):
         with open(f"{stem}.ends", "wb") as file:
             file.write(np.cumsum(np.frombuffer(side_lengths, np.int64)).data)
