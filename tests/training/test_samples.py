@@ -1,6 +1,8 @@
 """samples.jsonl and its pictures: what is read back, and the page that `tfm plot samples` writes."""
 
+import html
 import json
+import re
 
 import pytest
 
@@ -35,6 +37,17 @@ def test_what_is_written_is_read(tmp_path):
     assert read_samples(str(tmp_path))[1].pictures == {}
 
 
+def test_samples_that_a_resumed_run_repeats_do_not_count(tmp_path):
+    """As in the log. The second start resumes from step 4 and evaluates other steps."""
+    for start, steps in ((0, (2, 4, 6)), (4, (5, 8))):
+        writer = SamplesWriter(str(tmp_path))
+        writer.on_start(start, None)
+        assert (tmp_path / SAMPLES_FILE).exists() == (start > 0)
+        for step in steps:
+            writer.on_samples(step, Samples(ROWS, {}))
+    assert [samples.step for samples in read_samples(str(tmp_path))] == [2, 4, 5, 8]
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -64,6 +77,16 @@ def test_a_deleted_work_directory_stays_so(tmp_path):
 def test_texts_stay_in_their_cells():
     table = format_table([{"a|b": "x\n| y", "c": "\\|"}])
     assert table == "| a\\|b | c |\n| --- | --- |\n| x \\| y | \\\\\\| |"
+
+
+@pytest.mark.parametrize(
+    "text", ["<unk> </s>", "a & b &lt;", "*a* **b** _c_ __d__", "`x`", "[a](b) ![c](d)", "\\<|>", "plain."]
+)
+def test_markdown_shows_the_text_of_a_cell(text):
+    """Without escapes and entities it is the text, and no character is left that Markdown interprets."""
+    cell = format_table([{"x": text}]).splitlines()[-1].removeprefix("| ").removesuffix(" |")
+    assert html.unescape(re.sub(r"\\(.)", r"\1", cell)) == text
+    assert not re.search(r"[<`*_\[|]", re.sub(r"\\.", "", cell))
 
 
 def test_the_page_has_each_example_over_the_steps():

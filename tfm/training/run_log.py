@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from tfm.io.files import append_json_line, read_json_lines, writing
 from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
-RESUMED = "resumed"  # marks the row of a restart; its step is the step that the run resumes from
+RESUMED = "resumed"  # marks the line of a restart; its step is the step that the run resumes from
 
 
 def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
@@ -36,14 +36,26 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
         raise UserError(
             f"Expected the metrics of a run at {path}, but the file is missing. Exports have no metrics."
         )
-    for row in read_json_lines(path, {"step": int}):
-        if not all(map(_is_number, row.values())):
-            continue
-        if RESUMED in row:
-            rows = {key: old for key, old in rows.items() if old["step"] <= row["step"]}
-        else:
-            rows[row["step"], any(name.startswith("train/") for name in row)] = row
+    lines = read_json_lines(path, {"step": int})
+    for row in drop_repeated(line for line in lines if all(map(_is_number, line.values()))):
+        rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
+
+
+def drop_repeated(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Returns the lines that a run wrote about its steps, except those of steps that it repeated.
+
+    Args:
+      lines: lines with a "step" in the order of their file. A line with `RESUMED` marks a restart. The run
+        repeats the steps after it, so that earlier lines of these steps do not count.
+    """
+    kept: list[dict[str, Any]] = []
+    for line in lines:
+        if RESUMED in line:
+            kept = [earlier for earlier in kept if earlier["step"] <= line["step"]]
+        else:
+            kept.append(line)
+    return kept
 
 
 def _is_number(value: Any) -> bool:

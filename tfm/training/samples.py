@@ -1,17 +1,23 @@
 """Writes and reads the samples of a run: examples of the model's outputs at each evaluation."""
 
+import html
 import os
+import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
+
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines, writing
 from tfm.training.hooks import Hook
+from tfm.training.run_log import RESUMED, drop_repeated
 from tfm.training.task import Samples
 
 SAMPLES_FILE = "samples.jsonl"
 SAMPLES_FOLDER = "samples"  # contains the pictures
+FORMATTING = re.compile(r"([\\`*_\[|])")  # characters that Markdown reads as formatting within a line
 
 
 class StepSamples(NamedTuple):
@@ -32,44 +38,50 @@ class SamplesWriter(Hook):
     """A hook that writes the samples of each evaluation into the work directory.
 
     Each line of samples.jsonl is a JSON object: {"step": int, "time": seconds since the epoch, "rows":
-    [{name: text}], "pictures": [name]}. The pictures are PNG files in the folder samples.
+    [{name: text}], "pictures": [name]}. The pictures are PNG files in the folder samples. A line with
+    "resumed" marks a restart, as in metrics.jsonl.
 
     Raises:
       UserError: from any method, if an I/O operation fails.
     """
 
     def __init__(self, workdir: str):
-        self._workdir = workdir
+        self._workdir, self._path = workdir, os.path.join(workdir, SAMPLES_FILE)
+
+    def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
+        """Marks the restart in a file that exists."""
+        if os.path.exists(self._path):
+            append_json_line(self._path, {"step": step, RESUMED: 1})
 
     def on_samples(self, step: int, samples: Samples) -> None:
         """Draws the pictures, then writes a line."""
-        path = os.path.join(self._workdir, SAMPLES_FILE)
-        with writing(path):
+        with writing(self._path):
             if samples.pictures and not os.path.isdir(folder := os.path.join(self._workdir, SAMPLES_FOLDER)):
                 os.mkdir(folder)  # `os.makedirs` would create a deleted work directory again
             for name, draw in samples.pictures.items():
                 draw(picture_path(self._workdir, step, name))
         line = {"step": step, "time": round(time.time(), 3), "rows": samples.rows}
-        append_json_line(path, line | {"pictures": list(samples.pictures)})
+        append_json_line(self._path, line | {"pictures": list(samples.pictures)})
 
 
 def read_samples(workdir: str) -> list[StepSamples]:
     """Returns the samples of a run, sorted by step.
 
-    After a restart, a step can have two lines. The later line counts. Damaged lines are skipped.
+    A resumed run repeats the steps after its checkpoint. The samples that it wrote for these steps before the
+    restart are left out, and so are damaged lines. If a step has two lines, the later line counts.
 
     Raises:
       UserError: if the run has no samples.
     """
     path = os.path.join(workdir, SAMPLES_FILE)
-    lines = read_json_lines(path, {"step": int, "rows": list, "pictures": list})
-    found = {line["step"]: line for line in lines if _is_line(line)}
-    if not found:
+    lines = drop_repeated(read_json_lines(path, {"step": int}))
+    lines_by_step = {line["step"]: line for line in lines if _is_line(line)}
+    if not lines_by_step:
         raise UserError(
             f"Expected samples of a run at {path}, but none exist. Set validation_samples above 0 if the "
             "task has this field."
         )
-    return [_open_line(workdir, found[step]) for step in sorted(found)]
+    return [_open_line(workdir, line) for _, line in sorted(lines_by_step.items())]
 
 
 def picture_path(workdir: str, step: int, name: str) -> str:
@@ -125,8 +137,8 @@ def _format_example(number: int, rows: list[tuple[int, dict[str, str]]]) -> str:
 
 
 def _format_cell(text: str) -> str:
-    """Joins the lines of a text and escapes column separators, so that the text stays in its cell."""
-    return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
+    """Returns a text on one line of a Markdown table that shows it as it is, also "<unk>" or "2*3*4"."""
+    return FORMATTING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
 def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
@@ -138,10 +150,13 @@ def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
 
 def _is_line(line: Mapping[str, Any]) -> bool:
     """Returns whether the rows and pictures of a line have the form that `SamplesWriter` writes."""
+    rows, pictures = line.get("rows"), line.get("pictures")
     return (
-        all(isinstance(row, dict) and _are_texts(row.values()) for row in line["rows"])
-        and _are_texts(line["pictures"])
-        and not any(os.path.basename(name) != name for name in line["pictures"])
+        isinstance(rows, list)
+        and all(isinstance(row, dict) and _are_texts(row.values()) for row in rows)
+        and isinstance(pictures, list)
+        and _are_texts(pictures)
+        and all(os.path.basename(name) == name for name in pictures)
     )
 
 
