@@ -34,7 +34,7 @@ from tfm.workdir import runs
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
 def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
-    """Every row of a run that resumes from it is the unbroken run's, bit for bit; lines are at 2, 4, 6."""
+    """A run that resumes from it logs the same rows as an unbroken run. The logged steps are 2, 4 and 6."""
     settings = make_config(checkpoint_every=stop)
     train_run(settings, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints" / "6")
@@ -43,7 +43,7 @@ def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
     train_run(settings, tmp_path)
     assert rows_without_times(tmp_path) == rows_without_times(regression_run)
     cut = [line for line in (tmp_path / METRICS_FILE).read_text().splitlines() if line[-1] != "}"]
-    assert len(cut) == 1  # nothing was written behind it
+    assert len(cut) == 1  # nothing was written after it on its line
 
 
 def test_a_checkpoint_is_deleted_when_the_last_evaluation_is_better(tmp_path, monkeypatch):
@@ -56,7 +56,7 @@ def test_a_checkpoint_is_deleted_when_the_last_evaluation_is_better(tmp_path, mo
 
 @pytest.mark.long
 def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
-    """However it was cut into pieces. A score that equals the best is no better."""
+    """The number of restarts makes no difference. A score that equals the best is no improvement."""
     monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": 100.0}))
     options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
     for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
@@ -171,7 +171,7 @@ def test_load_averages_the_last_checkpoints(regression_run):
 
 @pytest.mark.long
 def test_the_gradient_is_the_mean_over_tokens():
-    """The update of a linear model against the formula of Adam's first step in NumPy."""
+    """The update of a linear model by SGD against its formula."""
 
     def loss(variables, batch, context):
         total = (variables["params"]["w"] * batch["x"]).sum()
@@ -244,7 +244,7 @@ def test_a_row_without_numbers_is_left_out(value, tmp_path):
 
 @pytest.mark.long
 def test_a_moving_average_is_validated_and_loaded(tmp_path):
-    """Against the average of the parameters that a run without one went through."""
+    """The reference is the average of the checkpoints of a run that keeps no average."""
     decay, steps = 0.75, 4
     options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
     train_run(make_config(**options), tmp_path / "plain")
