@@ -1,10 +1,13 @@
 """tfm replay: what it prints and writes."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from tests.support.workdirs import make_workdir
 from tfm.commands import replay
+from tfm.data.config import VOCABULARY_FILE
 from tfm.diagnosis.replay import Change
 from tfm.errors import UserError
 from tfm.workdir.bundle import PARAMETERS_FILE
@@ -53,6 +56,14 @@ def test_tables_have_a_row_for_each():
         ["activation", "mean", "deviation", "largest", "shape"],
         ["x", "-1", "2", "3", "[1,", "2]"],
     ]
+
+
+def test_a_run_without_its_vocabulary_is_not_replayed_with_another(tiny_run, tmp_path):
+    shutil.copytree(tiny_run, tmp_path / "run")
+    (tmp_path / "run" / VOCABULARY_FILE).unlink()
+    with pytest.raises(UserError, match=VOCABULARY_FILE):
+        replay.main([f"--workdir={tmp_path / 'run'}", "--step=6"])
+    assert not (tmp_path / "run" / VOCABULARY_FILE).exists()
 
 
 def test_an_export_has_no_steps(tmp_path):

@@ -66,7 +66,10 @@ def test_a_step_is_described_without_being_run(task):
     seconds = found.roofline.seconds
     assert lines["speed"].startswith(f"at most {1000 / seconds:,.0f} images/s")
     assert lines["run"] == f"3,600 steps, at least {seconds:,.2f} hours, {16 * seconds:,.1f} chip-hours"
-    assert "peak memory" in dict(topology.describe_device(found, CHIPS["v5e"]))
+    for memory, is_too_much in ((found.peak, False), (found.peak - 1, True)):
+        chip = CHIPS["v5e"]._replace(memory=memory)
+        described = dict(topology.describe_device(found, chip))
+        assert ("too much" in described["peak memory"]) == is_too_much
 
 
 @pytest.mark.long

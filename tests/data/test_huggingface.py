@@ -97,3 +97,14 @@ def test_the_package_is_asked_for(monkeypatch, tmp_path):
     for directory in ("", str(tmp_path)):
         with pytest.raises(UserError, match=r"pip install '\.\[datasets\]'"):
             huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)
+
+
+def test_text_that_is_not_utf_8_is_damage(datasets, tmp_path):
+    """Arrow reads such a file without an error."""
+    datasets.Dataset.from_dict(FLAT).save_to_disk(tmp_path / "train")
+    [path] = (tmp_path / "train").glob("*.arrow")
+    content, text = path.read_bytes(), PAIRS[3][0].encode()
+    assert text in content
+    path.write_bytes(content.replace(text, b"\xff" * len(text), 1))
+    with pytest.raises(UserError, match="'train'.*damaged"):
+        pairs_of(saved_config(tmp_path))

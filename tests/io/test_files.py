@@ -96,8 +96,10 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     (tmp_path / "curves.png.0123456789ab.tmp").write_text("")
     (tmp_path / "folder.0123456789ab.tmp").mkdir()
     (tmp_path / "mine.tmp").write_text("")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "link.0123456789ab.tmp").symlink_to(tmp_path / "kept")
     files.remove_temporary(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.tmp"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine.tmp"]
 
 
 def test_a_temporary_folder_that_cannot_be_removed_stops_nobody(tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ def begin(chosen: Any, options: Train, signals: SignalHandler) -> None:
                 warm_start.prepare_warm_start(source, chosen, workdir, entries)
             task = make(chosen, workdir)
             if options.from_step is not None:
-                resume.resume_from(options.from_step, task, workdir, guard)
+                resume.resume_from(options.from_step, task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)

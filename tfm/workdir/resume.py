@@ -11,7 +11,6 @@ from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError
-from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.task import Task
@@ -160,7 +159,7 @@ def _check_assets(changed: Sequence[Change], workdir: str) -> None:
             )
 
 
-def resume_from(step: int, task: Task, workdir: str, guard: DirectoryGuard | None = None) -> None:
+def resume_from(step: int, task: Task, workdir: str) -> None:
     """Makes a checkpoint the newest of a run: moves later checkpoints into the folder checkpoints/after_STEP.
 
     The run then resumes from `step` whenever it is started again. If the folder exists, the run was set back
@@ -169,7 +168,7 @@ def resume_from(step: int, task: Task, workdir: str, guard: DirectoryGuard | Non
     Raises:
       UserError: if there is no intact checkpoint of this step.
     """
-    with contextlib.closing(open_checkpoints(task, task.config.training, workdir, guard)) as checkpoints:
+    with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
         checkpoints.set_aside_after(step)
 
 
