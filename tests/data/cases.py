@@ -1,4 +1,4 @@
-"""Cases of the contracts: readers with what writes their files, and batches."""
+"""Cases of the contracts of readers and of batches, and the functions that write their files."""
 
 import functools
 import json
@@ -36,7 +36,7 @@ def open_texts(folder, **fields):
 
 
 def write_two_corpora(folder, rows):
-    """Writes the first two rows into a.*, and the others into b.*, without the tag of the sources."""
+    """Writes the first two rows to a.* and the other rows to b.*. Removes the tags from the sources."""
     for stem, part in (("a", rows[:2]), ("b", rows[2:])):
         write_text(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
 
@@ -181,7 +181,7 @@ def open_cache(folder):
 
 
 def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
-    config = pair_config(**{"batch_tokens": 365} | fields)  # no multiple of the hosts
+    config = pair_config(**{"batch_tokens": 365} | fields)  # not a multiple of the number of hosts
     hosts = {"host_index": host_index, "host_count": host_count}
     return pair_batches.train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
 
@@ -213,7 +213,7 @@ IMAGE_BATCHES = {"images": image_batches}
 
 
 class Shortened(Letters):
-    """A tokenizer that leaves out the last letters of long texts."""
+    """A tokenizer that drops the last `count` letters of longer texts."""
 
     def __init__(self, count):
         super().__init__(60_000)
@@ -224,7 +224,7 @@ class Shortened(Letters):
 
 
 def segmentations(folder, seed, *, host_index=0, host_count=1):
-    """Returns batches of three segmentations."""
+    """Returns batches that alternate between three segmentations."""
     config, pairs = pair_config(batch_tokens=365), random_pairs(200)
     caches = [TokenCache.open(pairs, Shortened(count), str(folder)) for count in range(3)]
     versions = [pair_batches.PairEpochs(cache, config, seed + number) for number, cache in enumerate(caches)]

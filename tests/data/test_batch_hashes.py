@@ -1,4 +1,4 @@
-"""Batches stay the same: a run that resumes with a later version has the batches of an earlier one."""
+"""Tests that batches never change between versions, because resumed runs continue with the same data."""
 
 import hashlib
 
@@ -7,7 +7,7 @@ import pytest
 from tests.data.cases import ALL_BATCHES
 
 STEPS = 200
-# Hashes of the batches of all shares of one, two and three hosts.
+# Each hash covers the batches of every host, for one, two and three hosts.
 HASHES = {
     "buckets": "a3b2c3d0576b699461febbf4582269d4",
     "packed": "ec2e32ca028488ccaba65e8cbbcba2c0",
@@ -22,7 +22,7 @@ HASHES = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ALL_BATCHES)
-def test_batches_are_those_of_earlier_versions(kind, tmp_path):
+def test_batches_equal_those_of_earlier_versions(kind, tmp_path):
     digest = hashlib.sha256()
     for host_count in (1, 2, 3):
         for host_index in range(host_count):

@@ -1,4 +1,4 @@
-"""Token cache and batches: nothing lost, nothing twice, few shapes, an order that only the seed decides."""
+"""Tests of the token cache and of batches of pairs: completeness, shapes, padding and length limits."""
 
 import re
 
@@ -20,13 +20,13 @@ def cache(tmp_path):
 
 
 def epoch_steps(batches, epoch):
-    """Steps of an epoch, which `epoch_of` must give as one run of steps."""
+    """Returns the steps of an epoch, after a check that they are consecutive."""
     steps = [step for step in range(1000) if batches.epoch_of(step) == epoch]
     assert steps == list(range(steps[0], steps[-1] + 1))
     return steps
 
 
-def test_the_cache_is_complete_and_built_once(tmp_path):
+def test_cache_holds_every_pair_and_is_built_once(tmp_path):
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     assert [ids(cache, 0, i) for i in range(3)] == [[97, 98, 2], [2], [113, 2]]
@@ -43,7 +43,7 @@ def test_the_cache_is_complete_and_built_once(tmp_path):
 
 
 def test_each_tokenizer_has_its_own_cache(tmp_path):
-    """Of 65,536 tokens, the last one still fits into 16 bits."""
+    """The ids of up to 65,536 tokens are stored in 16 bits."""
     for size, dtype in ((65_536, np.uint16), (65_537, np.int32)):
         letters = Letters(size)
         letters.fingerprint = f"{size} letters"
@@ -52,7 +52,7 @@ def test_each_tokenizer_has_its_own_cache(tmp_path):
         assert cache.tokens(0, np.array([0]))[0].dtype == dtype
 
 
-def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
+def test_chunked_build_equals_build_in_one_chunk(tmp_path, monkeypatch):
     whole = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "whole"))
     monkeypatch.setattr("tfm.data.token_cache.CHUNK_PAIRS", 7)
     chunked = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "chunked"))
@@ -60,7 +60,7 @@ def test_a_build_in_chunks_is_the_build_at_once(tmp_path, monkeypatch):
     assert all(ids(whole, 1, i) == ids(chunked, 1, i) for i in range(50))
 
 
-def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
+def test_failed_build_leaves_no_files(tmp_path):
     class Failing(Pairs):
         def __iter__(self):
             raise UserError("line 3 is not UTF-8")
@@ -71,7 +71,7 @@ def test_a_build_that_fails_leaves_nothing_behind(tmp_path):
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_every_pair_is_in_each_epoch_and_evaluation_once(cache, batching):
+def test_each_pair_occurs_once_per_epoch_and_once_in_evaluation(cache, batching):
     config = pair_config(batching=batching)
     batches = train_batches(cache, config, seed=3)
     expected = sorted((tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache)))
@@ -80,7 +80,7 @@ def test_every_pair_is_in_each_epoch_and_evaluation_once(cache, batching):
 
 
 @pytest.mark.parametrize(("batching", "most"), [("packed", 1), ("buckets", 4)])
-def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
+def test_batch_shapes_are_few_and_within_the_token_budget(cache, batching, most):
     batches = train_batches(cache, pair_config(batching=batching), seed=3)
     shapes = {batches.batch(step)["inputs"].shape for step in range(60)}
     assert shapes <= set(batches.shapes)
@@ -90,7 +90,7 @@ def test_shapes_are_few_and_hold_the_budget(cache, batching, most):
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_padding_fraction_is_that_of_the_batches(cache, batching):
+def test_padding_fraction_equals_the_padding_in_the_batches(cache, batching):
     batches = train_batches(cache, pair_config(batching=batching), seed=3)
     shown = [batches.batch(step) for step in epoch_steps(batches, 0)]
     segments = np.concatenate(
@@ -99,7 +99,7 @@ def test_padding_fraction_is_that_of_the_batches(cache, batching):
     assert batches.padding_fraction == pytest.approx((segments == 0).mean())
 
 
-def test_long_and_empty_pairs_are_left_out(tmp_path, caplog):
+def test_long_and_empty_pairs_are_left_out_with_a_warning(tmp_path, caplog):
     pairs = Pairs([("a" * 40, "b"), ("a", ""), ("ab", "cd"), ("", ""), ("x", "y" * 31)])
     cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     with caplog.at_level("WARNING", "tfm"):
@@ -108,7 +108,7 @@ def test_long_and_empty_pairs_are_left_out(tmp_path, caplog):
     assert re.search("2 pairs .* 1 with more than 32 tokens .* 5", caplog.text)
 
 
-def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
+def test_data_without_usable_pairs_are_an_error(tmp_path):
     cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
     with pytest.raises(UserError, match="None of the 1 pairs"):
         train_batches(cache, pair_config(), seed=0)
@@ -119,7 +119,7 @@ def test_nothing_left_to_train_on_is_one_sentence(tmp_path):
 def test_a_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
     texts = [["a", "b"] for _ in range(3)]
     for pair, tokens in zip(texts, (15, 16, 17), strict=True):
-        pair[side] = "s" * (tokens - 1)  # and EOS
+        pair[side] = "s" * (tokens - 1)  # EOS is added
     cache = TokenCache.open(Pairs(map(tuple, texts)), Letters(), str(tmp_path))
     batches = train_batches(cache, pair_config(**fields), seed=0)
     found = [len(pair[side]) for step in range(batches.batches) for pair in sentences(batches.batch(step))]
@@ -142,7 +142,7 @@ def test_prefetching_changes_no_batch(cache, start):
         assert sentences(next(ahead)) == sentences(batches.batch(step))
 
 
-def test_ranges_are_one_after_the_other():
+def test_concatenate_ranges_lists_the_numbers_of_each_range():
     starts, counts = np.array([5, 0, 7, 2]), np.array([2, 0, 1, 3])
     assert concatenate_ranges(starts, counts).tolist() == [5, 6, 7, 2, 3, 4]
     assert concatenate_ranges(starts[:0], counts[:0]).tolist() == []
@@ -156,11 +156,8 @@ def test_bucket_widths_grow_by_at_most_a_half():
 
 
 @pytest.mark.parametrize("host_count", [1, 3])
-def test_packed_batches_are_planned_without_data(cache, host_count):
-    for settings in (
-        pair_config(batching="packed"),
-        pair_config(batching="packed", batch_tokens=250),
-    ):
+def test_plan_without_data_has_the_shapes_of_packed_batches(cache, host_count):
+    for settings in (pair_config(batching="packed"), pair_config(batching="packed", batch_tokens=250)):
         batches = train_batches(cache, settings, seed=0, host_count=host_count)
         planned = plan_largest_batch(settings, host_count)
         assert {name: x.shape for name, x in planned.items()} == {

@@ -1,4 +1,4 @@
-"""The data are checked whole before any work is put into them: every problem, in one message."""
+"""Tests of the checks of all data before a run starts. One error lists every problem."""
 
 import dataclasses
 import gzip
@@ -28,7 +28,7 @@ GOOD = b"one\ntwo\n"
 
 
 def check(folder, **fields):
-    """The error message of the check, "" for none. Validation is the training split."""
+    """Returns the error message of the check, or "". The validation split is the training split."""
     try:
         sources.check_splits(text_config(folder, **{"validation": "train"} | fields))
     except UserError as error:
@@ -54,7 +54,7 @@ CONTENTS = {
 
 
 @pytest.mark.parametrize("name", CONTENTS)
-def test_a_file_that_is_no_text_is_named(tmp_path, name):
+def test_unreadable_text_is_an_error_with_its_file(tmp_path, name):
     content, message = CONTENTS[name]
     write(tmp_path, content, GOOD)
     with pytest.raises(UserError, match=message):
@@ -68,13 +68,13 @@ def test_a_file_that_is_no_text_is_named(tmp_path, name):
         *(b"\xef\xbb\xbfone\ntwo", b"a\0b\ntwo\n", "\u2028\x85ä\n\n".encode(), b"x\n" + b"ab " * 30_000),
     ],
 )
-def test_a_text_with_oddities_is_accepted(tmp_path, content):
+def test_unusual_but_valid_text_is_accepted(tmp_path, content):
     write(tmp_path, content, GOOD)
     assert check(tmp_path) == ""
 
 
 @pytest.mark.parametrize("bad", [0, 1, 17, 49])
-def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
+def test_error_has_the_number_of_the_first_bad_line_in_any_chunk(tmp_path, monkeypatch, bad):
     monkeypatch.setattr(text_files, "BLOCK_BYTES", 7)
     texts = [f"line {i} ä".encode() for i in range(50)]
     texts[bad] = texts[-1] = b"bad \xe4 line"
@@ -82,22 +82,18 @@ def test_the_first_bad_line_is_named_in_any_chunk(tmp_path, monkeypatch, bad):
     assert f"Line {bad + 1} of" in check(tmp_path)
 
 
-def make_fifo(path):
-    os.mkfifo(path)
-
-
 NO_FILES = {
     "a folder": (os.mkdir, r"train\.en, got a folder"),
-    "a pipe": (make_fifo, "pipe"),
+    "a pipe": (os.mkfifo, "pipe"),
     "a device": (lambda path: os.symlink(os.devnull, path), "device"),
-    "a dead link": (lambda path: os.symlink("gone", path), "broken link"),
-    "a circle": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
-    "nothing": (lambda path: None, "train.en .*but there is none"),
+    "a broken link": (lambda path: os.symlink("gone", path), "broken link"),
+    "a link to itself": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
+    "no file": (lambda path: None, "train.en .*but there is none"),
 }
 
 
 @pytest.mark.parametrize("name", NO_FILES)
-def test_what_is_no_file_is_named(tmp_path, name):
+def test_path_without_a_regular_file_is_an_error(tmp_path, name):
     make, message = NO_FILES[name]
     (tmp_path / "train.de").write_bytes(GOOD)
     make(tmp_path / "train.en")
@@ -105,7 +101,7 @@ def test_what_is_no_file_is_named(tmp_path, name):
         sources.check_splits(text_config(tmp_path, validation="train"))
 
 
-def test_every_problem_of_every_split_is_listed(tmp_path):
+def test_error_lists_every_problem_of_every_split(tmp_path):
     write(tmp_path, b"a\nb\nc\n", b"a\n")
     write(tmp_path, b"bad \xff\n", b"", stem="val")
     answer = check(tmp_path, validation="val", test="tset")
@@ -115,11 +111,11 @@ def test_every_problem_of_every_split_is_listed(tmp_path):
 
 
 def test_the_default_test_split_may_be_absent(tmp_path):
-    """The default name asks for a test split only where it is there."""
+    """A test split is required only if the user sets its name or one of its files exists."""
     write(tmp_path, GOOD, GOOD)
     assert check(tmp_path) == check(tmp_path, test="") == ""
     assert "tset.en" in check(tmp_path, test="tset")
-    assert "test.en" in check(tmp_path, validation="test")  # which is not optional
+    assert "test.en" in check(tmp_path, validation="test")  # the validation split is required
     (tmp_path / "test.en").write_bytes(GOOD)
     assert "test.de" in check(tmp_path)
     assert "test.de" not in check(tmp_path, test="")
@@ -131,7 +127,7 @@ def test_the_default_test_split_may_be_absent(tmp_path):
         sources.read_sides(text_config(tmp_path), "test")
 
 
-def test_a_text_is_no_translation_of_itself(tmp_path):
+def test_source_and_target_must_be_different_files(tmp_path):
     write(tmp_path, GOOD, GOOD)
     assert "both 'en'" in check(tmp_path, target_language="en")
     (tmp_path / "train.fr").symlink_to("train.en")
@@ -139,17 +135,17 @@ def test_a_text_is_no_translation_of_itself(tmp_path):
 
 
 @pytest.mark.parametrize("size", [MAX_TEXT_BYTES, MAX_TEXT_BYTES + 1])
-def test_some_pair_must_fit_the_tokenizer(tmp_path, size):
+def test_at_least_one_pair_must_fit_the_tokenizer(tmp_path, size):
     write(tmp_path, b"a" * size + b"\n\n", GOOD)
     assert (f"at most {MAX_TEXT_BYTES:,} bytes" in check(tmp_path)) == (size > MAX_TEXT_BYTES)
 
 
-def test_a_missing_folder_is_one_problem(tmp_path):
+def test_missing_folder_is_reported_once(tmp_path):
     assert check(tmp_path, directory=str(tmp_path / "no")).count(str(tmp_path / "no")) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="changes the user")
-def test_unreadable_files_and_folders_are_named():
+def test_files_and_folders_without_read_permission_are_errors():
     with open_folder() as folder:
         folder = pathlib.Path(folder)
         closed = folder / "closed"
@@ -164,7 +160,7 @@ def test_unreadable_files_and_folders_are_named():
 
 
 @pytest.mark.parametrize("field", ["directory", "train", "cache_dir"])
-def test_a_name_with_a_nul_is_an_error(tmp_path, field):
+def test_names_with_null_bytes_are_errors(tmp_path, field):
     write(tmp_path, GOOD, GOOD)
     assert "must be text without null bytes" in check(tmp_path, **{field: "a\0b"})
 
@@ -176,12 +172,12 @@ def append(path):
 
 def overwrite(path):
     path.write_bytes(path.read_bytes()[::-1])
-    os.utime(path, ns=(0, 0))  # the clock of a file system may stand still between two writes
+    os.utime(path, ns=(0, 0))  # the clock of a file system may not advance between two writes
 
 
 @pytest.mark.parametrize("change", [append, overwrite, lambda path: os.truncate(path, 0)])
-def test_a_file_changed_while_read_is_an_error(tmp_path, change):
-    """Tokens of it would get the name of its old content."""
+def test_file_that_changes_during_reading_is_an_error(tmp_path, change):
+    """Otherwise the cache would store the new tokens under the fingerprint of the old content."""
     write(tmp_path, GOOD, GOOD)
     pairs = open_parallel_text(str(tmp_path), "train", ("en", "de"))
     assert pairs.fingerprint
@@ -191,7 +187,7 @@ def test_a_file_changed_while_read_is_an_error(tmp_path, change):
     assert list((tmp_path / "tokens").iterdir()) == []
 
 
-def test_a_replaced_file_is_read_to_its_end(tmp_path):
+def test_replaced_and_deleted_files_are_read_to_their_end(tmp_path):
     write(tmp_path, GOOD, GOOD)
     pairs = open_parallel_text(str(tmp_path), "train", ("en", "de"))
     (tmp_path / "new").write_bytes(b"other\n")
@@ -200,7 +196,7 @@ def test_a_replaced_file_is_read_to_its_end(tmp_path):
     assert pairs[:] == [("one", "one"), ("two", "two")]
 
 
-def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
+def test_cache_folder_that_cannot_be_created_is_an_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"Cannot write .*Not a directory"):
         token_cache.check_folder(str(tmp_path / "file"))
@@ -216,7 +212,7 @@ def test_a_cache_that_cannot_be_made_is_an_error(tmp_path):
         translation.create(config, str(tmp_path))
 
 
-def test_a_read_only_cache_with_tokens_is_used(caplog):
+def test_read_only_cache_is_used_if_it_has_the_tokens(caplog):
     with open_folder() as folder:
         os.chmod(folder, 0o755)
         TokenCache.open(random_pairs(5), Letters(), folder)
@@ -227,8 +223,7 @@ def test_a_read_only_cache_with_tokens_is_used(caplog):
     assert f"Cannot write {tokens}" in caplog.text
 
 
-def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
-    """A vocabulary that is not there is the first work of a run."""
+def test_data_are_checked_before_a_tokenizer_is_learned(tmp_path, monkeypatch):
     write_corpus(tmp_path)
     config = make_config(tmp_path)
     monkeypatch.setattr(sentencepiece.SentencePieceTrainer, "train", None)
@@ -238,7 +233,7 @@ def test_nothing_is_trained_before_the_check(tmp_path, monkeypatch):
         translation.create(config, str(tmp_path / "run"))
 
 
-def test_a_resumed_run_needs_no_test_split(tmp_path, caplog):
+def test_resumed_run_needs_no_test_split(tmp_path, caplog):
     write_corpus(tmp_path)
     config = make_config(tmp_path)
     (tmp_path / "run").mkdir()

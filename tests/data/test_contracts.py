@@ -1,4 +1,4 @@
-"""The contracts of tfm.testing over every reader of the project, and every source of batches."""
+"""Tests that all readers fulfil the contracts of `tfm.testing`, and all batches the laws of epochs."""
 
 import importlib
 import inspect
@@ -11,7 +11,7 @@ from tests.support.pairs import sentences
 from tfm.data import sources
 from tfm.testing.readers import ImageReaderContract, ReaderContract
 
-# A case for each module that opens sources.
+# The case that covers each module with sources.
 CASE_OF = {
     "parallel_text": "text",
     "tables": "tsv",
@@ -23,7 +23,7 @@ CASE_OF = {
 NOT_COVERED = {
     "tfds": "its fingerprint is the name and version of a TFDS data set, see test_sources.py",
     "builtin": "reads files of the package, see test_sources.py",
-    "opening": "sources of the user's own, see test_found_by_name.py",
+    "opening": "opens sources that users define, see test_found_by_name.py",
 }
 
 

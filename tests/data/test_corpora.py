@@ -1,4 +1,4 @@
-"""Tags before sources and shares of corpora: texts, arithmetic, and errors before any work."""
+"""Tests of splits with several corpora: tags of source texts and shares of corpora."""
 
 import numpy as np
 import pytest
@@ -33,7 +33,7 @@ def test_each_source_text_begins_with_the_tag_of_its_corpus(folder, train, tags,
     assert pairs == list(zip(sources, ["eins", "zwei", "leer", "un"], strict=True))
 
 
-def test_a_tag_is_one_piece(tmp_path):
+def test_tag_is_a_single_piece(tmp_path):
     texts = [f"<2de> the {word} house" for word in ("red", "blue", "small", "big")] * 20
     path = str(tmp_path / "vocabulary.model")
     tokenizer = learn_word_pieces(texts, 310, path, symbols=["<2de>", "<2fr>"])
@@ -43,7 +43,7 @@ def test_a_tag_is_one_piece(tmp_path):
         assert tokenizer.decode(ids) == f"{tag} the house"
 
 
-def test_every_split_needs_as_many_names(folder):
+def test_every_split_needs_one_name_per_tag(folder):
     config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags="<de>,<fr>")
     with pytest.raises(UserError, match=r"data\.tags .*2 .*'dev_de' .*1 "):
         check_splits(config)
@@ -53,7 +53,7 @@ def test_every_split_needs_as_many_names(folder):
 @pytest.mark.parametrize(
     "tags", ["<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;"]
 )
-def test_what_is_no_tag_is_an_error(tags):
+def test_invalid_tags_are_errors(tags):
     with pytest.raises(UserError, match=r"data\.tags .*<de>"):
         PairsConfig(kind="text", tags=tags)
 
@@ -61,19 +61,19 @@ def test_what_is_no_tag_is_an_error(tags):
 @pytest.mark.parametrize(
     "mixing", ["0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3"]
 )
-def test_what_is_no_share_is_an_error(mixing):
+def test_invalid_shares_are_errors(mixing):
     with pytest.raises(UserError, match=r"data\.mixing .*above 0"):
         PairsConfig(kind="text", mixing=mixing)
 
 
 @pytest.mark.parametrize("fields", [{"mixing": "1,2"}, {"tags": "<de>,<fr>"}])
-def test_one_data_set_is_not_several_corpora(fields):
+def test_tags_and_shares_require_text_or_table_files(fields):
     with pytest.raises(UserError, match=r"data\.kind=text and table, got 'tfds'"):
         PairsConfig(**fields)
 
 
 @pytest.mark.parametrize("mixing", ["1", "1,2,3"])
-def test_there_is_a_share_for_each_corpus(mixing):
+def test_number_of_shares_must_equal_the_number_of_corpora(mixing):
     with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
         PairsConfig(kind="text", train="news,talks", mixing=mixing)
 
@@ -86,10 +86,10 @@ def test_there_is_a_share_for_each_corpus(mixing):
         ("3,1", [750 / 100, 250 / 900]),
         ("1.5,.5", [750 / 100, 250 / 900]),
         ("temperature:1", [1, 1]),
-        ("temperature:2", [250 / 100, 750 / 900]),  # square roots: 10 to 30
+        ("temperature:2", [250 / 100, 750 / 900]),  # square roots of 100 and 900: 10 and 30
         ("temperature:0.001", [0, 1000 / 900]),
         ("temperature:999999999", [500 / 100, 500 / 900]),
     ],
 )
-def test_repeats_make_the_shares(mixing, expected):
+def test_repeats_of_the_corpora_yield_the_shares(mixing, expected):
     np.testing.assert_allclose(compute_repeats([100, 900], mixing), expected, rtol=1e-6, atol=1e-9)

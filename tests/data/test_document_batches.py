@@ -1,4 +1,4 @@
-"""Batches of a language model: what stands in them, their order, and windows that count each token once."""
+"""Tests of the batches of language models, and of windows that score each token once."""
 
 import dataclasses
 
@@ -31,13 +31,8 @@ def cache(tmp_path_factory):
     return TokenCache.open(hold([(text,) for text in TEXTS], "texts"), Characters(), folder)
 
 
-def epoch(batches, number=0):
-    first = number * batches.batches
-    return [batches.batch(step) for step in range(first, first + batches.batches)]
-
-
-def test_contiguous_rows_are_the_stream(cache):
-    """Each row is a piece of it; no two of an epoch overlap; each target follows its input."""
+def test_contiguous_rows_are_slices_of_the_stream(cache):
+    """Rows of one epoch do not overlap, and each input is the target before it."""
     tokens, _ = cache.stream()
     previous = np.concatenate([[BOS_ID], np.where(tokens[:-1] == EOS_ID, BOS_ID, tokens[:-1])])
     batches, seen = train_batches(cache, CONTIGUOUS, seed=1), np.zeros(len(tokens), int)
@@ -60,10 +55,10 @@ def test_contiguous_rows_are_the_stream(cache):
         seen[:] = number + 1
 
 
-def test_packed_rows_have_every_token_once(cache):
+def test_packed_rows_contain_every_token_once(cache):
     tokens, _ = cache.stream()
-    found = []
-    for batch in epoch(train_batches(cache, PACKED, seed=1)):
+    batches, found = train_batches(cache, PACKED, seed=1), []
+    for batch in map(batches.batch, range(batches.batches)):
         for row in range(3):
             segments = batch["segments"][row]
             for segment in range(1, segments.max(initial=0) + 1):
@@ -93,14 +88,14 @@ def test_rows_lie_within_the_stream(size, offset):
     assert len(set(parts.starts)) == len(parts.starts)
 
 
-def test_no_token_is_refused():
+def test_empty_stream_is_an_error():
     with pytest.raises(UserError, match="no token"):
         cut_stream(0, 8, 0)
 
 
 @pytest.mark.parametrize("stride", [1, 3, 8])
 @pytest.mark.parametrize("ends", [[5], [8], [9], [3, 25, 26, 60]])
-def test_windows_count_each_token_once(ends, stride):
+def test_windows_score_each_token_once(ends, stride):
     ends = np.array(ends)
     windows = score_windows(ends, 8, stride)
     counted = np.zeros(ends[-1], int)
@@ -114,10 +109,10 @@ def test_windows_count_each_token_once(ends, stride):
         assert context >= min(8 - stride, start + length - count - starts_of_texts[text])
     assert (counted == 1).all()
     sizes = np.diff(ends, prepend=0)
-    assert len(windows.starts) == sum(1 + -(-np.maximum(sizes - 8, 0) // stride))  # no more than it takes
+    assert len(windows.starts) == sum(1 + -(-np.maximum(sizes - 8, 0) // stride))  # as few as possible
 
 
-def test_batches_of_windows_hold_all_of_them():
+def test_window_batches_contain_every_window():
     tokens = np.arange(3, 63)
     windows = score_windows(np.array([3, 25, 60]), 16, 5)
     found = []
@@ -132,7 +127,7 @@ def test_batches_of_windows_hold_all_of_them():
     assert sorted(found) == sorted(zip(*windows, strict=True))
 
 
-def test_parts_stand_side_by_side():
+def test_parts_are_assembled_side_by_side():
     parts = split_documents(np.array([3, 8]), 4).take(np.array([0, 2, 1]))
     batch = assemble(np.array([5, 6, EOS_ID, 7, 8, 9, 10, EOS_ID]), parts, np.array([2, 1]), (3, 5))
     assert batch["targets"].tolist() == [[5, 6, 2, 2, 0], [7, 8, 9, 10, 0], [0] * 5]

@@ -1,4 +1,4 @@
-"""Documents from text files, TFDS and the standard library, and what is refused."""
+"""Tests of documents from text files, TFDS and the standard library."""
 
 import dataclasses
 import tracemalloc
@@ -28,13 +28,13 @@ def make(folder, **fields):
     ("kind", "expected"),
     [("file", [TEXT]), ("paragraph", ["one\ntwo", "three "]), ("line", ["one", "two", "three "])],
 )
-def test_documents_of_a_text_file(folder, kind, expected):
+def test_documents_are_files_paragraphs_or_lines(folder, kind, expected):
     documents = open_documents(make(folder, documents=kind), "train")
     assert documents[: len(documents)] == [(text,) for text in expected]
     assert documents[0] == (expected[0],)
 
 
-def test_document_ends_are_part_of_identity(tmp_path):
+def test_fingerprint_depends_on_the_ends_of_documents(tmp_path):
     for name, text in (("train", "a\nbc"), ("validation", "ab\nc")):
         (tmp_path / name).write_text(text)
     config = make(tmp_path, documents="line")
@@ -42,7 +42,7 @@ def test_document_ends_are_part_of_identity(tmp_path):
 
 
 @pytest.mark.long
-def test_documents_of_tfds(tmp_path):
+def test_documents_are_a_feature_of_a_tfds_set(tmp_path):
     name = tfds_sets.TinyTranslate.name
     config = DocumentsConfig(kind="tfds", name=name, feature="en", directory=str(tmp_path))
     documents = open_documents(config, "train")
@@ -51,7 +51,7 @@ def test_documents_of_tfds(tmp_path):
         open_documents(dataclasses.replace(config, feature="text"), "train")
 
 
-def test_documents_of_the_standard_library():
+def test_builtin_documents_have_three_splits():
     config = DocumentsConfig(kind="builtin", name="pydoc_topics")
     assert len(open_documents(config, "train")) > len(open_documents(config, "test")) > 3
     with pytest.raises(UserError, match=r"test, validation, train, got 'long'"):
@@ -67,7 +67,7 @@ def test_reading_a_document_reserves_no_more_than_its_size(folder):
         tracemalloc.stop()
 
 
-def test_a_file_of_nul_bytes_is_an_error_and_an_empty_file_is_no_document(folder):
+def test_nul_bytes_are_an_error_and_empty_files_are_skipped(folder):
     (folder / "part-1").write_bytes(b"")
     (folder / "part-2").write_text("two")
     assert open_documents(make(folder, train="part-*"), "train")[:] == [("two",)]
@@ -76,14 +76,14 @@ def test_a_file_of_nul_bytes_is_an_error_and_an_empty_file_is_no_document(folder
         check_splits(make(folder, train="part-*"))
 
 
-def test_a_damaged_test_split_is_an_error(folder):
+def test_damaged_test_split_is_an_error(folder):
     check_splits(make(folder))
     (folder / "test").write_bytes(b"a\xff")
     with pytest.raises(UserError, match="test is not UTF-8"):
         check_splits(make(folder))
 
 
-def test_all_problems_are_named_at_once(tmp_path):
+def test_one_error_lists_all_problems(tmp_path):
     (tmp_path / "train").write_bytes(b"a\xff")
     with pytest.raises(UserError, match=r"2 problems.*not UTF-8.*Expected the file .*validation"):
         check_splits(make(tmp_path))
@@ -104,6 +104,6 @@ def test_all_problems_are_named_at_once(tmp_path):
         ({"kind": "tfds", "name": "huggingface:x"}, r"data\.name must be a name"),
     ],
 )
-def test_fields_that_do_not_fit(fields, message):
+def test_invalid_fields_are_errors(fields, message):
     with pytest.raises(UserError, match=message):
         DocumentsConfig(**fields)

@@ -1,4 +1,4 @@
-"""Downloads of TFDS data sets: few attempts, ended by a signal at once, without remains."""
+"""Tests of the downloads of TFDS data sets: failures, signals, silent servers and damaged files."""
 
 import contextlib
 import http.server
@@ -23,7 +23,7 @@ from tfm.errors import UserError
 
 @contextlib.contextmanager
 def server(answers, monkeypatch):
-    """A web server: `answers` maps paths to content, others get 503. Yields the paths of its requests."""
+    """Runs a web server that returns `answers[path]`, or else the status 503. Yields the requested paths."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -49,7 +49,7 @@ def server(answers, monkeypatch):
 
 
 def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
-    """All in one message; there is no server, and nothing is made."""
+    """One error lists all wrong names. There is no server, so a download would fail."""
     monkeypatch.setenv("TFM_TEST_SERVER", "http://127.0.0.1:1")
     config = config_of(tmp_path / "new", target_language="fr", train="trian", validation="validation[:x]")
     with pytest.raises(UserError) as error:
@@ -64,8 +64,7 @@ def test_names_are_checked_before_a_download(tmp_path, monkeypatch):
     assert not (tmp_path / "new").exists()
 
 
-def test_wmt14_is_checked_before_a_download(tmp_path):
-    """Of the real one; a feature that is not text is found as well."""
+def test_splits_and_features_of_real_data_sets_are_checked_before_a_download(tmp_path):
     config = config_of(tmp_path / "new", name="wmt14_translate/de-en", test="newstest", train="train[:1%]")
     with pytest.raises(UserError, match=r"'newstest'.* train, validation, test"):
         sources.check_splits(config)
@@ -76,8 +75,8 @@ def test_wmt14_is_checked_before_a_download(tmp_path):
 
 
 @pytest.mark.long
-def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
-    """Nothing else of it stays. The folder was there before, and keeps what it had."""
+def test_complete_downloads_are_reused_after_a_failure(tmp_path, monkeypatch):
+    """Incomplete files are deleted. The files that the folder had before are kept."""
     (tmp_path / "mine").write_text("text")
     answers = {"/first": b"content"}
     with server(answers, monkeypatch) as asked:
@@ -91,13 +90,13 @@ def test_whole_downloads_of_a_failure_are_used(tmp_path, monkeypatch):
         sources.check_splits(config_of(tmp_path))
         assert asked == ["/second"]
     assert {path.name for path in tmp_path.iterdir()} == {"mine", "downloads", "downloaded"}
-    assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # there is no server any more
+    assert len(sources.open_pairs(config_of(tmp_path), "train")) == 6  # the server has stopped
 
 
 @pytest.mark.long
-def test_a_failed_connection_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_connection_leaves_no_files(tmp_path, monkeypatch):
     with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))  # and does not listen
+        unused.bind(("127.0.0.1", 0))  # the socket does not listen
         monkeypatch.setenv("TFM_TEST_SERVER", f"http://127.0.0.1:{unused.getsockname()[1]}")
         with pytest.raises(UserError, match=r"could not be prepared in .*ConnectionError.*data\.directory"):
             sources.check_splits(config_of(tmp_path / "a"))
@@ -121,8 +120,8 @@ with handle_signals():
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_a_signal_ends_a_download_at_once(tmp_path, number):
-    """The server accepts and never answers; after a SIGKILL the process that downloads ends by itself."""
+def test_signals_end_a_download_at_once(tmp_path, number):
+    """The server accepts a connection and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         environment = os.environ | {"TFM_TEST_SERVER": f"http://127.0.0.1:{silent.getsockname()[1]}"}
         command = [sys.executable, "-c", WAITING, str(tmp_path / "new")]
@@ -134,15 +133,15 @@ def test_a_signal_ends_a_download_at_once(tmp_path, number):
         process.stderr.close()
         with connection:
             connection.settimeout(tfds_download.SILENT_SECONDS / 2)
-            while connection.recv(1000):  # until the other side is closed
+            while connection.recv(1000):  # until the downloading process closes the connection
                 pass
     assert code == (-number if number == signal.SIGKILL else 128 + number)
-    # After a SIGKILL the other process deletes its files, and is not ours to wait for.
+    # After a SIGKILL, the downloading process deletes its files. It is no child of this process.
     wait_until(lambda: not list((tmp_path / "new").iterdir()), "the folder is empty")
 
 
 @pytest.mark.long
-def test_a_script_without_a_guard_is_not_run_again(tmp_path):
+def test_script_without_a_main_guard_runs_once(tmp_path):
     (tmp_path / "script.py").write_text(
         f"import sys\nsys.path.append({str(ROOT)!r})\nprint('run'){UNGUARDED}"
     )
@@ -151,8 +150,8 @@ def test_a_script_without_a_guard_is_not_run_again(tmp_path):
     assert result.stdout.split() == [b"run", b"6"]
 
 
-def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
-    """The limits reach requests, which waits for ever by itself."""
+def test_request_to_a_silent_server_times_out(monkeypatch, tmp_path):
+    """By default, the package requests waits forever."""
     import requests
     from tensorflow_datasets.core.download import downloader
 
@@ -166,14 +165,14 @@ def test_a_silent_server_is_given_up(monkeypatch, tmp_path):
             socket.create_server(("127.0.0.1", 0)) as silent,
             pytest.raises(requests.ReadTimeout),
         ):
-            requests.get(f"http://127.0.0.1:{silent.getsockname()[1]}/x")  # TFDS gives no timeout either
+            requests.get(f"http://127.0.0.1:{silent.getsockname()[1]}/x")  # TFDS sets no timeout either
     finally:
         socket.setdefaulttimeout(before)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("damage", ["half", "empty", "missing", "info", "no info"])
-def test_damaged_files_of_a_data_set_are_named(tmp_path, damage, prepared_set):
+def test_damaged_data_set_error_asks_to_delete_the_folder(tmp_path, damage, prepared_set):
     shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
     folder = tmp_path / "tiny_translate" / "1.0.0"
     (records_file,) = folder.glob("*train*")
@@ -196,7 +195,7 @@ def prepared_set(tmp_path_factory):
     return folder
 
 
-def test_a_set_in_another_format_is_told(tmp_path, prepared_set):
+def test_data_set_in_another_file_format_is_an_error(tmp_path, prepared_set):
     shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
     info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"
     info.write_text(info.read_text().replace("array_record", "tfrecord"))

@@ -1,4 +1,4 @@
-"""Languages told apart by their function words, and texts that tell nothing."""
+"""Tests of the identification of languages by their function words."""
 
 import pytest
 
@@ -22,7 +22,7 @@ from tfm.data.function_words import WORDS, count_function_words, guess_language
         ("", ""),
     ],
 )
-def test_function_words_tell_languages_apart(text, language):
+def test_function_words_identify_the_language(text, language):
     assert guess_language(count_function_words(text)[0]) == language
 
 

@@ -1,6 +1,6 @@
-"""Data sets of the package `datasets`: saved on disk, by name, nested columns, and what is refused.
+"""Tests of data sets of the package `datasets`, saved on disk or loaded by name.
 
-Skipped where the package is not installed (extra datasets).
+Most of the tests are skipped if the package is not installed (extra datasets).
 """
 
 import sys
@@ -22,7 +22,7 @@ def datasets():
 
 @pytest.fixture
 def saved(datasets, tmp_path):
-    """Two splits in one folder, as save_to_disk writes them."""
+    """Returns a folder with two splits, written by save_to_disk."""
     languages = datasets.Features({"translation": datasets.Translation(languages=("de", "en"))})
     rows = [{"translation": {"de": b, "en": a}} for a, b in PAIRS]
     nested = datasets.Dataset.from_list(rows, features=languages)
@@ -35,7 +35,7 @@ def saved_config(folder, **fields):
     return text_config(folder, **{"kind": "huggingface"} | fields)
 
 
-def test_saved_data_set_equals_the_table(saved):
+def test_saved_data_set_equals_a_table(saved):
     config = saved_config(saved)
     assert problem(config, "train", "validation", "test") == ""  # the default test split may be absent
     write_tsv(saved / "train.tsv", PAIRS)
@@ -47,18 +47,18 @@ def test_saved_data_set_equals_the_table(saved):
         assert pairs[4:0:-2] == PAIRS[4:0:-2]
         assert pairs[3] == PAIRS[3]
     train, validation = (sources.open_pairs(config, split).fingerprint for split in ("train", "validation"))
-    assert train == validation  # of the texts, however they are stored
+    assert train == validation  # the fingerprint depends only on the texts
 
 
-def test_a_folder_for_each_split(datasets, tmp_path):
+def test_each_split_may_have_its_own_folder(datasets, tmp_path):
     datasets.Dataset.from_dict(FLAT).save_to_disk(tmp_path / "train")
     assert pairs_of(saved_config(tmp_path)) == PAIRS
     reverse = saved_config(tmp_path, source_column="de", target_column="en")
     assert pairs_of(reverse) == [(b, a) for a, b in PAIRS]
 
 
-def test_a_data_set_is_loaded_by_name(datasets, monkeypatch, tmp_path):
-    """With its configuration and split; nothing is fetched."""
+def test_data_set_is_loaded_by_name_configuration_and_split(datasets, monkeypatch, tmp_path):
+    """A replacement of load_dataset records its arguments, so nothing is downloaded."""
     asked = []
 
     def load_dataset(path, configuration, *, split):
@@ -72,7 +72,7 @@ def test_a_data_set_is_loaded_by_name(datasets, monkeypatch, tmp_path):
     assert asked == [("wmt/wmt14", "de-en", "train[:5]"), ("pairs", None, "train[:5]")]
 
 
-def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypatch):
+def test_missing_splits_folders_and_columns_are_errors(datasets, saved, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
     empty = datasets.Dataset.from_dict(FLAT).select([])
     datasets.DatasetDict(train=empty).save_to_disk(tmp_path / "empty")
@@ -90,7 +90,7 @@ def test_what_is_missing_is_an_error_message(datasets, saved, tmp_path, monkeypa
             sources.check_splits(config, ("train",))
 
 
-def test_the_package_is_asked_for(monkeypatch, tmp_path):
+def test_error_asks_to_install_the_package(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"set data\.name or data\.directory"):
         huggingface.open_dataset("", "", "train", ("en", "de"), str.strip)
@@ -99,12 +99,12 @@ def test_the_package_is_asked_for(monkeypatch, tmp_path):
             huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)
 
 
-def test_text_that_is_not_utf_8_is_damage(datasets, tmp_path):
-    """Arrow reads such a file without an error."""
+def test_text_that_is_not_utf_8_is_an_error(datasets, tmp_path):
+    """Arrow itself reads such a file without an error."""
     datasets.Dataset.from_dict(FLAT).save_to_disk(tmp_path / "train")
     [path] = (tmp_path / "train").glob("*.arrow")
     content, text = path.read_bytes(), PAIRS[3][0].encode()
     assert text in content
     path.write_bytes(content.replace(text, b"\xff" * len(text), 1))
-    with pytest.raises(UserError, match="'train'.*damaged"):
+    with pytest.raises(UserError, match=r"'train'.*damaged"):
         pairs_of(saved_config(tmp_path))

@@ -1,4 +1,4 @@
-"""Labelled images: their sources, unusable data, and batches that depend only on the seed and the step."""
+"""Tests of labelled images: sources, unusable data, batches and augmentation."""
 
 import importlib.util
 import zipfile
@@ -32,7 +32,7 @@ needs_digits = pytest.mark.skipif(
 
 @pytest.fixture
 def file(tmp_path):
-    """Path of an .npz file with three splits."""
+    """Returns the path of an .npz file with three splits."""
     path = tmp_path / "images.npz"
     tiny.write_arrays(path, {"train": 13, "validation": 7, "test": 5})
     return str(path)
@@ -45,7 +45,7 @@ def with_arrays(path, **arrays):
     return ImagesConfig(kind="arrays", file=str(path))
 
 
-def test_a_grey_image_gets_a_channel(tmp_path):
+def test_grey_images_get_a_channel_axis(tmp_path):
     config = with_arrays(tmp_path / "x.npz", train_images=np.full((2, 4, 4), 0.5, np.float32))
     source = open_images(config, "train")
     assert source.take(np.array([0]))[0].shape == (1, 4, 4, 1)
@@ -72,18 +72,18 @@ def test_a_grey_image_gets_a_channel(tmp_path):
         ({"label_names": np.array([1, 2])}, "label_names .*up to 1"),
     ],
 )
-def test_arrays_that_do_not_fit_are_errors(tmp_path, arrays, message):
+def test_unusable_arrays_are_errors(tmp_path, arrays, message):
     config = with_arrays(tmp_path / "x.npz", **arrays)
     with pytest.raises(UserError, match=message):
         open_images(config, "train")
 
 
-def test_labels_have_the_range_of_the_classes_of_a_model():
+def test_maximum_label_equals_the_maximum_number_of_classes():
     (classes,) = (leaf.info for leaf in walk_fields(ViTConfig()) if leaf.path == "classes")
     assert classes.maximum == images.MAX_CLASSES
 
 
-def test_files_that_are_no_arrays_are_errors(tmp_path, file):
+def test_missing_and_damaged_npz_files_are_errors(tmp_path, file):
     with pytest.raises(UserError, match=r"data\.kind 'arrays' .*data\.file"):
         ImagesConfig(kind="arrays")
     absent = ImagesConfig(kind="arrays", file=str(tmp_path / "absent.npz"))
@@ -106,7 +106,7 @@ def test_files_that_are_no_arrays_are_errors(tmp_path, file):
             open_images(ImagesConfig(kind="arrays", file=str(tmp_path / name)), "train")
 
 
-def test_all_problems_are_one_message(file):
+def test_one_error_lists_all_problems(file):
     config = ImagesConfig(kind="arrays", file=file, train="nothing", test="neither")
     with pytest.raises(UserError, match=r"There are 2 problems .* nothing_images.* neither_images"):
         check_splits(config)
@@ -115,7 +115,7 @@ def test_all_problems_are_one_message(file):
 
 
 @needs_digits
-def test_digits_are_divided_once():
+def test_digits_are_split_without_overlap():
     sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in images.SPLITS}
     assert {name: len(source) for name, source in sources.items()} == {
         "train": 1258,
@@ -141,7 +141,7 @@ def test_digits_need_scikit_learn(monkeypatch):
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
-    """Folder of TFDS with the data set tiny_images."""
+    """Returns a TFDS folder that contains the data set tiny_images."""
     folder = str(tmp_path_factory.mktemp("tfds"))
     tfds_sets.TinyImages(data_dir=folder, file_format="array_record").download_and_prepare(
         file_format="array_record"
@@ -149,7 +149,7 @@ def prepared(tmp_path_factory):
     return folder
 
 
-def test_records_are_decoded(prepared):
+def test_tfds_records_are_decoded(prepared):
     config = ImagesConfig(name="tiny_images", directory=prepared, train="train[:4]")
     source = open_images(config, "train")
     found, labels = source.take(np.arange(4))
@@ -162,7 +162,7 @@ def test_records_are_decoded(prepared):
     assert source.fingerprint != other.fingerprint
 
 
-def test_a_host_without_images_has_a_batch_of_padding(prepared):
+def test_host_without_images_has_a_batch_of_padding(prepared):
     config = ImagesConfig(name="tiny_images", directory=prepared, batch_size=2)
     source = open_images(config, "train")
     shares = [ImageBatches(source, config, 0, host_index=host, host_count=3).batch(0) for host in range(3)]
@@ -171,13 +171,13 @@ def test_a_host_without_images_has_a_batch_of_padding(prepared):
 
 
 class Unlabelled(list):
-    """Records without labels."""
+    """Records whose labels are unknown (-1)."""
 
     def __getitems__(self, indices):
         return [self[index] | {"label": -1} for index in indices]
 
 
-def test_images_without_a_label_are_errors(prepared, monkeypatch):
+def test_images_without_labels_are_errors(prepared, monkeypatch):
     builder = tfds_sets.TinyImages(data_dir=prepared, file_format="array_record")
     records = builder.as_data_source(split="train", decoders={"image": tfds.decode.SkipDecoding()})
     monkeypatch.setattr(builder, "as_data_source", lambda **_: Unlabelled(records))
@@ -187,7 +187,7 @@ def test_images_without_a_label_are_errors(prepared, monkeypatch):
 
 @pytest.mark.long
 def test_arrays_are_encoded_without_tensorflow(tmp_path):
-    """MNIST and CIFAR-10 of TFDS give arrays and read files by TensorFlow."""
+    """MNIST and CIFAR-10 in TFDS yield arrays and read their files with TensorFlow."""
     config = ImagesConfig(name="array_images", directory=str(tmp_path))
     found, labels = open_images(config, "train").take(np.arange(6))
     assert sorted(found[:, 0, 0, 0]) == list(range(6))
@@ -196,7 +196,7 @@ def test_arrays_are_encoded_without_tensorflow(tmp_path):
         assert label == image[0, 0, 0] % 2
 
 
-def test_data_sets_without_images_are_errors(prepared):
+def test_missing_image_feature_or_split_is_an_error(prepared):
     config = ImagesConfig(name="tiny_translate", directory=prepared)
     with pytest.raises(UserError, match=r"'image' .*Image"):
         open_images(config, "train")
@@ -220,7 +220,7 @@ def test_a_batch_may_be_larger_than_an_epoch():
     assert np.bincount(labels).tolist() == np.clip(np.bincount(labels), 2, 3).tolist()
 
 
-def test_pixels_go_from_minus_one_to_one():
+def test_pixels_range_from_minus_one_to_one():
     batch = batches(batch_size=SIZE).batch(0)
     assert {name: x.dtype.name for name, x in batch.items()} == {
         "images": "float32",
@@ -232,7 +232,7 @@ def test_pixels_go_from_minus_one_to_one():
     assert batch["weights"].tolist() == [1] * SIZE
 
 
-def test_evaluation_sees_each_image_once_in_order():
+def test_evaluation_batches_have_each_image_once_in_order():
     found = list(eval_batches(SOURCE, 4))
     assert [len(batch["labels"]) for batch in found] == [4, 4, 4]
     assert found[-1]["weights"].tolist() == [1, 1, 0, 0]
@@ -241,7 +241,7 @@ def test_evaluation_sees_each_image_once_in_order():
     assert not found[-1]["images"][2:].any()
 
 
-def test_shift_against_loops():
+def test_shift_equals_a_loop_over_pixels():
     rng = np.random.default_rng(0)
     images = rng.integers(1, 9, (6, 3, 4, 2))
     shifts = rng.integers(-2, 3, (6, 2))
@@ -254,7 +254,7 @@ def test_shift_against_loops():
     np.testing.assert_array_equal(shift(images, shifts), expected)
 
 
-def test_changes_are_those_that_the_config_names():
+def test_images_are_flipped_and_shifted_as_configured():
     rng = np.random.default_rng(0)
     images = rng.integers(1, 9, (400, 3, 3, 1))
 
@@ -273,7 +273,7 @@ def test_changes_are_those_that_the_config_names():
 
 
 @pytest.mark.parametrize("fields", [{"max_shift": 2}, {"flip": True}])
-def test_changes_follow_from_seed_and_step(fields):
+def test_augmentation_depends_only_on_seed_and_step(fields):
     same = ArrayImages(np.repeat(PIXELS[:1], SIZE, axis=0), np.arange(SIZE), SOURCE.label_names, 255.0)
     config = ImagesConfig(batch_size=SIZE, **fields)
 

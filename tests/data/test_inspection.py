@@ -1,4 +1,4 @@
-"""What is said of a split, against counts over plain lists, and hints on real sentences."""
+"""Tests of the summary of a split and of the hints that it yields."""
 
 import random
 import re
@@ -21,13 +21,13 @@ SENTENCES = [
 
 
 def random_rows(count, seed):
-    """Rows of few different short texts, some empty: duplicates of every kind are frequent."""
+    """Returns rows of very short texts, some of them empty, so that duplicates of every kind are frequent."""
     rng = random.Random(seed)
     return [tuple("".join(rng.choices("ab ä", k=rng.randrange(4))) for _ in range(2)) for _ in range(count)]
 
 
 def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=None):
-    """A split of rows, read in parts."""
+    """Returns the summary of rows that are read in parts."""
     reader = SplitReader(languages)
     for first in range(0, len(rows), 7):
         reader.add(rows[first : first + 7])
@@ -41,7 +41,7 @@ def hashes(rows):
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_counts_are_those_of_lists(seed):
+def test_counts_equal_counts_over_plain_lists(seed):
     rows, training = random_rows(60, seed), random_rows(20, seed + 100)
     found = summarize(rows, hashes(training))
     assert found.rows == len(rows)
@@ -64,7 +64,7 @@ def test_counts_are_those_of_lists(seed):
         assert sum(side.histogram.values()) == len(rows)
 
 
-def test_a_histogram_has_ranges_of_powers_of_two():
+def test_histogram_ranges_are_powers_of_two():
     lengths = Counter({0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 7: 6, 8: 7})
     assert make_histogram(lengths) == {"0": 1, "1": 2, "2-3": 7, "4-7": 11, "8-15": 7}
     tokens = np.array([[1, 9], [4, 2]])
@@ -76,14 +76,14 @@ def test_a_histogram_has_ranges_of_powers_of_two():
     assert {side.unit for side in found.sides} == {"tokens"}
 
 
-def test_rare_characters_are_the_rarest():
+def test_rare_characters_are_sorted_by_count():
     found = summarize([("aaaaabbbbc", "x" * 4), ("dd", "y" * 5)])
     assert found.sides[0].rare == [("c", 1), ("d", 2), ("b", 4)]
     assert (found.sides[1].rare, found.sides[1].rare_count) == ([("x", 4)], 1)
     assert found.sides[0].unknown is found.sides[0].unknown_count is None
 
 
-def test_unknown_characters_become_bytes(tmp_path):
+def test_unknown_characters_are_counted(tmp_path):
     tokenizer = learn_word_pieces(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
     assert tokenizer.unknown_characters("theü zß☃") == ["z", "ß", "☃"]
     found = summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
@@ -95,7 +95,7 @@ def test_unknown_characters_become_bytes(tmp_path):
     assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []
 
 
-def test_swapped_languages_are_a_hint():
+def test_swapped_languages_yield_hints():
     straight, swapped = summarize(SENTENCES), summarize([(b, a) for a, b in SENTENCES])
     assert straight.swapped == (3, 0)
     assert find_hints(straight) == []
@@ -108,7 +108,7 @@ def test_swapped_languages_are_a_hint():
     assert find_hints(mixed)[0].startswith("6.2 % of 16 pairs ")
 
 
-def test_rows_that_may_be_mistakes_are_hints():
+def test_empty_repeated_and_identical_rows_yield_hints():
     rows = [(f"{i} the", f"{i} der") for i in range(198)]
     assert find_hints(summarize(rows)) == []
     poor = summarize([*rows, ("x", "x"), ("x", "x"), ("", "y"), ("", "z"), ("", "ü")], hashes(rows[:3]))
@@ -127,7 +127,7 @@ def test_documents_have_one_side():
     assert any(hint.startswith("33.3 % of the rows ") for hint in find_hints(found))
 
 
-def test_words_are_sampled_and_progress_is_told(monkeypatch):
+def test_words_are_sampled_and_progress_is_reported(monkeypatch):
     monkeypatch.setattr(inspection, "MAX_SAMPLED_ROWS", 4)
     monkeypatch.setattr(inspection, "CHUNK_ROWS", 5)
     monkeypatch.setattr(inspection, "PROGRESS_SECONDS", -1)

@@ -1,4 +1,4 @@
-"""Training rows that are joined with their neighbours to longer texts (`data.joined_share`)."""
+"""Tests of training rows that are joined with their neighbours (`data.joined_share`)."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ SOURCE = hold(ROWS, "rows")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.36, 0.8, 1.0])
-def test_all_rows_are_kept_in_order_and_the_share_of_joined_rows_is_as_asked(share):
+def test_joining_keeps_all_rows_in_order_and_joins_the_configured_share(share):
     joined = list(join_neighbours(SOURCE, share))
     assert [" ".join(side) for side in zip(*joined, strict=True)] == [
         " ".join(s) for s in zip(*ROWS, strict=True)
@@ -25,7 +25,7 @@ def test_all_rows_are_kept_in_order_and_the_share_of_joined_rows_is_as_asked(sha
     assert len(join_neighbours(SOURCE, share)) == len(joined)
 
 
-def test_joining_repeats_itself_and_changes_the_fingerprint():
+def test_joining_is_deterministic_and_changes_the_fingerprint():
     one, again, other = (join_neighbours(SOURCE, share) for share in (0.4, 0.4, 0.5))
     assert list(one) == list(again)
     assert one.fingerprint == again.fingerprint
@@ -33,7 +33,7 @@ def test_joining_repeats_itself_and_changes_the_fingerprint():
     assert len(fingerprints | {join_neighbours(hold(ROWS, "others"), 0.4).fingerprint}) == 4
 
 
-def test_rows_with_an_empty_side_stay_alone():
+def test_rows_with_an_empty_side_are_not_joined():
     rows = [("a", "b"), ("c", ""), ("", "d"), ("e", "f")] * 50
     assert all(
         (not source) or (not target) or len(source.split()) == len(target.split())

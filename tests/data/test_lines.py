@@ -1,4 +1,4 @@
-"""Lines of text files and records of CSV files in blocks of any size."""
+"""Tests of lines and CSV records that are read from a file in blocks of any size."""
 
 import csv
 import random
@@ -13,8 +13,8 @@ from tfm.errors import UserError
 
 
 @pytest.mark.parametrize("block", [1, 3, 64, 1 << 20])
-def test_csv_records_are_those_of_python(tmp_path, monkeypatch, block):
-    """Quotes and line ends are anywhere, and blocks cut them."""
+def test_csv_records_equal_those_of_the_standard_library(tmp_path, monkeypatch, block):
+    """Quotes and line ends occur anywhere, and blocks end within them."""
     monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
     rng = random.Random(5)
     rows = [("".join(rng.choices('a,"\n\r', k=rng.randrange(9))), f"{i}") for i in range(200)]

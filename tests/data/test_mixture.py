@@ -1,4 +1,4 @@
-"""Mixed corpora: shares, every pair in turn, and an order that the step and the seed decide alone."""
+"""Tests of mixed corpora: shares, how often pairs occur, and padding."""
 
 import collections
 import itertools
@@ -12,7 +12,7 @@ from tfm.data.batches.pairs import train_batches
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 
-SIZES = (150, 50)  # of the corpora in a cache of 200 pairs
+SIZES = (150, 50)  # pairs of each corpus in the cache
 BATCHINGS = pytest.mark.parametrize("batching", ["packed", "buckets"])
 
 
@@ -28,14 +28,14 @@ def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
 
 
 def pairs_of_epoch(batches, epoch):
-    """Indices of the pairs of an epoch: the first letter of pair i is the number 1000 + i."""
+    """Returns the indices of the pairs of an epoch. The first letter of pair i is the number 1000 + i."""
     steps = range(epoch * batches.batches, (epoch + 1) * batches.batches)
     return [source[0] - 1000 for step in steps for source, _ in sentences(batches.batch(step))]
 
 
 @BATCHINGS
 @pytest.mark.parametrize(("mixing", "share"), [("1,1", 0.5), ("1,3", 0.75), ("temperature:2", 0.366)])
-def test_an_epoch_has_the_shares(cache, batching, mixing, share):
+def test_epochs_have_the_configured_shares(cache, batching, mixing, share):
     batches = open_batches(cache, batching=batching, mixing=mixing)
     found = [pair for epoch in range(8) for pair in pairs_of_epoch(batches, epoch)]
     assert len(found) == pytest.approx(8 * sum(SIZES), rel=0.05)
@@ -43,8 +43,8 @@ def test_an_epoch_has_the_shares(cache, batching, mixing, share):
 
 
 @BATCHINGS
-def test_none_comes_twice_before_all_have_come(cache, batching):
-    """Rows of one corpus and width: over many epochs, counts differ by one at most."""
+def test_pairs_of_one_corpus_and_width_occur_equally_often(cache, batching):
+    """Over many epochs, the counts of these pairs differ by at most 1."""
     batches = open_batches(cache, batching=batching)
     counts = collections.Counter(itertools.chain(*(pairs_of_epoch(batches, epoch) for epoch in range(13))))
     widths = (8, 12, 16, 24, 32) if batching == "buckets" else (32,)
@@ -52,11 +52,11 @@ def test_none_comes_twice_before_all_have_come(cache, batching):
     for pair, lengths in enumerate(cache.lengths):
         groups[pair < SIZES[0], np.searchsorted(widths, lengths.max())].append(counts[pair])
     assert all(min(group) > 0 and max(group) - min(group) <= 1 for group in groups.values())
-    assert max(counts.values()) > min(counts.values()) + 10  # the small corpus comes more often
+    assert max(counts.values()) > min(counts.values()) + 10  # the small corpus occurs more often
 
 
 @BATCHINGS
-def test_a_packed_row_has_one_corpus(cache, batching):
+def test_each_row_has_pairs_of_one_corpus(cache, batching):
     batches = open_batches(cache, batching=batching)
     for step in range(batches.batches):
         batch = batches.batch(step)
@@ -66,8 +66,8 @@ def test_a_packed_row_has_one_corpus(cache, batching):
 
 
 @BATCHINGS
-def test_padding_is_that_of_the_batches(tmp_path, batching):
-    """Of corpora whose lengths differ."""
+def test_padding_fraction_equals_the_padding_in_the_batches(tmp_path, batching):
+    """The texts of one corpus are longer than those of the other."""
     pairs = Pairs(sorted(random_pairs(sum(SIZES)), key=lambda pair: len(pair[0] + pair[1])))
     batches = open_batches(TokenCache.open(pairs, Letters(60_000), str(tmp_path)), batching=batching)
     steps = range(20 * batches.batches)
@@ -76,13 +76,13 @@ def test_padding_is_that_of_the_batches(tmp_path, batching):
     assert batches.padding_fraction == pytest.approx(padding, abs=0.005)
 
 
-def test_equal_shares_have_each_pair_once(cache):
+def test_epoch_of_a_single_corpus_has_each_pair_once(cache):
     batches = open_batches(cache, corpora=(), mixing="1", batching="buckets")
     assert sorted(pairs_of_epoch(batches, 2)) == list(range(len(cache)))
 
 
-def test_a_corpus_may_come_very_often(tmp_path):
-    """A pair of its own against many: one epoch has it as often as all others together."""
+def test_corpus_of_one_pair_fills_its_share_of_an_epoch(tmp_path):
+    """With equal shares, the pair occurs about as often as all pairs of the other corpus together."""
     cache = TokenCache.open(random_pairs(1001), Letters(60_000), str(tmp_path))
     batches = open_batches(cache, corpora=(1, 1000), batching="packed", batch_tokens=8192)
     found = collections.Counter(pairs_of_epoch(batches, 0))
@@ -90,14 +90,14 @@ def test_a_corpus_may_come_very_often(tmp_path):
     assert max(count for pair, count in found.items() if pair) == 1
 
 
-def test_a_corpus_without_usable_pairs_is_named(tmp_path):
+def test_corpus_without_usable_pairs_is_an_error(tmp_path):
     pairs = Pairs([("a", "b"), ("", "b")])
     cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))
     with pytest.raises(UserError, match=r"Corpus 2 of data\.train: .* 1 pairs"):
         open_batches(cache, corpora=(1, 1))
 
 
-def test_a_description_names_the_pairs(cache):
+def test_description_of_a_batch_lists_its_pairs(cache):
     batches = open_batches(cache, batching="packed")
     step = batches.batches + 3
     found = batches.describe(step)

@@ -1,4 +1,4 @@
-"""A split from standard input: kept once, found again by its content, and what is refused."""
+"""Tests of splits that are read from standard input and stored in the cache."""
 
 import io
 import os
@@ -24,7 +24,7 @@ class Terminal(io.BytesIO):
         return True
 
 
-def test_a_pipe_is_a_table_that_stays(tmp_path, content):
+def test_piped_table_is_stored_once_under_its_content(tmp_path, content):
     config = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content))
     assert problem(config) == ""
     assert pairs_of(config) == PAIRS
@@ -39,10 +39,10 @@ def test_a_pipe_is_a_table_that_stays(tmp_path, content):
     changed = store_pipe(table_config(tmp_path, train="-"), io.BytesIO(content + b"six\tsechs\n"))
     assert pairs_of(changed) == [*PAIRS, ("six", "sechs")]
     assert pairs_of(config) == PAIRS
-    assert len(os.listdir(tmp_path / "cache" / "pipes")) == 3  # and no temporary file
+    assert len(os.listdir(tmp_path / "cache" / "pipes")) == 3  # no temporary file is left
 
 
-def test_documents_from_a_pipe(tmp_path, content):
+def test_documents_are_read_from_a_stored_pipe(tmp_path, content):
     config = DocumentsConfig(kind="table", feature="de", train="-", cache_dir=str(tmp_path))
     documents = open_documents(store_pipe(config, io.BytesIO(content)), "train")
     assert documents[:] == [(b,) for _, b in PAIRS]
@@ -50,7 +50,7 @@ def test_documents_from_a_pipe(tmp_path, content):
         open_documents(config, "train")
 
 
-def test_what_is_no_pipe_is_refused(tmp_path, content):
+def test_unusable_standard_input_is_an_error(tmp_path, content):
     config = table_config(tmp_path, train="-")
     for fields, stream, message in (
         ({}, io.BytesIO(), r"empty.* --config=WORKDIR/config\.json"),

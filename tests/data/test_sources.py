@@ -1,10 +1,10 @@
-"""Text files, TFDS and the built-in language behind one interface, and errors for all that is missing."""
+"""Tests of text files, TFDS and the built-in language as sources of pairs."""
 
 import gzip
 
 import pytest
 
-from tests.support import tfds_sets  # noqa: F401 - registers them
+from tests.support import tfds_sets  # noqa: F401 - registers the sets
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import PairsConfig
 from tfm.data.sources import opening as sources
@@ -13,7 +13,7 @@ from tfm.errors import UserError
 
 
 def test_only_newlines_separate_lines(tmp_path):
-    """U+2028, form feed and the like occur in real corpora and do not end lines; BOM and CRLF are removed."""
+    """Real corpora contain U+2028 and form feeds within lines. A BOM and CRLF are removed."""
     source = "\ufeffone  \r\n two\u2028half\x0bx\x85y\r\n\nlast".encode()
     write(tmp_path, source, b"eins\nzwei\n\n  vier \n")
     assert pairs_of(text_config(tmp_path)) == [
@@ -32,7 +32,7 @@ def test_a_split_is_a_field_or_a_file_stem(tmp_path):
     assert pairs_of(text_config(tmp_path, directory="", train=stem)) == [("a", "b")]
 
 
-def test_missing_and_damaged_files_are_named(tmp_path):
+def test_missing_and_damaged_files_are_errors(tmp_path):
     with pytest.raises(UserError, match=r"train\.en .*but there is none"):
         pairs_of(text_config(tmp_path))
     (tmp_path / "train.en.gz").write_bytes(gzip.compress(b"one\ntwo\n" * 1000)[:-9])
@@ -51,7 +51,7 @@ def tfds_config(folder, **fields):
 
 
 @pytest.mark.long
-def test_a_tfds_set_is_prepared_once(tfds_dir):
+def test_tfds_set_is_prepared_and_read_in_both_directions(tfds_dir):
     pairs = sources.open_pairs(tfds_config(tfds_dir), "train")
     assert sorted(pairs[i] for i in range(len(pairs))) == [(f"sentence {i}", f"Satz {i}") for i in range(6)]
     assert pairs[1:6:2] == [pairs[1], pairs[3], pairs[5]]
@@ -72,14 +72,14 @@ def test_a_tfds_set_is_prepared_once(tfds_dir):
         ({"name": "tiny_translate/nothing"}, "train", "tiny_translate/nothing"),
     ],
 )
-def test_what_tfds_has_not_is_one_sentence(tfds_dir, fields, split, message):
+def test_missing_tfds_sets_and_splits_are_errors(tfds_dir, fields, split, message):
     with pytest.raises(UserError, match=message):
         sources.open_pairs(tfds_config(tfds_dir, **fields), split)
 
 
 @pytest.mark.parametrize("kind", ["builtin", "builtin_treebank"])
-def test_builtin_data_are_in_no_folder(tmp_path, kind):
-    """A user who gave a folder has forgotten the kind."""
+def test_builtin_data_with_a_folder_are_an_error(tmp_path, kind):
+    """A user who sets a folder has probably forgotten to set the kind."""
     with pytest.raises(UserError, match=rf"{tmp_path}.* data\.kind=text"):
         sources.open_pairs(PairsConfig(kind=kind, directory=str(tmp_path)), "train")
 
@@ -88,7 +88,7 @@ def builtin_config(**fields):
     return PairsConfig(kind="builtin", **fields)
 
 
-def test_the_builtin_language_is_a_source_that_needs_no_file(tmp_path):
+def test_builtin_language_needs_no_files(tmp_path):
     config = builtin_config(cache_dir=str(tmp_path / "cache"))
     sources.check_splits(config)
     pairs = sources.open_pairs(config, "pronoun")
@@ -113,6 +113,6 @@ def test_the_builtin_language_is_a_source_that_needs_no_file(tmp_path):
         ({"target_language": "fr"}, "'fr', but en, de"),
     ],
 )
-def test_missing_parts_of_the_builtin_language_are_named(fields, problem):
+def test_missing_parts_of_the_builtin_language_are_errors(fields, problem):
     with pytest.raises(UserError, match=problem):
         sources.check_splits(builtin_config(**fields))

@@ -1,4 +1,4 @@
-"""BPE dropout: other pieces for the same text, the same on any machine, and epochs in turn."""
+"""Tests of BPE dropout: sampled segmentations and the epochs that use them."""
 
 import collections
 import random
@@ -36,7 +36,7 @@ def sample(tokenizer, dropout, seed):
     return SampledWordPieces(tokenizer, dropout, seed).encode(TEXTS)
 
 
-def test_sampled_pieces_are_the_text(tokenizer):
+def test_sampled_pieces_decode_to_the_text(tokenizer):
     sampled = SampledWordPieces(tokenizer, 0.3, 5)
     ids = sampled.encode(TEXTS)
     assert [tokenizer.decode(each) for each in ids] == TEXTS
@@ -44,11 +44,11 @@ def test_sampled_pieces_are_the_text(tokenizer):
     assert sum(map(len, ids)) > 1.1 * sum(map(len, tokenizer.encode(TEXTS)))
 
 
-def test_no_dropout_is_the_best_segmentation(tokenizer):
+def test_dropout_of_zero_yields_the_best_segmentation(tokenizer):
     assert sample(tokenizer, 0.0, 5) == tokenizer.encode(TEXTS)
 
 
-def test_seeds_make_other_pieces(tokenizer):
+def test_sampled_pieces_depend_on_the_seed(tokenizer):
     first, again, other = (sample(tokenizer, 0.3, seed) for seed in (1, 1, 2))
     assert first == again != other
 
@@ -71,8 +71,8 @@ def test_symbols_and_unknown_characters_stay_whole(folder):
         assert {"<en>", "og", "<0xE9>"} <= set(symbols.pieces(ids))
 
 
-def test_a_merge_is_dropped_with_its_probability():
-    """Of a word of three characters, whose segmentations have known probabilities."""
+def test_merges_are_dropped_with_the_configured_probability():
+    """The segmentations of a word of three characters have known probabilities."""
     scores, p, count = {"ab": 0.0, "bc": -1.0, "abc": -2.0}, 0.3, 20_000
     rng = random.Random(0)
     found = collections.Counter(" ".join(merge_with_dropout("abc", scores, p, rng)) for _ in range(count))
@@ -82,7 +82,7 @@ def test_a_merge_is_dropped_with_its_probability():
         assert found[segmentation] / count == pytest.approx(probability, abs=0.015)
 
 
-def test_the_leftmost_of_equal_merges_wins():
+def test_leftmost_of_equal_merges_is_applied_first():
     assert merge_with_dropout("aaa", {"aa": 0.0}, 0.0, random.Random(0)) == ["aa", "a"]
 
 
@@ -92,7 +92,7 @@ def open_split(folder, tokenizer, **fields):
 
 
 @pytest.mark.parametrize("batching", ["packed", "buckets"])
-def test_each_epoch_has_each_pair_once(folder, tokenizer, batching):
+def test_each_epoch_has_each_pair_once_in_the_next_segmentation(folder, tokenizer, batching):
     batches = open_split(folder, tokenizer, batching=batching)
     expected = collections.Counter(open_pairs(text_config(folder), "train")[:])
     step, pieces = 0, []
@@ -110,13 +110,13 @@ def test_each_epoch_has_each_pair_once(folder, tokenizer, batching):
 
 
 def test_the_order_differs_between_segmentations(folder, tokenizer):
-    """Those of hardly any dropout differ in nothing else."""
+    """With almost no dropout, the segmentations differ in nothing but the order."""
     batches = open_split(folder, tokenizer, batching="buckets", subword_dropout=1e-9)
     first, second = (batches.describe(step)["pairs"] for step in (0, batches.batches))
     assert sorted(first) != sorted(second)
 
 
-def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
+def test_shapes_cover_all_segmentations(folder, tokenizer):
     batches = open_split(folder, tokenizer, batching="buckets")
     shapes = {batches.batch(step)["inputs"].shape for step in range(3 * batches.batches + 3)}
     assert shapes <= set(batches.shapes)
@@ -126,7 +126,7 @@ def test_shapes_are_those_of_all_segmentations(folder, tokenizer):
 
 
 def test_corpora_are_mixed_in_every_segmentation(tmp_path, folder, tokenizer):
-    """The other corpus is a tenth of the pairs, and half of each epoch."""
+    """The second corpus has a tenth of the pairs and half of each epoch."""
     write(tmp_path, b"big bird\n" * 20, b"grosser vogel\n" * 20, "other")
     for name in ("train.en", "train.de"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())

@@ -1,4 +1,4 @@
-"""TSV, CSV, JSON Lines and Parquet files give what text files give; hostile ones an error message."""
+"""Tests of TSV, CSV, JSON Lines and Parquet files as sources of pairs, and of hostile files."""
 
 import gzip
 import json
@@ -26,13 +26,13 @@ from tfm.errors import UserError
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
-def test_line_ends_within_a_text_are_blanks(tmp_path, form):
+def test_line_ends_within_a_text_become_blanks(tmp_path, form):
     WRITERS[form](tmp_path / f"train.{form}", [("a\nb", "c\r\n\r\nd"), ("e\n", "f")])
     assert pairs_of(table_config(tmp_path)) == [("a b", "c d"), ("e", "f")]
 
 
 @pytest.mark.parametrize("write", [write_tsv, write_csv])
-def test_columns_without_header_have_numbers(tmp_path, write):
+def test_columns_without_a_header_are_selected_by_number(tmp_path, write):
     path = tmp_path / f"train.{'tsv' if write is write_tsv else 'csv'}"
     write(path, [("0", *pair) for pair in PAIRS], header=None)
     config = table_config(tmp_path, source_column="2", target_column="3")
@@ -43,8 +43,8 @@ def test_columns_without_header_have_numbers(tmp_path, write):
     assert "no column '4'" in message
 
 
-def test_columns_within_columns(tmp_path):
-    """As Hugging Face's WMT has them; a language is looked for in "translation"."""
+def test_nested_columns_are_found(tmp_path):
+    """As in Hugging Face's WMT, the languages may be fields of the column "translation"."""
     nested = [{"translation": {"en": a, "de": b}, "of": {"id": "x"}} for a, b in PAIRS]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(each) + "\n" for each in nested))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(nested), tmp_path / "b.parquet")
@@ -57,7 +57,7 @@ def test_columns_within_columns(tmp_path):
         assert "'of.id'" in message
 
 
-def test_what_is_missing_is_empty(tmp_path):
+def test_missing_values_become_empty_texts(tmp_path):
     (tmp_path / "train.jsonl").write_text('{"en": null, "de": "a"}\n\n{"en": "b", "de": "c"}\n\r\n')
     assert pairs_of(table_config(tmp_path)) == [("", "a"), ("b", "c")]
     table = pyarrow.table({"en": [None, "b"], "de": pyarrow.array(["a", "c"]).dictionary_encode()})
@@ -65,7 +65,7 @@ def test_what_is_missing_is_empty(tmp_path):
     assert pairs_of(table_config(tmp_path, train="other")) == [("", "a"), ("b", "c")]
 
 
-def test_the_ending_of_a_table_says_its_format(tmp_path):
+def test_file_extension_determines_the_format(tmp_path):
     write_tsv(tmp_path / "plain.txt", PAIRS)
     content = (tmp_path / "plain.txt").read_bytes()
     (tmp_path / "a.tsv.gz").write_bytes(gzip.compress(content))
@@ -80,8 +80,8 @@ def test_the_ending_of_a_table_says_its_format(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["text", "table"])
-def test_several_files_and_patterns(tmp_path, kind):
-    """In the order of their names, or as they are named; the folder's name makes no difference."""
+def test_split_may_be_a_list_or_a_pattern_of_files(tmp_path, kind):
+    """Files of a pattern are sorted, files of a list are not, and the name of the folder has no effect."""
     prints = {}
     for folder in (tmp_path / "a", tmp_path / "z[1]"):
         folder.mkdir()
@@ -108,7 +108,7 @@ def test_several_files_and_patterns(tmp_path, kind):
         assert message in problem(text_config(tmp_path / "a", kind=kind, train=name))
 
 
-def test_a_pattern_takes_a_packed_file_once(tmp_path):
+def test_pattern_reads_a_file_and_its_compressed_copy_once(tmp_path):
     write_tsv(tmp_path / "part-1.tsv", PAIRS)
     (tmp_path / "part-1.tsv.gz").write_bytes(gzip.compress((tmp_path / "part-1.tsv").read_bytes()))
     (tmp_path / "part-2.tsv.gz").write_bytes(gzip.compress((tmp_path / "part-1.tsv").read_bytes()))
@@ -116,7 +116,7 @@ def test_a_pattern_takes_a_packed_file_once(tmp_path):
         assert pairs_of(table_config(tmp_path, train=pattern)) == PAIRS * 2
 
 
-def test_name_with_brackets_and_commas_is_itself(tmp_path):
+def test_existing_file_with_brackets_and_commas_is_no_pattern(tmp_path):
     write_text(tmp_path, PAIRS, "t[x],y*")
     assert pairs_of(text_config(tmp_path, train="t[x],y*")) == PAIRS
 
@@ -160,7 +160,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_table_is_an_error_message(tmp_path, name):
+def test_hostile_tables_are_errors(tmp_path, name):
     content, message = HOSTILE[name]
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=message):
@@ -168,12 +168,12 @@ def test_a_hostile_table_is_an_error_message(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["header.csv", "blank.tsv", "blank.csv"])
-def test_a_table_without_rows_has_the_length_0(tmp_path, name):
+def test_table_without_rows_has_length_0(tmp_path, name):
     (tmp_path / name).write_bytes(HOSTILE[name][0])
     assert len(sources.open_pairs(table_config(tmp_path, train=name), "train")) == 0
 
 
-def test_hostile_parquet_files(tmp_path):
+def test_hostile_parquet_files_are_errors(tmp_path):
     write_parquet(tmp_path / "whole.parquet", PAIRS)
     content = (tmp_path / "whole.parquet").read_bytes()
     (tmp_path / "cut.parquet").write_bytes(content[: len(content) // 2])
@@ -196,7 +196,7 @@ def test_hostile_parquet_files(tmp_path):
             sources.check_splits(table_config(tmp_path, train=f"{name}.parquet"), ("train",))
 
 
-def test_what_is_no_table_is_named(tmp_path):
+def test_missing_and_unusable_tables_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe.tsv")
     (tmp_path / "folder.tsv").mkdir()
     assert "pipe.tsv, got a folder, pipe" in problem(table_config(tmp_path, train="pipe.tsv"))
@@ -210,7 +210,7 @@ def test_what_is_no_table_is_named(tmp_path):
     assert "tset" in problem(table_config(tmp_path, test="tset"), "train", "test")
 
 
-def test_a_table_changed_while_read_is_an_error(tmp_path):
+def test_table_that_changes_during_reading_is_an_error(tmp_path):
     for form in WRITERS:
         path = tmp_path / f"{form}.{form}"
         WRITERS[form](path, PAIRS)
@@ -221,7 +221,7 @@ def test_a_table_changed_while_read_is_an_error(tmp_path):
             pairs[:]
 
 
-def test_tfds_names_stay_those_of_tfds():
+def test_names_of_hugging_face_sets_are_invalid_for_tfds():
     assert PairsConfig(kind="huggingface", name="wmt/wmt14:de-en").name == "wmt/wmt14:de-en"
     for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
         with pytest.raises(UserError, match=r"data\.name .*wmt14_translate/de-en"):

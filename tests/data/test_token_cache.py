@@ -1,4 +1,4 @@
-"""Prepared data: caches that are damaged, of another version, or made by two processes at a time."""
+"""Tests of token caches that are damaged, of another version, or built by two processes at once."""
 
 import os
 import shutil
@@ -39,7 +39,7 @@ def rows(cache):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_cache_is_made_again(name, damage, tmp_path, caplog):
+def test_damaged_cache_is_rebuilt(name, damage, tmp_path, caplog):
     expected = rows(open_cache(tmp_path))
     (folder,) = (tmp_path / "tokens").iterdir()
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
@@ -52,7 +52,7 @@ def test_a_damaged_cache_is_made_again(name, damage, tmp_path, caplog):
 
 
 @pytest.mark.parametrize("name", FILES[1:])
-def test_any_changed_byte_is_found(name, tmp_path, monkeypatch):
+def test_every_changed_byte_fails_the_checksum(name, tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "CHECKED_BYTES", 7)
     open_cache(tmp_path, random_pairs(9))
     (folder,) = (tmp_path / "tokens").iterdir()
@@ -63,24 +63,16 @@ def test_any_changed_byte_is_found(name, tmp_path, monkeypatch):
             TokenCache(str(folder))
 
 
-def test_a_cache_of_another_version_is_kept(tmp_path, monkeypatch):
+def test_cache_of_another_format_version_is_kept(tmp_path, monkeypatch):
     pairs = Pairs([("ab", "c")])
     TokenCache.open(pairs, Letters(), str(tmp_path))
     (old,) = (tmp_path / "tokens").iterdir()
     monkeypatch.setattr(token_cache, "FORMAT", token_cache.FORMAT + 1)
-    DAMAGE["cut"](old / "source.tokens")  # whatever the other version has there
+    DAMAGE["cut"](old / "source.tokens")  # this version cannot check files of another version
     before = files_of(old)
     assert ids(TokenCache.open(pairs, Letters(), str(tmp_path)), 0, 0) == [97, 98, 2]
     assert files_of(old) == before
     assert len(list((tmp_path / "tokens").iterdir())) == 2
-
-
-def two_at_a_time(code, folder):
-    """(stdout, stderr, exit code) of two processes that run the code with the folder and a name each."""
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-c", code, str(folder)]
-    both = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
-    return [(*finish(each), each.returncode) for each in both]
 
 
 BUILDER = """
@@ -90,7 +82,7 @@ from tests.support.pairs import Letters, random_pairs
 from tfm.data.token_cache import TokenCache
 folder, me = pathlib.Path(sys.argv[1]), sys.argv[2]
 class Slow(type(random_pairs(1))):
-    def __iter__(self):  # both build before either is done
+    def __iter__(self):  # both processes build at the same time
         (folder / me).touch()
         while len(list(folder.glob("builder-*"))) < 2:
             time.sleep(0.01)
@@ -102,9 +94,12 @@ print(int(cache.tokens(0, np.arange(30))[0].sum()))
 
 @pytest.mark.long
 def test_two_processes_build_one_cache(tmp_path):
-    results = two_at_a_time(BUILDER, tmp_path)
-    assert [code for *_, code in results] == [0, 0], results
-    assert results[0][0] == results[1][0]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", BUILDER, str(tmp_path)]
+    builders = [subprocess.Popen([*command, f"builder-{i}"], cwd=ROOT, **pipes) for i in range(2)]
+    outputs = [finish(builder) for builder in builders]
+    assert [builder.returncode for builder in builders] == [0, 0], outputs
+    assert outputs[0][0] == outputs[1][0]
     (folder,) = (tmp_path / "cache" / "tokens").iterdir()
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
 
@@ -123,7 +118,7 @@ cache.TokenCache.open(Killed(random_pairs(30)), Letters(), sys.argv[1])
 
 
 @pytest.mark.long
-def test_a_build_cleans_up_after_a_killed_one(tmp_path):
+def test_build_deletes_the_files_of_a_killed_build(tmp_path):
     subprocess.run([sys.executable, "-c", HALF, str(tmp_path)], cwd=ROOT, check=False, timeout=LIMIT)
     (left,) = (tmp_path / "tokens").iterdir()
     assert left.suffix == ".tmp"
@@ -132,14 +127,14 @@ def test_a_build_cleans_up_after_a_killed_one(tmp_path):
     assert left.name.startswith(whole.name)
 
 
-def test_a_build_keeps_the_files_of_another(tmp_path):
+def test_build_keeps_the_files_of_a_running_build(tmp_path):
     half_made = tmp_path / "tokens" / "0.0123456789ab.tmp"
 
     class Building(Pairs):
         fingerprint = "building"
 
         def __iter__(self):
-            half_made.mkdir()  # of a third, killed just now
+            half_made.mkdir()  # a third build that was just killed
             before = sorted((tmp_path / "tokens").iterdir())
             assert len(before) == 2
             assert len(TokenCache.open(random_pairs(30), Letters(), str(tmp_path))) == 30
@@ -154,7 +149,7 @@ def test_a_build_keeps_the_files_of_another(tmp_path):
     assert len(list((tmp_path / "tokens").iterdir())) == 3
 
 
-def test_deleted_data_is_read_to_its_end(tmp_path):
+def test_open_data_stay_readable_after_deletion(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
     pairs = open_parallel_text(str(tmp_path), "data", ("en", "de"))
@@ -164,7 +159,7 @@ def test_deleted_data_is_read_to_its_end(tmp_path):
     assert ids(opened, 0, 99) == [*map(ord, "en 99"), 2]
 
 
-def test_a_failed_tokenizer_leaves_nothing(tmp_path):
+def test_failed_tokenizer_training_leaves_no_files(tmp_path):
     def texts():
         yield from TEXTS
         raise UserError("line 9 is not UTF-8")

@@ -1,4 +1,4 @@
-"""Tokenizers: one contract for all of them, the sizes that a text allows, and files from elsewhere."""
+"""Tests of tokenizers: a contract for all of them, vocabulary sizes, and files from elsewhere."""
 
 import itertools
 import json
@@ -51,11 +51,11 @@ def learned(tmp_path_factory):
 
 
 class TestEveryTokenizer:
-    def test_returns_the_texts_that_it_was_made_from(self, tokenizer):
+    def test_restores_its_training_texts(self, tokenizer):
         assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS[:8])] == TEXTS[:8]
 
     @given(text=ANY_TEXT | st.just(SPECIAL_TEXT))
-    def test_gives_no_special_id_to_any_text(self, tokenizer, text):
+    def test_never_encodes_text_as_a_special_id(self, tokenizer, text):
         (ids,) = tokenizer.encode([text])
         assert all(EOS_ID < i < len(tokenizer) for i in ids)
 
@@ -63,7 +63,7 @@ class TestEveryTokenizer:
         again = pickle.loads(pickle.dumps(tokenizer))
         assert (again.fingerprint, again.encode(TEXTS)) == (tokenizer.fingerprint, tokenizer.encode(TEXTS))
 
-    def test_ends_at_eos_and_skips_padding_and_bos(self, tokenizer):
+    def test_decoding_ends_at_eos_and_skips_padding_and_bos(self, tokenizer):
         (ids,) = tokenizer.encode(["The dog"])
         assert tokenizer.decode([BOS_ID, *ids, PAD_ID, EOS_ID, *ids, PAD_ID]) == "The dog"
         assert tokenizer.decode([]) == ""
@@ -77,13 +77,13 @@ class TestEveryTokenizer:
         with pytest.raises(UserError, match=r"half of a character.*ud800"):
             tokenizer.encode(["fine", "a\ud800"])
 
-    def test_finds_the_characters_that_it_does_not_know(self, tokenizer, request):
+    def test_lists_unknown_characters(self, tokenizer, request):
         knows_bytes = request.node.callspec.params["tokenizer"] in ("bytes", "json bytes")
         assert tokenizer.unknown_characters("Td\u96e8") == ([] if knows_bytes else ["\u96e8"])
 
     def test_numbers_the_words_and_splits_between_them(self, tokenizer):
         if isinstance(tokenizer, Characters):
-            pytest.skip("characters are no parts of words")
+            pytest.skip("character tokenizers do not split texts into words")
         (ids,) = tokenizer.encode(["The old dog sees"])
         words = number_words(tokenizer, ids)
         of_words = [[i for i, word in zip(ids, words, strict=True) if word == n] for n in range(4)]
@@ -97,7 +97,7 @@ class TestEveryTokenizer:
 
 
 @pytest.mark.parametrize("name", LOSSLESS)
-def test_lossless_tokenizers_return_any_text(name, tmp_path):
+def test_lossless_tokenizers_restore_any_text(name, tmp_path):
     tokenizer = MAKERS[name](tmp_path)
 
     @example("a\0b")
@@ -118,7 +118,7 @@ def test_texts_are_split_after_sentences_or_words(learned):
     assert list(map(learned.decode, parts)) == ["The cat bites the", "dog"]
 
 
-def test_learning_is_deterministic_and_loads_back(learned, tmp_path):
+def test_learned_tokenizer_is_deterministic_and_equals_its_file(learned, tmp_path):
     again = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"))
     loaded = load_word_pieces(str(tmp_path / "v.model"))
     assert again.fingerprint == loaded.fingerprint == learned.fingerprint
@@ -128,7 +128,7 @@ def test_learning_is_deterministic_and_loads_back(learned, tmp_path):
 
 
 @pytest.mark.parametrize("size", [1, 4, 20, 260, 5000, 10_000_000])
-def test_a_size_that_does_not_fit_is_an_error_with_both_bounds(tmp_path, size):
+def test_error_for_an_impossible_size_states_both_bounds(tmp_path, size):
     path = str(tmp_path / "v.model")
     with pytest.raises(UserError, match=r"data\.vocabulary_size") as error:
         learn_word_pieces(iter(TEXTS), size, path, symbols=["<de>"])
@@ -142,7 +142,7 @@ def test_a_size_that_does_not_fit_is_an_error_with_both_bounds(tmp_path, size):
             learn_word_pieces(TEXTS, beyond, path, symbols=["<de>"])
 
 
-def test_the_largest_size_is_a_lower_bound_for_long_texts(tmp_path, monkeypatch):
+def test_largest_size_is_stated_as_a_lower_bound_for_long_texts(tmp_path, monkeypatch):
     monkeypatch.setattr("tfm.data.tokenizers.learning.MAX_BOUND_TEXTS", 3)
     with pytest.raises(UserError, match="or more"):
         learn_word_pieces(TEXTS, 20, str(tmp_path / "v.model"))
@@ -157,26 +157,26 @@ def test_texts_without_pieces_are_an_error(tmp_path, texts, size):
     assert not list(tmp_path.iterdir())
 
 
-def test_auto_takes_a_size_that_the_text_allows(tmp_path):
+def test_automatic_size_fits_the_texts(tmp_path):
     path = str(tmp_path / "v.model")
-    largest = len(learn_word_pieces(TEXTS, "auto", path))  # `choose_size` gives more
+    largest = len(learn_word_pieces(TEXTS, "auto", path))  # `choose_size` returns more
     with pytest.raises(UserError, match=f"{largest} for this"):
         learn_word_pieces(TEXTS, largest + 1, path)
     alphabet = [chr(0x4E00 + i) for i in range(500)]
-    assert len(learn_word_pieces(alphabet, "auto", path)) > MIN_PIECES + 500  # `choose_size` gives fewer
+    assert len(learn_word_pieces(alphabet, "auto", path)) > MIN_PIECES + 500  # `choose_size` returns fewer
     numbers = [f"{i} {i * i}" for i in range(3000)]
     assert len(learn_word_pieces(iter(numbers), "auto", path)) == choose_size(sum(map(len, numbers)))
     assert choose_size(1_200_000_000) == 35_100
 
 
-def test_known_characters_and_bytes():
+def test_unknown_characters_are_encoded_as_bytes():
     assert Characters().encode(["aß"]) == [[FIRST_BYTE + byte for byte in "aß".encode()]]
     known = Characters("tu").encode(["tß"])[0]
     assert known == [FIRST_BYTE + BYTES, *(FIRST_BYTE + byte for byte in "ß".encode())]
     assert Characters().decode([FIRST_BYTE + 0xC3]) == "\ufffd"
 
 
-def test_characters_are_read_as_written(tmp_path):
+def test_learned_characters_equal_their_file(tmp_path):
     path = str(tmp_path / "tokenizer.model")
     learned = learn_characters(["ab", "bcä"], path)
     loaded = load_characters(path)
@@ -186,7 +186,7 @@ def test_characters_are_read_as_written(tmp_path):
 
 @pytest.mark.parametrize("load", [load_characters, load_word_pieces])
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 100_000, b'["a"]', b'{"model": {}}', None])
-def test_other_and_missing_files_are_an_error_with_the_path(tmp_path, load, content):
+def test_missing_and_invalid_files_are_an_error_with_the_path(tmp_path, load, content):
     path = tmp_path / "tokenizer.model"
     if content is not None:
         path.write_bytes(content)
@@ -200,14 +200,14 @@ def test_other_and_missing_files_are_an_error_with_the_path(tmp_path, load, cont
     ("options", "missing"),
     [({"pad_id": -1}, "pad"), ({"bos_id": -1}, "bos"), ({"eos_id": -1}, "eos")],
 )
-def test_a_model_without_a_special_token_is_an_error(tmp_path, options, missing):
+def test_model_without_a_special_token_is_an_error(tmp_path, options, missing):
     (tmp_path / "own.model").write_bytes(train_model(**options))
     with pytest.raises(UserError, match=rf"own\.model.*no {missing} token"):
         load_word_pieces(str(tmp_path / "own.model"))
 
 
 class Alphabet(FileTokenizer):
-    """A tokenizer of digits, which are the ids in its file."""
+    """A tokenizer of texts of digits. Each digit is an id in the file."""
 
     def _encode(self, texts):
         return [list(map(int, text)) for text in texts]
@@ -216,14 +216,14 @@ class Alphabet(FileTokenizer):
         return file_ids
 
 
-def test_only_special_tokens_and_their_places_are_exchanged():
+def test_special_tokens_swap_ids_with_the_tokens_at_their_places():
     tokenizer = Alphabet(b"", "ABCDEFG", [5, 1, 0])  # the ids of padding, BOS and EOS in the file
     assert tokenizer.pieces(range(7)) == list("FBADECG")
     assert tokenizer.encode(["0123456"]) == [[5, 3, 4, 6]]
     assert tokenizer.decode([5, 3, 4, 6]) == [2, 3, 4, 6]
 
 
-def test_ids_of_a_json_change_places_with_its_special_ids():
+def test_ids_of_a_json_are_kept_except_for_special_tokens():
     content = make_json("bytes", ("<pad>", "<unk>", "</s>", "<s>"), padding={"strategy": {"Fixed": 9}})
     content = content.replace(b'"strategy": {"Fixed": 9}', b'"strategy": {"Fixed": 9}, "direction": "Right"')
     own = TokenizerJson(content)
@@ -234,7 +234,7 @@ def test_ids_of_a_json_change_places_with_its_special_ids():
 
 
 @pytest.mark.parametrize("role", SPECIAL_TOKENS)
-def test_a_json_without_a_special_token_is_an_error(tmp_path, role):
+def test_json_without_a_special_token_is_an_error(tmp_path, role):
     tokens = ["<unk>", *(names[0] for other, names in SPECIAL_TOKENS.items() if other != role)]
     (tmp_path / "own.json").write_bytes(make_json("unigram", tokens))
     name = re.escape(SPECIAL_TOKENS[role][0])
@@ -250,7 +250,7 @@ def test_truncation_and_dropout_of_a_json_are_ignored():
     assert TokenizerJson(json.dumps(content).encode()).encode(TEXTS) == plain.encode(TEXTS)
 
 
-def test_a_json_without_an_unknown_token_is_an_error_for_unknown_characters():
+def test_json_without_an_unknown_token_rejects_unknown_characters():
     content = json.loads(make_json("wordpiece", BERT_TOKENS))
     content["model"]["unk_token"] = "absent"
     own = TokenizerJson(json.dumps(content).encode())
@@ -259,7 +259,7 @@ def test_a_json_without_an_unknown_token_is_an_error_for_unknown_characters():
         own.encode(["\u96e8"])
 
 
-def test_a_json_needs_the_package(tmp_path, monkeypatch):
+def test_json_requires_the_package(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tokenizers", None)
     (tmp_path / "own.json").write_text('{"model": {}}')
     with pytest.raises(UserError, match=r"own\.json.*package tokenizers.*pip install"):
@@ -272,7 +272,7 @@ def test_dropout_requires_byte_pair_encoding_of_sentencepiece(name, tmp_path):
         SampledWordPieces(MAKERS[name](tmp_path), 0.1, 0)
 
 
-def test_dropout_samples_pieces_of_models_from_elsewhere():
+def test_dropout_works_with_models_from_elsewhere():
     own = WordPieces(train_model(model_type="bpe"))
     assert SampledWordPieces(own, 0.0, 0).encode(TEXTS) == own.encode(TEXTS)
     sampled = SampledWordPieces(own, 0.5, 0).encode(TEXTS)
@@ -280,7 +280,7 @@ def test_dropout_samples_pieces_of_models_from_elsewhere():
     assert list(map(own.decode, sampled)) == TEXTS
 
 
-def test_a_copy_is_the_file(tmp_path):
+def test_copied_tokenizer_equals_the_file(tmp_path):
     (tmp_path / "own.model").write_bytes(train_model())
     copy_tokenizer(str(tmp_path / "own.model"), str(tmp_path / "run.model"))
     assert (tmp_path / "run.model").read_bytes() == (tmp_path / "own.model").read_bytes()

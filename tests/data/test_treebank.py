@@ -1,4 +1,4 @@
-"""Treebanks as sources of pairs: files of any name and ending, the built-in one, and what is refused."""
+"""Tests of treebanks as sources of pairs: files, damaged files and the built-in treebank."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def test_pairs_are_words_and_tokens_of_trees(folder, caplog):
     assert read_sides(make(folder), "validation") == (["a"], ["NN"])
 
 
-def test_any_file_ending_gives_the_same_treebank(folder):
+def test_file_extension_does_not_change_the_treebank(folder):
     plain = open_pairs(make(folder), "train")
     (folder / "other.mrg").write_bytes(b"\xef\xbb\xbf" + LINES.encode())
     (folder / "bare").write_text(LINES.replace("\n", "\r\n"), encoding="utf-8")
@@ -52,13 +52,13 @@ def test_any_file_ending_gives_the_same_treebank(folder):
         (b"(NN a)\n" + b"(S " * 10_000, r"Line 2 of .*validation\.txt .*200"),
     ],
 )
-def test_damaged_file_error_has_file_and_line(folder, content, message):
+def test_damaged_treebank_is_an_error_with_file_and_line(folder, content, message):
     (folder / "validation.txt").write_bytes(content)
     with pytest.raises(UserError, match=message):
         check_splits(make(folder))
 
 
-def test_the_builtin_treebank_needs_no_file(tmp_path):
+def test_builtin_treebank_needs_no_file(tmp_path):
     config = make(tmp_path, kind="builtin_treebank", directory="")
     pairs = open_pairs(config, "validation")
     assert len(pairs) == 500

@@ -1,4 +1,4 @@
-"""Bracketed text read and written, trees as sequences, and the rules that repair a sequence that is none."""
+"""Tests of bracketed text, of trees as sequences, and of the repair of malformed sequences."""
 
 import random
 
@@ -32,12 +32,7 @@ def read(text):
     return tree
 
 
-def restore(tokens, words):
-    found = restore_tree(tokens.split(), words.split())
-    return format_tree(found.tree), found.repairs
-
-
-def test_a_tree_is_read_and_written():
+def test_reading_and_writing_restores_the_text():
     tree = read(JOHN)
     assert tree.label == TOP
     assert [leaf.word for leaf in list_leaves(tree)] == ["John", "has", "a", "dog", "."]
@@ -45,12 +40,12 @@ def test_a_tree_is_read_and_written():
 
 
 @pytest.mark.parametrize("outer", ["({})", "( {} )", "(TOP {})", "(ROOT {})", "(S1 {})", "{}", "\n({}\n)\n"])
-def test_any_outermost_bracket_is_the_top(outer):
+def test_any_outermost_bracket_becomes_top(outer):
     inner = "(S (NP (NNP John)) (VP (VBZ\n  sleeps)))"
     assert format_tree(read(outer.format(inner))) == "(TOP (S (NP (NNP John)) (VP (VBZ sleeps))))"
 
 
-def test_several_trees_and_constituents():
+def test_one_line_may_contain_several_trees():
     trees = list(read_trees(["((S (NN a)) (. .)) (NN b)", "", "(FRAG (NN c))"], "text"))
     assert list(map(format_tree, trees)) == [
         "(TOP (S (NN a)) (. .))",
@@ -59,7 +54,7 @@ def test_several_trees_and_constituents():
     ]
 
 
-def test_empty_elements_and_functions_are_removed():
+def test_cleaning_removes_empty_elements_and_functions():
     tree = read(
         "( (S (NP-SBJ-1 (NNP Ann)) (VP (VBZ is) (VP (VBN seen) (NP (-NONE- *-1)) (PRT|ADVP (RP up))"
         "(SBAR (-NONE- 0) (S (-NONE- *T*-2))) (NP=2 (-LRB- -LRB-) (NN x))))))"
@@ -69,11 +64,11 @@ def test_empty_elements_and_functions_are_removed():
     )
 
 
-def test_the_sequence_of_vinyals():
+def test_linearized_tree_equals_figure_2_of_vinyals():
     assert " ".join(linearize(read(JOHN))) == TOKENS
 
 
-def test_spans_are_of_words():
+def test_spans_are_counted_in_words():
     assert list_spans(read(JOHN)) == [
         Span("TOP", 0, 5),
         Span("S", 0, 5),
@@ -96,7 +91,7 @@ def random_tree(rng, depth):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_sequence_of_a_tree_gives_that_tree(seed):
+def test_linearized_tree_is_restored(seed):
     tree = Node(TOP, (random_tree(random.Random(seed), 5),))
     words = [leaf.word for leaf in list_leaves(tree)]
     assert restore_tree(linearize(tree), words) == (tree, ())
@@ -119,11 +114,12 @@ def test_a_sequence_of_a_tree_gives_that_tree(seed):
         ("", "a", "(TOP (XX a))", ("missing tags",)),
     ],
 )
-def test_each_rule_of_repair(tokens, words, tree, repairs):
-    assert restore(tokens, words) == (tree, repairs)
+def test_malformed_sequences_are_repaired(tokens, words, tree, repairs):
+    restored = restore_tree(tokens.split(), words.split())
+    assert (format_tree(restored.tree), restored.repairs) == (tree, repairs)
 
 
-def test_too_deep_a_sequence_is_cut():
+def test_too_deep_sequence_is_cut():
     tokens = ["(S"] * 10_000 + ["XX"] + [")S"] * 10_000
     found = restore_tree(tokens, ["a"])
     assert found.repairs == ("too deep", "unopened")
@@ -137,7 +133,7 @@ def test_too_deep_a_sequence_is_cut():
     st.lists(st.text("()SNPX.,|- ", min_size=1, max_size=4)),
     st.lists(st.text(st.characters(categories=("L", "P", "S")), min_size=1, max_size=4)),
 )
-def test_any_sequence_gives_a_whole_readable_tree(pieces, words):
+def test_any_sequence_yields_a_readable_tree_with_all_words(pieces, words):
     words = split_words(" ".join(words))
     tree = restore_tree(" ".join(pieces).split(), words).tree
     assert [leaf.word for leaf in list_leaves(tree)] == words
@@ -164,6 +160,6 @@ def test_parentheses_of_a_sentence_are_escaped():
         (["", "(S " * 10_000], r"Line 2 of text .* 200 brackets"),
     ],
 )
-def test_malformed_tree_error_has_its_line(lines, message):
+def test_malformed_trees_are_errors_with_a_line(lines, message):
     with pytest.raises(UserError, match=message):
         list(read_trees(lines, "text"))
