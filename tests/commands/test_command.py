@@ -1,10 +1,12 @@
 """The parsing of arguments into options, and the messages for mistakes."""
 
+import re
+
 import pytest
 
 from tfm.commands import command
-from tfm.commands.command import REQUIRED, option, options, parse, positional
-from tfm.commands.options import OPTIONS, Evaluate, Translate
+from tfm.commands.command import REQUIRED, option, options, parse, positional, read_flags
+from tfm.commands.options import OPTIONS, Evaluate, Export, Quickstart, Sweep, Train, Translate, Visualize
 from tfm.errors import UserError
 
 
@@ -33,6 +35,23 @@ def test_flags_and_positional_arguments_become_fields():
         first="a", others=("b",), folder="x", count=3, rate=-0.5, names=("1", "2"), switch=True
     )
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("cls", "flag"),
+    [
+        *((cls, "workdir") for cls in (Train, Sweep, Quickstart)),
+        *((cls, "output") for cls in (Export, Visualize)),
+        (Evaluate, "output_dir"),
+    ],
+)
+def test_a_folder_that_a_command_creates_is_no_url(cls, flag):
+    for url in ("gs://bucket/run", "S3://bucket", "abfs+x://a/b"):
+        with pytest.raises(UserError, match=re.escape(f"got '{url}'")):
+            read_flags(cls, [f"--{flag}={url}"])
+    for path in ("/a/b", "a:/b", "a//b", "1://x", "a\nb"):
+        values, _ = read_flags(cls, [f"--{flag}={path}"])
+        assert values[flag] == path
 
 
 def test_some_flags_may_be_empty():

@@ -20,6 +20,7 @@ This module imports nothing slow, so that a wrong flag is reported at once.
 import contextlib
 import dataclasses
 import functools
+import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Sequence
@@ -35,6 +36,7 @@ FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "a
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
+NO_URL = re.compile(r"(?![a-z][a-z0-9+.-]*://).*", re.IGNORECASE | re.DOTALL)
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -64,6 +66,14 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
+def folder_option(default: Any, help: str) -> Any:
+    """Creates a field that is a flag for a folder that the command creates.
+
+    The value must not be a URL, which would create a local folder with a name such as "gs:".
+    """
+    return option(default, help, pattern=NO_URL, form="a path of the file system, not a URL")
+
+
 def short_for(path: str) -> Any:
     """Creates a field that is a flag for the config field at a path."""
     return option(None, f"Short for --config.{path}.", short_for=path)
@@ -74,7 +84,9 @@ def positional(name: str) -> Any:
     return dataclasses.field(metadata={"info": FieldInfo(), POSITIONAL: name})
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(option, positional))
+@dataclass_transform(
+    kw_only_default=True, frozen_default=True, field_specifiers=(option, folder_option, positional)
+)
 def options(cls: type[T]) -> type[T]:
     """Makes a frozen dataclass of the options of a command."""
     return dataclasses.dataclass(frozen=True, kw_only=True)(cls)

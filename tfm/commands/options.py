@@ -7,7 +7,7 @@ nothing slow, so that a wrong flag is reported at once.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfm.commands.command import REQUIRED, option, options, positional, short_for
+from tfm.commands.command import REQUIRED, folder_option, option, options, positional, short_for
 
 MAX_ROWS = 10**6
 MAX_SENTENCE_TOKENS = 64
@@ -86,7 +86,9 @@ class NewRun(ConfigOptions):
     """The options of a command that begins a run."""
 
     config_file: str = option(REQUIRED, CONFIG_HELP, flag="config")
-    workdir: str = option(REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes.")
+    workdir: str = folder_option(
+        REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes."
+    )
 
     @classmethod
     def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -139,7 +141,7 @@ class DecodingRun(FinishedRun, HostOptions):
 class Quickstart:
     """Train on the built-in language, evaluate and draw, in about five minutes."""
 
-    workdir: str = option(
+    workdir: str = folder_option(
         "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."
     )
 
@@ -231,7 +233,7 @@ class Evaluate(FinishedRun, HostOptions):
     name: str = option(
         "", "Name of the files to write. The default is the name of the split, without its folder."
     )
-    output_dir: str = option("", "Folder to write into. The default is the work directory.")
+    output_dir: str = folder_option("", "Folder to write into. The default is the work directory.")
     samples: int = option(4, "Number of examples to print.", minimum=0)
 
 
@@ -287,7 +289,7 @@ class Generate(DecodingRun):
 class Export(FinishedRun):
     """Write a run as one portable folder."""
 
-    output: str = option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
     stablehlo_shapes: tuple[str, ...] = option(
         (),
@@ -304,7 +306,7 @@ class Visualize(FinishedRun):
     sentences: tuple[str, ...] = option(
         (), "Example to draw, like the examples without a flag.", flag="sentence"
     )
-    output: str = option(
+    output: str = folder_option(
         "", "Folder of the figures. The default is the folder figures in the work directory."
     )
     max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", minimum=1)

@@ -11,7 +11,6 @@ On several hosts, start the same command on each, with a work directory that all
 import contextlib
 import logging
 import os
-import re
 import tempfile
 from typing import Any
 
@@ -45,7 +44,6 @@ log = logging.getLogger("tfm.train")
 def main(options: Train) -> None:
     """Trains."""
     limit_malloc_arenas()
-    check_workdir(options.workdir)
     join_hosts(options)
     chosen = read_pipe(options.config)
     check_device()
@@ -139,12 +137,3 @@ def check_profile(text: str, steps: int) -> None:
     _, last = parse_range(text)
     if last > steps:
         raise UserError(f"Expected --profile to name steps up to {steps:,}, the last of the run, got {text}.")
-
-
-def check_workdir(workdir: str) -> None:
-    """Raises a UserError for a URL, which would create a local folder with a name such as "gs:"."""
-    if re.match(r"[a-z0-9]+://", workdir):
-        raise UserError(
-            f"--workdir must be a folder of the file system, got {workdir!r}. Give a folder that all hosts "
-            "mount, such as NFS. A run locks files and renames folders, which buckets do not support."
-        )
