@@ -1,4 +1,4 @@
-"""Where a model drops, against section 5.4, and with which keys: by step, layer, device, micro-batch."""
+"""Tests where a model applies dropout (section 5.4 of the paper), and which random keys it uses."""
 
 import collections
 import dataclasses
@@ -48,7 +48,7 @@ def drop(model, params, train=True):
 
 @pytest.fixture
 def replace_dropout(monkeypatch):
-    """Puts a function (rng, x, rate) in the place of dropout, wherever the package calls it."""
+    """Returns a function that replaces dropout by a function (rng, x, rate) in the whole package."""
 
     def replace(function):
         for module in (residual, attention):
@@ -59,8 +59,8 @@ def replace_dropout(monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
-def test_positions_of_dropout_are_the_papers(order, replace_dropout):
-    """With tanh for dropout: NumPy applies it to embedding sums and sublayer outputs, and nowhere else."""
+def test_dropout_is_applied_where_the_paper_says(order, replace_dropout):
+    """Dropout is replaced by tanh. NumPy applies tanh only to embedding sums and sublayer outputs."""
     replace_dropout(lambda rng, x, rate: jnp.tanh(x))
     model, params = build(norm_order=order)
     found = quick_jit(functools.partial(drop, model))(params)
@@ -81,7 +81,7 @@ def test_dropout_rates_reach_their_layers(replace_dropout):
 
 
 class Recorder:
-    """Notes the keys of dropout by the path of the module that drops, as a compiled program computes them."""
+    """Records the dropout keys that a compiled program computes, by the path of their module."""
 
     def __init__(self):
         self.keys, self._path = collections.defaultdict(list), None
@@ -97,7 +97,7 @@ class Recorder:
         return x
 
     def take(self):
-        """{path: keys} since the last call."""
+        """Returns {path: keys} since the last call."""
         jax.effects_barrier()
         found, self.keys = dict(self.keys), collections.defaultdict(list)
         return found
@@ -111,14 +111,14 @@ def recorder(replace_dropout):
         yield found
 
 
-def train_step_of(model, **options):
-    """The train step around `model`, of other parameters: passes and updates only cost time to compile."""
+def train_step_of(model):
+    """Returns a training step that calls `model` but trains another parameter, which compiles faster."""
 
     def loss(variables, batch, context):
         logits = model.apply({"params": parameters()}, **batch, train=True, rngs={"dropout": context.rng})
         return LossOutput({"loss": (variables["params"]["other"], jnp.float32(logits.size))})
 
-    return make_step(loss, optax.sgd(0.0), seed=1, **options)
+    return make_step(loss, optax.sgd(0.0), seed=1)
 
 
 def state_of(step):
@@ -138,7 +138,7 @@ def parameters():
 
 
 @pytest.mark.long
-def test_dropout_layers_and_steps_have_own_keys(recorder):
+def test_each_dropout_layer_and_step_has_its_own_key(recorder):
     step = quick_jit(train_step_of(MODEL))
     seen = []
     for number in range(3):
@@ -147,7 +147,7 @@ def test_dropout_layers_and_steps_have_own_keys(recorder):
         assert sorted(path for path, keys in found.items() for _ in keys) == sorted(PAPERS)
         seen += [key for keys in found.values() for key in keys]
     assert_distinct(seen, 3 * len(PAPERS))
-    step(state_of(0), BATCH)  # a step made a second time drops as it did
+    step(state_of(0), BATCH)  # a repeated step has the same keys
     again = [key for keys in recorder.take().values() for key in keys]
     assert set(again) == set(seen[: len(PAPERS)])
 
@@ -164,7 +164,7 @@ def test_scanned_layers_have_their_own_keys(remat, recorder):
 @pytest.mark.long
 @pytest.mark.parametrize("scan", [False, True])
 def test_recomputed_layers_drop_the_same_elements(scan):
-    """The backward pass of remat computes the layers again. Other elements would give other gradients."""
+    """The backward pass of remat computes the layers again. Other elements would change the gradients."""
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "dropout": 0.5, "scan": scan}
 
     def compute_gradients(remat):

@@ -1,4 +1,4 @@
-"""The training loop: resuming, several devices, checkpoints, and what a run leaves behind."""
+"""Tests of the training loop: resuming, early stopping, checkpoints, compilation, metrics and averages."""
 
 import contextlib
 import dataclasses
@@ -33,8 +33,8 @@ from tfm.workdir import runs
 
 @pytest.mark.long
 @pytest.mark.parametrize("stop", [3, 5])
-def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
-    """A run that resumes from it logs the same rows as an unbroken run. The logged steps are 2, 4 and 6."""
+def test_checkpoint_between_logged_steps_contains_the_sums(stop, regression_run, tmp_path):
+    """A resumed run logs the same rows as an unbroken run. The logged steps are 2, 4 and 6."""
     settings = make_config(checkpoint_every=stop)
     train_run(settings, tmp_path)
     shutil.rmtree(tmp_path / "checkpoints" / "6")
@@ -43,20 +43,20 @@ def test_a_checkpoint_between_logs_has_the_sums(stop, regression_run, tmp_path):
     train_run(settings, tmp_path)
     assert rows_without_times(tmp_path) == rows_without_times(regression_run)
     cut = [line for line in (tmp_path / METRICS_FILE).read_text().splitlines() if line[-1] != "}"]
-    assert len(cut) == 1  # nothing was written after it on its line
+    assert len(cut) == 1  # the next row begins on a new line
 
 
-def test_a_checkpoint_is_deleted_when_the_last_evaluation_is_better(tmp_path, monkeypatch):
-    """The steps 3 and 6 are evaluated, and step 3 is the best until step 6 has a score."""
-    scores = itertools.count()  # more is better
+def test_former_best_checkpoint_is_deleted_after_a_better_last_evaluation(tmp_path, monkeypatch):
+    """Steps 3 and 6 are evaluated. Step 3 is the best step until step 6 has a score."""
+    scores = itertools.count()  # each score is better than the scores before it
     monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": next(scores)}))
     train_run(make_config(keep=1, keep_best=1), tmp_path)
     assert os.listdir(tmp_path / "checkpoints") == ["6"]
 
 
 @pytest.mark.long
-def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
-    """The number of restarts makes no difference. A score that equals the best is no improvement."""
+def test_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
+    """Restarts have no effect on the patience. A score that equals the best score is no improvement."""
     monkeypatch.setattr(Regression, "evaluate", lambda *_: Evaluation({"validation/score": 100.0}))
     options = {"eval_every": 2, "checkpoint_every": 1, "patience": 2}
     for name, pieces in (("whole", (18,)), ("pieces", (2, 3, 4, 5, 18, 18))):
@@ -66,16 +66,16 @@ def test_a_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
                 train_run(make_config(steps=steps, **options), tmp_path / name)
         assert "2 evaluations brought nothing better than 100" in caplog.text
     assert "Nothing to do: 2 evaluations" in caplog.text
-    for name, last in (("whole", 6), ("pieces", 4)):  # the pieces were also evaluated at their ends
+    for name, last in (("whole", 6), ("pieces", 4)):  # each piece is also evaluated at its end
         assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
 
 
-def test_patience_needs_a_score(corpus):
+def test_patience_requires_a_score(corpus):
     with pytest.raises(UserError, match="validation_sentences is 0"):
         dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
 
 
-def test_a_finished_run_does_nothing(regression_run, caplog):
+def test_finished_run_does_nothing(regression_run, caplog):
     workdir, rows = regression_run, read_metrics(str(regression_run))
     with caplog.at_level("INFO", "tfm"):
         again = train_run(make_config(), workdir)
@@ -85,8 +85,8 @@ def test_a_finished_run_does_nothing(regression_run, caplog):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("rows", "shapes"), [(None, [ROWS]), (ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
-def test_a_step_is_compiled_once_or_while_the_data_open(rows, shapes, tmp_path, monkeypatch):
-    """The data wait for a step of the predicted rows. If the data have other rows, it is compiled again."""
+def test_step_is_compiled_while_the_data_open(rows, shapes, tmp_path, monkeypatch):
+    """The step is traced for the predicted rows before the data open, and again if the data differ."""
     compiled, reported, traced = [], [], threading.Event()
     plain, open_data, start = Regression.loss, Regression.open_data, Hooks.on_start
 
@@ -118,7 +118,7 @@ def test_a_step_is_compiled_once_or_while_the_data_open(rows, shapes, tmp_path, 
     assert runs.load(str(tmp_path), checkpoint="last").steps == [3]
 
 
-def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
+def test_run_ends_if_the_planned_step_is_too_large(tmp_path, monkeypatch):
     def example(self):
         return self.open_data().example()
 
@@ -131,7 +131,7 @@ def test_too_large_a_planned_step_ends_the_run(tmp_path, monkeypatch):
         train_run(make_config(steps=3), tmp_path)
 
 
-def test_metrics_show_training_and_validation(regression_run):
+def test_metrics_contain_training_and_validation(regression_run):
     rows = read_metrics(str(regression_run))
     training = [row for row in rows if "train/loss" in row]
     assert [row["step"] for row in rows if "validation/score" in row] == [3, 6]
@@ -139,14 +139,14 @@ def test_metrics_show_training_and_validation(regression_run):
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
-def test_some_steps_and_the_last_step_are_logged_with_the_learning_rate_of_the_paper(tmp_path):
+def test_logged_steps_have_the_learning_rate_of_the_paper(tmp_path):
     rows = train_run(make_config(steps=7, warmup_steps=3, log_every=3), tmp_path)
     rates = {row["step"]: row["train/learning_rate"] for row in rows if "train/learning_rate" in row}
     expected = {step: FEATURES**-0.5 * min(step**-0.5, step * 3**-1.5) for step in (3, 6, 7)}
     assert rates == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_resumed_run_that_diverges_is_compared_with_the_first_loss_of_the_run(tmp_path, caplog):
+def test_resumed_run_detects_divergence_from_the_first_loss_of_the_run(tmp_path, caplog):
     train_run(make_config(steps=2, log_every=1), tmp_path)
     path = tmp_path / METRICS_FILE
     first, *others = path.read_text().splitlines(keepends=True)
@@ -162,7 +162,7 @@ def test_load_averages_the_last_checkpoints(regression_run):
     each = [runs.load(str(regression_run), checkpoint=str(step)).params for step in mean.steps]
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *each)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), mean.params, expected)
-    assert runs.load(str(regression_run), average=3).steps == [2, 4, 6]  # there is one of step 3 too
+    assert runs.load(str(regression_run), average=3).steps == [2, 4, 6]  # step 3 has a checkpoint, too
     with pytest.raises(UserError, match="Expected 40 checkpoints at equal distances"):
         runs.load(str(regression_run), average=40)
     with pytest.raises(UserError, match="'best', 'last' or one of the steps"):
@@ -170,8 +170,8 @@ def test_load_averages_the_last_checkpoints(regression_run):
 
 
 @pytest.mark.long
-def test_the_gradient_is_the_mean_over_tokens():
-    """The update of a linear model by SGD against its formula."""
+def test_gradient_is_the_mean_over_tokens():
+    """Compares the SGD updates of a linear model with their formula."""
 
     def loss(variables, batch, context):
         total = (variables["params"]["w"] * batch["x"]).sum()
@@ -189,7 +189,7 @@ def test_the_gradient_is_the_mean_over_tokens():
     assert (float(after.params["w"]), float(metrics["skipped"][0])) == (2.0, 0.0)
 
 
-def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
+def test_rows_that_a_resumed_run_repeats_do_not_count(tmp_path):
     def write(step, *rows):
         with Hooks([MetricsWriter(str(tmp_path))]) as writer:
             writer.on_start(step, None)
@@ -214,7 +214,7 @@ def test_rows_of_an_abandoned_way_do_not_count(tmp_path):
 @pytest.mark.parametrize(
     ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
 )
-def test_a_loss_that_counts_nothing_is_warned_of(loss, skipped, warns, tmp_path, caplog):
+def test_loss_with_a_count_of_zero_yields_a_warning(loss, skipped, warns, tmp_path, caplog):
     task = Regression(make_config())
     with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
         metrics = StepMetrics(
@@ -225,26 +225,26 @@ def test_a_loss_that_counts_nothing_is_warned_of(loss, skipped, warns, tmp_path,
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])
-def test_duration(seconds, text):
+def test_durations_have_hours_minutes_and_seconds(seconds, text):
     assert format_duration(seconds) == text
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "1" * 400, "{}"])
-def test_a_row_without_numbers_is_left_out(value, tmp_path):
+def test_rows_without_numbers_are_left_out(value, tmp_path):
     rows = [f'{{"step": 1, "train/loss": {value}}}', '{"step": 2, "train/loss": Infinity}']
     rows += ['{"step": true, "train/loss": 4}', '{"step": 3, "train/loss": 4}']
     rows += ['{"step": 3, "train/loss": 5}', '{"step": 4, "tra']  # a kill cut the last line
     (tmp_path / METRICS_FILE).write_text("\n".join(rows))
-    assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]  # the later of two lines counts
+    assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]  # the last row of a step counts
     assert first_losses(str(tmp_path)) == {"loss": 5}
     figure = plot_curves({"run": read_metrics(str(tmp_path))}, ["train/loss"])
     save_figure(figure, str(tmp_path / "curves.png"))
 
 
 @pytest.mark.long
-def test_a_moving_average_is_validated_and_loaded(tmp_path):
-    """The reference is the average of the checkpoints of a run that keeps no average."""
+def test_moving_average_is_validated_and_loaded(tmp_path):
+    """The expected average is computed from the checkpoints of a run without an average."""
     decay, steps = 0.75, 4
     options = {"steps": steps, "checkpoint_every": 1, "eval_every": 2}
     train_run(make_config(**options), tmp_path / "plain")
@@ -263,7 +263,7 @@ def test_a_moving_average_is_validated_and_loaded(tmp_path):
 
 
 @pytest.mark.long
-def test_an_average_cannot_begin_in_a_resumed_run(tmp_path):
+def test_resumed_run_cannot_start_an_average(tmp_path):
     train_run(make_config(steps=2), tmp_path)
     with pytest.raises(UserError, match="has no average"):
         train_run(make_config(ema_decay=0.5), tmp_path)

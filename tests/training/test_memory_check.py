@@ -1,7 +1,6 @@
-"""Refusals of runs that cannot fit into the memory, before anything of that size is allocated."""
+"""Tests that runs which cannot fit into memory end with an error before they allocate the memory."""
 
 import dataclasses
-import functools
 import re
 import shutil
 
@@ -31,11 +30,11 @@ PARAMS = {
     "layers_1": {"kernel": jax.ShapeDtypeStruct((32, 40), jnp.float32)},
 }
 ELEMENTS = TABLE + 2 * KERNEL
-COUNTERS = 40  # upper bound of the bytes of the step and of Optax's counters
+COUNTERS = 40  # maximum number of bytes of the step and of Optax's counters
 
 
 class Tables(Task):
-    """A task whose variables have the shapes above."""
+    """A task whose parameters have the shapes of PARAMS."""
 
     d_model = 32
 
@@ -68,7 +67,7 @@ class TrainingOnly:
         ({"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}, ELEMENTS * 4),
     ],
 )
-def test_training_needs_parameters_gradients_optimizer_state_and_average(monkeypatch, fields, expected):
+def test_plan_counts_parameters_gradients_optimizer_state_and_average(monkeypatch, fields, expected):
     config = TrainingConfig(**{"peak_learning_rate": 0.1} | fields)
     monkeypatch.setattr("tfm.training.setup.available_memory", lambda: expected + COUNTERS)
     check_plan(Tables(config), config)
@@ -77,7 +76,7 @@ def test_training_needs_parameters_gradients_optimizer_state_and_average(monkeyp
         check_plan(Tables(config), config)
 
 
-def test_a_run_checks_its_state_before_it_is_made(monkeypatch, corpus):
+def test_setup_checks_the_size_of_the_state_before_the_state_exists(monkeypatch, corpus):
     config = make_config(corpus)
     task = translation.plan(config)
     state = Setup(task, config.training).state
@@ -89,13 +88,13 @@ def test_a_run_checks_its_state_before_it_is_made(monkeypatch, corpus):
         Setup(task, config.training)
 
 
-def test_copies_of_parameters_count_and_the_largest_kind_of_parameter_is_named(monkeypatch):
+def test_error_states_the_number_of_copies_and_the_largest_parameter(monkeypatch):
     size = 4 * ELEMENTS
     monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size)
     check_parameters_fit(PARAMS, 3)
     with pytest.raises(UserError, match=r"parameters 4 times .* table, an array of 90 x 32"):
         check_parameters_fit(PARAMS, 4)
-    check_parameters_fit(PARAMS, 4, available=4 * size)  # of another memory than the device's
+    check_parameters_fit(PARAMS, 4, available=4 * size)  # memory other than that of the device
     check_parameters_fit(PARAMS, 9, sharers=3)
     with pytest.raises(UserError, match="parameters 9 times"):
         check_parameters_fit(PARAMS, 9, sharers=2)
@@ -112,14 +111,14 @@ DEEP["too deep, but narrow"] = {"decoder_layers": 1000, "d_model": 2, "d_ff": 2,
 
 @pytest.fixture(scope="module")
 def vocabulary(corpus, tmp_path_factory):
-    """The file of a run's vocabulary."""
+    """Returns the vocabulary file of a run."""
     folder = tmp_path_factory.mktemp("vocabulary")
     translation.create(make_config(corpus), str(folder))
     return folder / VOCABULARY_FILE
 
 
 @pytest.mark.parametrize("name", [*WIDE, *DEEP])
-def test_a_huge_model_is_refused_before_training_and_loading(name, vocabulary, monkeypatch, corpus, tmp_path):
+def test_huge_model_is_rejected_before_training_and_loading(name, vocabulary, monkeypatch, corpus, tmp_path):
     def fail(*_, **__):
         raise AssertionError("the model was traced")
 
@@ -139,24 +138,23 @@ def test_a_huge_model_is_refused_before_training_and_loading(name, vocabulary, m
         runs.load(str(tmp_path / "run"))
 
 
-def test_a_huge_vocabulary_is_refused_with_its_table(monkeypatch, corpus, tmp_path):
+def test_error_for_a_huge_vocabulary_names_the_embedding_table(monkeypatch, corpus, tmp_path):
     monkeypatch.setattr("tfm.memory.host_memory", lambda: HALF_GIB)
     config = make_config(corpus)
     data = dataclasses.replace(config.data, vocabulary_size=2_000_000)
-    plan = functools.partial(translation.create, dataclasses.replace(config, data=data), str(tmp_path))
     with pytest.raises(UserError, match=r"embedding/table, an array of 2,000,000 x 32"):
-        plan()
+        translation.create(dataclasses.replace(config, data=data), str(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["translation", "language_modeling", "classification", "parsing"])
-def test_the_advice_names_fields_of_every_task(name):
+def test_fields_in_the_advice_exist_in_every_task(name):
     with pytest.raises(UserError, match=r"gradient_accumulation_steps \(now 3\)") as error:
         check_memory(Memory(state=2, step=0, available=1), 3)
     fields = {leaf.path for leaf in walk_fields(tasks.find(name).Config())}
     assert set(re.findall(r"(?:training|data)\.\w+", str(error.value))) <= fields
 
 
-def test_huge_batches_are_refused_with_numbers():
+def test_huge_batches_are_rejected():
     with pytest.raises(UserError, match=r"1,000,000,000,000 tokens .*data.batch_tokens"):
         check_batches_fit(10**12)
     check_batches_fit(25_000)
@@ -165,5 +163,5 @@ def test_huge_batches_are_refused_with_numbers():
 @pytest.mark.parametrize(
     ("size", "text"), [(2**20, "1.00 MiB"), (3 * 2**29, "1.50 GiB"), (2**200, f"{2**170:,} GiB")]
 )
-def test_sizes_of_any_magnitude_are_shown(size, text):
+def test_sizes_of_any_magnitude_are_formatted(size, text):
     assert format_bytes(size) == text

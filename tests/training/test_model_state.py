@@ -1,4 +1,4 @@
-"""A classifier with batch statistics and a spectral norm: training, evaluation, export and warm start."""
+"""Tests of a classifier with batch statistics: training, evaluation, averages, export and warm start."""
 
 import dataclasses
 import functools
@@ -21,7 +21,7 @@ MAKE_CONFIG = functools.partial(make_classification, Config())
 
 
 class TestModelWithState(TaskContract):
-    """The contract of tasks: a resumed run equals the unbroken run, state included."""
+    """Tests that the task fulfils the contract of tasks. A resumed run has the state of an unbroken run."""
 
     cases, test_examples = {"batch_norm": MAKE_CONFIG}, 5
 
@@ -35,7 +35,7 @@ def assert_equal(tree, other):
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
-def test_state_is_saved_evaluated_averaged_exported_and_starts_another_run(tmp_path):
+def test_state_is_saved_evaluated_exported_averaged_and_used_in_a_warm_start(tmp_path):
     run = make_tiny_run(MAKE_CONFIG, tmp_path / "run")
     workdir = str(run.workdir)
     save(run.config, runs.config_path(workdir))
@@ -55,7 +55,7 @@ def test_state_is_saved_evaluated_averaged_exported_and_starts_another_run(tmp_p
     averaged = runs.load(workdir, checkpoint=4, average=2).variables
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *two)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), averaged, expected)
-    # A run of no step begins with the state of the source.
+    # A warm start begins with the state of the exported run.
     config = dataclasses.replace(
         run.config, training=dataclasses.replace(run.config.training, steps=1, peak_learning_rate=1e-9)
     )

@@ -1,4 +1,4 @@
-"""Numbers that go wrong: real NaNs and infinities in a run, what they leave unchanged, and what is said."""
+"""Tests of steps that are not finite: unchanged state, skipped steps, error messages and divergence."""
 
 import contextlib
 import json
@@ -67,7 +67,7 @@ def assert_equal(tree, other):
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
-def test_a_non_finite_step_changes_no_state(bad, micro_batches):
+def test_non_finite_step_changes_no_state(bad, micro_batches):
     states, metrics = updates([GOOD, bad, GOOD], micro_batches=micro_batches)
     assert not states[1].halted
     for later in states[2:]:
@@ -78,7 +78,7 @@ def test_a_non_finite_step_changes_no_state(bad, micro_batches):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2])
-def test_a_skipped_step_changes_only_counters(micro_batches):
+def test_skipped_step_changes_only_counters(micro_batches):
     states, metrics = updates([GOOD, BAD[0], GOOD], micro_batches=micro_batches, on_non_finite="skip")
     for name in ("params", "average"):
         assert_equal(getattr(states[2], name), getattr(states[1], name))
@@ -91,7 +91,7 @@ def test_a_skipped_step_changes_only_counters(micro_batches):
 
 
 class Quantized(NamedTuple):
-    """A state with whole numbers of many kinds, as an optimizer of 8-bit moments has them."""
+    """An optimizer state with several integer fields, as in optimizers with 8-bit moments."""
 
     count: jax.Array
     step: jax.Array
@@ -100,7 +100,7 @@ class Quantized(NamedTuple):
     inner: dict
 
 
-def test_a_skipped_step_counts_named_counters():
+def test_skipped_step_advances_only_fields_that_are_named_as_counters():
     whole = Quantized(
         jnp.int32(3), jnp.int32(3), jnp.int8([1, 2]), jnp.int32(5), {"count": jnp.int32([4, 4])}
     )
@@ -115,8 +115,8 @@ def test_a_skipped_step_counts_named_counters():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_skipped_step_counts_for_the_schedule(name):
-    """The step after a skipped step has the rate of its own number, with every optimizer."""
+def test_skipped_step_advances_the_schedule_of_every_optimizer(name):
+    """The step after a skipped step has the learning rate of its own number."""
     config = TrainingConfig(optimizer=OPTIMIZERS[name](), schedule="constant", peak_learning_rate=0.1)
     optimizer = make_optimizer(config.optimizer, make_schedule(config, None))
     state = make_state({"w": jnp.float32([1.0, 2.0]), "v": jnp.ones(3)}, optimizer)
@@ -131,7 +131,7 @@ def test_a_skipped_step_counts_for_the_schedule(name):
 
 
 class Poisoned(Regression):
-    """The loss of the batches of some steps, counted from 1, is not finite."""
+    """A regression whose training loss is infinite in some steps, which are counted from 1."""
 
     bad_steps = ()
 
@@ -144,7 +144,7 @@ class Poisoned(Regression):
 
 @pytest.fixture
 def poison(monkeypatch):
-    """Makes the batches of some steps bad; returns the task."""
+    """Returns a function that makes the losses of some steps infinite and returns the task."""
     monkeypatch.setattr("tests.support.tiny_regression.Regression", Poisoned)
 
     def make(*steps):
@@ -155,7 +155,7 @@ def poison(monkeypatch):
 
 
 @pytest.mark.long
-def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
+def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(log_every=3), tmp_path / "run")
@@ -167,7 +167,7 @@ def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
     folder = tmp_path / "run" / "non_finite" / "step-5"
     assert str(folder) in sentence
     assert json.loads((folder / "report.json").read_text())["batch"] == facts
-    # The state of step 4 and the batch of step 5 give the infinite loss again.
+    # The state of step 4 and the batch of step 5 reproduce the infinite loss.
     with contextlib.closing(CheckpointStore(folder)) as store:
         like = Setup(task, make_config().training).state
         state = TrainState.from_items(store.restore(4, like.items()))
@@ -180,7 +180,7 @@ def test_a_run_stops_and_saves_state_and_batch(tmp_path, poison):
 
 
 @pytest.mark.long
-def test_a_run_stops_where_nothing_can_be_saved(tmp_path, poison, monkeypatch):
+def test_run_stops_if_nothing_can_be_saved(tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
@@ -195,18 +195,18 @@ def test_a_run_stops_where_nothing_can_be_saved(tmp_path, poison, monkeypatch):
     assert "State and batch could not be saved (" in str(raised.value)
 
 
-def test_the_named_pairs_are_those_of_the_batch(corpus, tmp_path):
+def test_description_of_a_batch_lists_its_pairs(corpus, tmp_path):
     config = tiny.make_config(corpus)
     task = translation.create(config, str(tmp_path))
     data, pairs = task.open_data(), open_pairs(config.data, "train")
     sums = [sum(ids) + EOS_ID for ids in task.tokenizer.encode([source for source, _ in pairs])]
-    for step, rows in zip(range(30), data.train_batches(0), strict=False):  # some epochs
+    for step, rows in zip(range(30), data.train_batches(0), strict=False):  # several epochs
         assert sum(sums[pair] for pair in data.describe_batch(step)["pairs"]) == rows["inputs"].sum()
     assert data.describe_batch(29)["epoch"] > 0
 
 
 @pytest.mark.long
-def test_no_checkpoint_of_a_non_finite_step(tmp_path, poison):
+def test_non_finite_step_has_no_checkpoint(tmp_path, poison):
     poison(4)
     sentences = []
     for _ in range(2):
@@ -219,12 +219,12 @@ def test_no_checkpoint_of_a_non_finite_step(tmp_path, poison):
 
 
 @pytest.mark.long
-def test_skipping_goes_on_and_counts(tmp_path, poison, caplog):
+def test_run_continues_after_skipped_steps_and_counts_them(tmp_path, poison, caplog):
     poison(3, 4)
     rows = train_run(make_config(on_non_finite="skip", log_every=2), tmp_path / "run")
     training = [row for row in rows if "train/skipped" in row]
     assert [row["train/skipped"] for row in training] == [0, 1, 0]
-    assert "train/loss" not in training[1]  # there is none: no step was finite
+    assert "train/loss" not in training[1]  # neither step was finite
     assert np.isfinite([row["train/loss"] for row in training[::2]]).all()
     states = [runs.load(str(tmp_path / "run"), checkpoint=str(step)).params for step in (2, 4)]
     assert_equal(*states)
@@ -232,7 +232,7 @@ def test_skipping_goes_on_and_counts(tmp_path, poison, caplog):
 
 
 @pytest.mark.long
-def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
+def test_error_after_a_huge_learning_rate_names_a_module(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(setup, "make_schedule", lambda config, d_model: lambda count: 1e29)
     with pytest.raises(UserError, match="is not finite") as raised:
         train_run(tiny.make_config(corpus), tmp_path)
@@ -240,7 +240,7 @@ def test_a_huge_learning_rate_is_diagnosed(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_first_non_finite_parameter_or_module_is_named(corpus, tmp_path):
+def test_error_names_the_first_non_finite_parameter_or_module(corpus, tmp_path):
     """Finite parameters may be so large that a product overflows."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = initialize(task)
@@ -263,7 +263,7 @@ def find(loss, params, pieces):
     return first_not_finite(Learner(loss, OPTIMIZER), {"params": params}, pieces)
 
 
-def test_gradients_are_named_after_a_finite_loss():
+def test_error_names_a_gradient_if_the_loss_is_finite():
     def loss(variables, batch, context):
         params = variables["params"]
         return LossOutput({"loss": (jnp.sqrt(params["w"]).sum() + params["v"], 1.0)})
@@ -278,9 +278,9 @@ def metrics_of(loss, skipped=0.0):
     return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
 
 
-def test_divergence_is_warned_of_once(caplog):
+def test_divergence_yields_one_warning(caplog):
     watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
-    losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three in a row
+    losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three losses above the first loss in a row
     assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
     assert not caplog.records
     for step in range(8, 20):
@@ -289,7 +289,7 @@ def test_divergence_is_warned_of_once(caplog):
     assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
 
 
-def test_a_resumed_run_knows_its_first_loss(caplog):
+def test_no_warning_without_a_limit_or_below_the_first_loss_of_the_run(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
         watch = DivergenceMonitor(config, first_losses={"loss": first})
         for step in range(10):
@@ -297,7 +297,7 @@ def test_a_resumed_run_knows_its_first_loss(caplog):
     assert not caplog.records
 
 
-def test_too_many_skipped_steps_end_the_run():
+def test_too_many_skipped_steps_in_a_row_end_the_run():
     watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
     ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED - 1)]
     ends.append(watch.must_end(98, metrics_of(1.0)))
@@ -306,8 +306,8 @@ def test_too_many_skipped_steps_end_the_run():
 
 
 @pytest.mark.long
-def test_nan_weights_do_not_translate(corpus, tmp_path):
-    """An empty output would look like a translation."""
+def test_translation_with_nan_parameters_is_an_error(corpus, tmp_path):
+    """Otherwise an empty output would look like a translation."""
     task = translation.create(tiny.make_config(corpus), str(tmp_path))
     params = initialize(task)
     params["decoder"]["layers_0"]["feed_forward"]["output"]["kernel"] *= jnp.nan
@@ -315,8 +315,8 @@ def test_nan_weights_do_not_translate(corpus, tmp_path):
         task.translate(params, ["red dog", "big cat"], DecodingConfig(beam_size=1))
 
 
-def test_a_skipped_step_counts_only_updates_that_are_due():
-    """The second update changes its parameters in every third step only."""
+def test_skipped_step_advances_only_the_updates_that_are_due():
+    """The second update runs only in every third step."""
     learners = [
         Learner(linear_loss, OPTIMIZER, "first", lambda path: path == "w"),
         Learner(linear_loss, OPTIMIZER, "second", lambda path: path == "v", every=3),

@@ -1,4 +1,4 @@
-"""Optimizers, clipping, freezing and schedules of a config, against updates written by hand in float64."""
+"""Tests of optimizers, clipping, freezing and schedules against float64 updates written by hand."""
 
 import contextlib
 import dataclasses
@@ -30,12 +30,12 @@ from tfm.training.step import TrainState, make_train_step, merge_trees, split_tr
 from tfm.training.task import LossOutput, Update
 
 STEPS = 3
-RATES = (0.05, 0.1, 0.1)  # of SCHEDULE
+RATES = (0.05, 0.1, 0.1)  # the learning rates of SCHEDULE
 SCHEDULE = {"schedule": "constant", "warmup_steps": 2, "peak_learning_rate": 0.1}
 
 
 def random_tree(seed):
-    """Kernel, bias and scale in float64."""
+    """Returns a random kernel, bias and scale in float64."""
     rng = np.random.default_rng(seed)
     shapes = {"dense": {"kernel": (4, 3), "bias": (3,)}, "norm": {"scale": (3,)}}
     return jax.tree.map(lambda shape: rng.normal(size=shape), shapes, is_leaf=lambda x: isinstance(x, tuple))
@@ -46,7 +46,7 @@ GRADIENTS = [random_tree(seed) for seed in range(1, STEPS + 1)]
 
 
 def updated(config, gradients=GRADIENTS, params=PARAMS):
-    """Parameters after the updates that a `TrainingConfig` makes, and the optimizer's last state."""
+    """Returns the parameters and the optimizer state after the updates of a `TrainingConfig`."""
     params = jax.tree.map(jnp.float32, params)
     learner = learner_of(config, params)
     trained, fixed = split_tree(params, learner.trains)
@@ -59,7 +59,7 @@ def updated(config, gradients=GRADIENTS, params=PARAMS):
 
 
 def learner_of(config, params, loss=None):
-    """The only learner of a config."""
+    """Returns the only learner of a config."""
     (learner,) = make_learners([Update("loss", loss)], config, make_schedule(config, None), params)
     return learner
 
@@ -108,7 +108,7 @@ def adafactor(w, gradients, config, decayed):
 
 
 def sgd(w, gradients, config, decayed):
-    """Momentum of Polyak, or of Nesterov as Sutskever et al. 2013 write it."""
+    """SGD with Polyak momentum, or with Nesterov momentum as in Sutskever et al. 2013."""
     momentum = 0.0
     for rate, g in zip(RATES, gradients, strict=True):
         g = g + config.weight_decay * decayed * w
@@ -135,7 +135,7 @@ def sgd(w, gradients, config, decayed):
     ],
     ids=lambda value: str(value.name) if hasattr(value, "name") else "",
 )
-def test_updates_are_those_written_by_hand(optimizer, by_hand):
+def test_updates_equal_the_updates_written_by_hand(optimizer, by_hand):
     found, _ = updated(TrainingConfig(optimizer=optimizer, **SCHEDULE))
 
     def expected(path, w, *gradients):
@@ -147,7 +147,7 @@ def test_updates_are_those_written_by_hand(optimizer, by_hand):
 
 
 @pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
-def test_weight_decay_passes_over_bias_and_scale(name):
+def test_weight_decay_skips_parameters_that_match_not_decayed(name):
     zero = [jax.tree.map(np.zeros_like, PARAMS)] * STEPS
     for patterns, kept in ((("*/bias", "*/scale"), {"bias", "scale"}), (("dense/*",), {"kernel", "bias"})):
         optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=patterns)
@@ -160,8 +160,8 @@ def test_weight_decay_passes_over_bias_and_scale(name):
 
 
 @pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
-def test_patterns_without_decay_match_something(name):
-    """Those of the default need not: models without biases exist."""
+def test_patterns_of_not_decayed_must_match_a_parameter(name):
+    """The default patterns need no match, because some models have no biases."""
     optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=("*/bias", "*/scale", "head/*"))
     message = r"not_decayed .*'head/\*'"
     with pytest.raises(UserError, match=message):
@@ -169,7 +169,7 @@ def test_patterns_without_decay_match_something(name):
     decay_mask(AdamW().not_decayed)({"dense": {"kernel": jnp.ones(2)}})
 
 
-def test_biases_and_norms_are_not_decayed():
+def test_biases_and_norms_are_not_decayed_by_default():
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(dataclasses.replace(MODEL, attention_bias=True), vocabulary_size=50)
     shapes = jax.eval_shape(lambda rng: model.init(rng, token, token, train=False), jax.random.key(0))
@@ -195,7 +195,7 @@ def test_gradients_are_clipped_by_global_norm(share):
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_frozen_parameters_keep_their_bits(name):
-    """Under weight decay too; the others move as before, and the state holds no moments of the frozen."""
+    """Other parameters are updated as without freezing. Frozen parameters have no optimizer state."""
     plain = TrainingConfig(optimizer=OPTIMIZERS[name](), **SCHEDULE)
     found, state = updated(dataclasses.replace(plain, freeze=("dense/k*", "norm/*")))
     free, whole = updated(plain)
@@ -207,7 +207,7 @@ def test_frozen_parameters_keep_their_bits(name):
 
 
 def test_factors_scale_the_learning_rate_and_the_weight_decay_of_matching_parameters():
-    """The first pattern that matches counts, and the state is that of the optimizer alone."""
+    """The first pattern that matches counts. The factors add nothing to the optimizer state."""
     config = TrainingConfig(
         optimizer=AdamW(weight_decay=0.1, not_decayed=()),
         learning_rate_factors=("dense/bias=3", "dense/*=0.5"),
@@ -242,7 +242,7 @@ def test_factors_scale_the_learning_rate_and_the_weight_decay_of_matching_parame
         ({"weight_decay_factors": ("dense/*=2",)}, r"weight_decay_factors, got 'adam'"),
     ],
 )
-def test_factors_of_nothing_are_errors(fields, message):
+def test_invalid_factors_are_errors(fields, message):
     with pytest.raises(UserError, match=message):
         updated(TrainingConfig(**fields, **SCHEDULE))
 
@@ -255,7 +255,7 @@ def test_clipping_ignores_frozen_parameters():
     np.testing.assert_allclose(found["norm"]["scale"], expected, rtol=1e-5)
 
 
-def test_a_frozen_parameter_is_its_average():
+def test_average_of_a_frozen_parameter_equals_the_parameter():
     config = TrainingConfig(freeze=("dense/*",), optimizer=SGD(), **SCHEDULE)
 
     def loss(variables, batch, context):
@@ -273,7 +273,7 @@ def test_a_frozen_parameter_is_its_average():
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_each_state_comes_back_from_a_checkpoint(name, tmp_path):
+def test_optimizer_state_is_restored_from_a_checkpoint(name, tmp_path):
     config = TrainingConfig(optimizer=OPTIMIZERS[name](), clip_norm=1.0, freeze=("norm/*",), **SCHEDULE)
     params, opt_state = updated(config)
     state = TrainState(jnp.int32(STEPS), params, {"loss": opt_state})
@@ -302,7 +302,7 @@ def rates_by_hand(name, peak):
 
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
 @pytest.mark.parametrize(("peak", "d_model"), [(None, 64), (0.3, 64), (0.3, None)])
-def test_schedules_have_the_given_or_papers_peak(name, peak, d_model):
+def test_schedules_have_the_configured_peak_or_the_peak_of_the_paper(name, peak, d_model):
     config = TrainingConfig(
         schedule=name, steps=T, warmup_steps=W, peak_learning_rate=peak, learning_rate_scale=2.0
     )
@@ -312,7 +312,7 @@ def test_schedules_have_the_given_or_papers_peak(name, peak, d_model):
 
 
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
-def test_a_model_without_width_needs_a_peak(name):
+def test_model_without_a_width_requires_a_peak_learning_rate(name):
     with pytest.raises(UserError, match=r"Expected training\.peak_learning_rate .*got None"):
         make_schedule(TrainingConfig(schedule=name), None)
 
@@ -322,8 +322,8 @@ def test_a_model_without_width_needs_a_peak(name):
     [({}, False), ({"warmup_steps": 10}, True), ({"warmup_steps": 10, "peak_learning_rate": 0.03}, False)],
 )
 @pytest.mark.parametrize("name", ["inverse_sqrt", "linear_decay", "cosine_decay", "constant"])
-def test_a_short_warm_up_without_a_peak_is_warned_of(name, fields, warns, caplog):
-    """The paper's rule gives a run of 50 steps a rate at which it learns nothing."""
+def test_short_warmup_without_a_peak_yields_a_warning(name, fields, warns, caplog):
+    """With a short warmup, the peak of the paper is so large that training fails."""
     warn_of_large_peak(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
     assert ("rises to 0.028" in caplog.text) == warns
     assert len(caplog.records) == warns

@@ -1,4 +1,7 @@
-"""Training processes that are killed, or resume on other devices. More: python -m tests.support.kills."""
+"""Tests of training processes that are killed or resume on other devices.
+
+`python -m tests.support.kills` runs longer tests.
+"""
 
 import dataclasses
 import os
@@ -15,7 +18,7 @@ from tfm.training.run_log import read_metrics
 pytestmark = pytest.mark.long
 
 
-def test_a_killed_run_equals_the_unbroken_one(tmp_path):
+def test_killed_run_equals_the_unbroken_run(tmp_path):
     settings = make_config(steps=60, **kills.SCHEDULE)
     settings = dataclasses.replace(settings, data=DataConfig(pause=0.1))
     train_run(settings, tmp_path / "unbroken")
@@ -28,10 +31,10 @@ def test_a_killed_run_equals_the_unbroken_one(tmp_path):
     kills.compare(tmp_path / "unbroken", broken)
 
 
-def test_a_run_resumes_on_other_devices(tmp_path, monkeypatch):
+def test_run_resumes_on_another_number_of_devices(tmp_path, monkeypatch):
     """The batches are the same, so the losses agree to float tolerance.
 
-    The model has no noise, because each device would draw other noise.
+    The model has no noise, because each device draws its own noise.
     """
     settings = dataclasses.replace(make_config(log_every=1), model=ModelConfig(noise=0.0))
     train_run(settings, tmp_path / "one")
@@ -47,4 +50,4 @@ def test_a_run_resumes_on_other_devices(tmp_path, monkeypatch):
     ]
     assert len(losses[0]) == settings.training.steps
     np.testing.assert_allclose(*losses, rtol=1e-5)
-    assert losses[0] != losses[1]  # there were two devices
+    assert losses[0] != losses[1]  # the second run had two devices

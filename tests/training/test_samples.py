@@ -1,4 +1,4 @@
-"""samples.jsonl and its pictures: what is read back, and the page that `tfm plot samples` writes."""
+"""Tests of samples.jsonl, of its pictures, and of the page that `tfm plot samples` writes."""
 
 import html
 import json
@@ -26,7 +26,7 @@ def write_picture(path):
         file.write(b"picture")
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_samples_are_read_back(tmp_path):
     writer = SamplesWriter(str(tmp_path))
     writer.on_samples(20, Samples(ROWS, {"attention": write_picture}))
     writer.on_samples(3, Samples(ROWS, {}))
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(tmp_path):
 
 
 def test_samples_that_a_resumed_run_repeats_do_not_count(tmp_path):
-    """As in the log. The second start resumes from step 4 and evaluates other steps."""
+    """The second start resumes from step 4 and evaluates other steps."""
     for start, steps in ((0, (2, 4, 6)), (4, (5, 8))):
         writer = SamplesWriter(str(tmp_path))
         writer.on_start(start, None)
@@ -60,13 +60,13 @@ def test_samples_that_a_resumed_run_repeats_do_not_count(tmp_path):
         {"step": 3, "rows": []},
     ],
 )
-def test_other_lines_are_left_out(line, tmp_path):
+def test_invalid_lines_are_left_out(line, tmp_path):
     (tmp_path / SAMPLES_FILE).write_text(json.dumps(line) + "\n")
     with pytest.raises(UserError, match=r"Expected samples of a run at .*samples\.jsonl"):
         read_samples(str(tmp_path))
 
 
-def test_a_deleted_work_directory_stays_so(tmp_path):
+def test_deleted_run_folder_is_not_created_again(tmp_path):
     gone = tmp_path / "gone"
     for pictures in ({}, {"attention": write_picture}):
         with pytest.raises(UserError, match="Cannot write"):
@@ -74,7 +74,7 @@ def test_a_deleted_work_directory_stays_so(tmp_path):
         assert not gone.exists()
 
 
-def test_texts_stay_in_their_cells():
+def test_line_ends_and_bars_stay_within_their_cells():
     table = format_table([{"a|b": "x\n| y", "c": "\\|"}])
     assert table == "| a\\|b | c |\n| --- | --- |\n| x \\| y | \\\\\\| |"
 
@@ -83,13 +83,13 @@ def test_texts_stay_in_their_cells():
     "text", ["<unk> </s>", "a & b &lt;", "*a* **b** _c_ __d__", "`x`", "[a](b) ![c](d)", "\\<|>", "plain."]
 )
 def test_markdown_shows_the_text_of_a_cell(text):
-    """Without escapes and entities it is the text, and no character is left that Markdown interprets."""
+    """Removing escapes and entities restores the text. Markdown interprets no other character."""
     cell = format_table([{"x": text}]).splitlines()[-1].removeprefix("| ").removesuffix(" |")
     assert html.unescape(re.sub(r"\\(.)", r"\1", cell)) == text
     assert not re.search(r"[<`*_\[|]", re.sub(r"\\.", "", cell))
 
 
-def test_the_page_has_each_example_over_the_steps():
+def test_page_shows_each_example_at_all_steps():
     steps = {1: "das", 1200: "der Hund"}
     found = [
         StepSamples(
@@ -114,12 +114,12 @@ def test_the_page_has_each_example_over_the_steps():
     )
 
 
-def test_half_a_character_does_not_end_the_page():
+def test_half_a_character_is_replaced_in_the_page():
     page = format_samples([StepSamples(7, [{"source": "a\ud800b"}], {})], "/")
     assert "| 7 | a?b |" in page
 
 
-def test_the_page_of_one_evaluation_has_all_texts():
+def test_page_of_one_evaluation_is_a_single_table():
     page = format_samples([StepSamples(7, ROWS, {})], "/")
     assert "| step | source | hypothesis |" in page
     assert "| 7 | a | b |" in page

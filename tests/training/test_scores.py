@@ -1,4 +1,4 @@
-"""The scores of evaluations: the best step, what is due, when training stops, and what a kill leaves."""
+"""Tests of the scores of evaluations: ranking, due evaluations, early stopping and damaged files."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from tfm.training.task import Best
 
 
 def make_scores(folder, values=(), order="max"):
-    """Scores of the steps 3, 6, 9 and so on."""
+    """Returns the scores of steps 3, 6, 9 and so on."""
     scores = Scores(str(folder), Best("validation/x", order))
     for number, value in enumerate(values, 1):
         scores.add(3 * number, {"validation/x": value, "validation/y": 0})
@@ -20,7 +20,7 @@ def make_scores(folder, values=(), order="max"):
 
 @pytest.mark.parametrize(("order", "sign"), [("max", 1), ("min", -1)])
 def test_training_stops_after_evaluations_without_a_better_score(order, sign, tmp_path):
-    """A score that equals the best, or is nan, is no better."""
+    """A score that is NaN or equals the best score is no improvement."""
     config, ends = TrainingConfig(steps=100, warmup_steps=9, patience=2), []
     scores = make_scores(tmp_path, order=order)
     for step, value in enumerate((math.nan, -5.0, 3.0, 3.0, 4.0, math.nan, 2.0), 1):
@@ -32,24 +32,24 @@ def test_training_stops_after_evaluations_without_a_better_score(order, sign, tm
     assert "100 steps" in scores.describe_end(100, TrainingConfig(steps=100, warmup_steps=9))
 
 
-def test_the_ranking_leaves_nan_out_and_larger_is_better(tmp_path):
+def test_ranking_omits_nan_and_negates_scores_to_minimize(tmp_path):
     assert make_scores(tmp_path, (1.0, math.nan, 2.0), order="min").ranking() == {3: -1.0, 9: -2.0}
 
 
-def test_an_evaluation_is_due_once(tmp_path):
+def test_evaluation_is_due_once(tmp_path):
     config = TrainingConfig(steps=7, warmup_steps=2, eval_every=3)
     scores = make_scores(tmp_path)
     assert [step for step in range(8) if scores.is_due(step, config)] == [3, 6, 7]
-    scores.add(6, {"validation/y": 1.0})  # without the metric
+    scores.add(6, {"validation/y": 1.0})  # an evaluation without the metric
     assert [step for step in range(8) if scores.is_due(step, config)] == [3, 7]
     assert scores.ranking() == {}
 
 
-def test_scores_of_later_steps_are_forgotten_for_good(tmp_path):
+def test_scores_of_later_steps_are_deleted(tmp_path):
     make_scores(tmp_path, (1.0, 5.0, 7.0)).drop_after(6)
     assert make_scores(tmp_path).ranking() == {3: 1.0, 6: 5.0}
     before = os.stat(tmp_path / SCORES_FILE).st_ino
-    make_scores(tmp_path).drop_after(6)  # nothing to forget
+    make_scores(tmp_path).drop_after(6)  # nothing to delete, so the file is not written again
     assert os.stat(tmp_path / SCORES_FILE).st_ino == before
 
 
@@ -57,7 +57,7 @@ def test_scores_of_later_steps_are_forgotten_for_good(tmp_path):
     "line",
     ['{"step": 4, "sco', "5", '{"step": "4", "scores": {}}', '{"step": 4, "scores": {"validation/x": "1"}}'],
 )
-def test_lines_that_are_no_scores_are_passed_over(line, tmp_path):
+def test_invalid_lines_are_left_out(line, tmp_path):
     make_scores(tmp_path, (1.0,))
     with open(tmp_path / SCORES_FILE, "a", encoding="utf-8") as file:
         file.write(line)

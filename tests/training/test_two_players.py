@@ -1,4 +1,4 @@
-"""Adversarial training in the ordinary loop: two players on eight Gaussians."""
+"""Tests of adversarial training in the ordinary loop: two players on eight Gaussians."""
 
 import contextlib
 import os
@@ -53,7 +53,7 @@ def test_both_players_resume_exactly_after_a_kill(short_run, tmp_path):
     assert rows_without_times(tmp_path) == rows_without_times(short_run)
 
 
-def test_metrics_name_the_players(short_run):
+def test_metrics_have_the_names_of_the_players(short_run):
     last = [row for row in read_metrics(str(short_run)) if "train/loss" in row][-1]
     losses = [last[f"train/{player}/loss"] for player in ("discriminator", "generator")]
     assert last["train/loss"] == pytest.approx(sum(losses), rel=1e-5)
@@ -62,7 +62,7 @@ def test_metrics_name_the_players(short_run):
 
 
 def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exactly(tmp_path):
-    """Freezing, clipping, the average, micro-batches and factors by pattern, and the dry run before them."""
+    """The fields are freezing, clipping, the average, micro-batches and factors by pattern."""
     fields = {
         "eval_every": 2,
         "log_every": 2,
@@ -100,7 +100,7 @@ def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exac
     assert found.metrics["discriminator/gradient_norm"] > 0.1  # so that the clipping has an effect
 
 
-def test_the_update_that_is_not_finite_is_named(tmp_path):
+def test_error_names_the_update_that_is_not_finite(tmp_path):
     """The generator's parameters overflow only after the discriminator was updated."""
     task = EightGaussians(make_config(steps=9, peak_learning_rate=1000.0))
     setup, data = Setup(task, task.config.training), task.open_data()

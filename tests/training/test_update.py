@@ -1,4 +1,4 @@
-"""Whole updates of a run, from its config's own numbers, against Adam and its schedule in NumPy."""
+"""Tests of the updates of a config against Adam and the schedule of the paper in NumPy."""
 
 import dataclasses
 import runpy
@@ -25,7 +25,7 @@ UPDATES = 4
 
 
 class Adam:
-    """Kingma and Ba 2015, algorithm 1, with the constants of section 5.3 of the paper."""
+    """Algorithm 1 of Kingma and Ba 2015 with the constants of section 5.3 of the paper."""
 
     mean = square = 0.0
 
@@ -41,8 +41,8 @@ def flat(tree):
 
 
 @pytest.mark.long
-def test_default_updates_are_the_papers():
-    """Of the smoothed loss per target token; the schedule takes the model's own d_model."""
+def test_default_updates_equal_those_of_the_paper():
+    """The gradient is that of the smoothed loss per target token. The schedule uses d_model of the model."""
     model = dataclasses.replace(MODEL, decoder_layers=1, dropout=0.0)
     task, rng = Translation(Config(model=model), Numbers()), np.random.default_rng(1)
     parts = Setup(task, TrainingConfig())
@@ -61,7 +61,7 @@ def test_default_updates_are_the_papers():
         before, (state, metrics) = flat(state.params), step(state, batch)
         error = np.abs(flat(state.params) - expected)
         tolerance = 0.01 * np.abs(expected - before) + np.spacing(np.float32(np.abs(before)))
-        moved = np.abs(gradient) > 1e-6  # else the sign of the gradient is that of its rounding
+        moved = np.abs(gradient) > 1e-6  # rounding may change the sign of smaller gradients
         assert not (error > tolerance)[moved].any(), f"update {number}"
         assert moved.mean() > 0.8
         np.testing.assert_allclose(
@@ -70,31 +70,27 @@ def test_default_updates_are_the_papers():
     assert int(state.step) == UPDATES
 
 
-OF_THE_PAPER = [path for path in CONFIGS if "TransformerConfig" in path.read_text(encoding="utf-8")]
+PAPER_CONFIGS = [path for path in CONFIGS if "TransformerConfig" in path.read_text(encoding="utf-8")]
 
 
-@pytest.mark.parametrize("path", OF_THE_PAPER, ids=lambda path: path.stem)
-def test_configs_of_the_paper_have_its_adam(path):
+@pytest.mark.parametrize("path", PAPER_CONFIGS, ids=lambda path: path.stem)
+def test_configs_of_the_paper_use_the_papers_adam(path):
     config = from_mapping(Config, runpy.run_path(str(path))["get_config"]())
     assert config.training.optimizer == AdamConfig(b1=0.9, b2=0.98, epsilon=1e-9)
 
 
 def linear_loss(variables, batch, context):
-    """Its gradient is the mean of the rows, weighted."""
+    """Returns a loss whose gradient is a weighted mean of the rows."""
     total = (variables["params"]["w"] * batch["x"]).sum()
     return LossOutput({"loss": (total, batch["x"][:, 0].sum())})
-
-
-def linear_state(ema_decay=0.0):
-    return make_state({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay)
 
 
 ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
-def test_the_average_follows_the_parameters():
+def test_average_is_updated_with_the_new_parameters():
     step = make_step(linear_loss, optax.sgd(1.0), ema_decay=0.9)
-    state = linear_state(ema_decay=0.9)
+    state = make_state({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay=0.9)
     expected = np.array([1.0, 2.0, 3.0])
     for _ in range(3):
         state, _ = step(state, ROWS)
@@ -103,7 +99,7 @@ def test_the_average_follows_the_parameters():
 
 
 class Linear(BareTask):
-    """A task with random parameters and a loss that notes the shapes it is traced with."""
+    """A task with random parameters and a loss that records the shapes of its batches."""
 
     def __init__(self):
         self.shapes = []
@@ -116,7 +112,7 @@ class Linear(BareTask):
         return linear_loss(variables, batch, context)
 
 
-def test_fields_reach_the_step():
+def test_step_uses_the_fields_of_the_config():
     task = Linear()
     parts = Setup(task, TrainingConfig(gradient_accumulation_steps=2, ema_decay=0.5, on_non_finite="skip"))
     first = parts.initialize()
@@ -129,8 +125,8 @@ def test_fields_reach_the_step():
 
 
 @pytest.mark.long
-def test_the_seed_counts():
-    """For the parameters and for the keys of the steps, which do not share one."""
+def test_seed_determines_the_parameters_and_the_keys():
+    """The parameters and the steps use different keys."""
     found = [Setup(Linear(), TrainingConfig(seed=seed)) for seed in (0, 0, 1)]
     weights = [parts.initialize().params["w"].tolist() for parts in found]
     keys = [jax.random.key_data(parts.step_key).tolist() for parts in found]
@@ -139,13 +135,13 @@ def test_the_seed_counts():
     assert weights[0] != jax.random.normal(found[0].step_key, (3,)).tolist()
 
 
-def test_an_average_begins_with_the_given_parameters():
+def test_average_starts_from_the_initial_parameters():
     new = {"params": {"w": np.float32([3, 4, 5])}}
     averaged = Setup(Linear(), TrainingConfig(ema_decay=0.9)).initialize_with(lambda _: new)
     np.testing.assert_array_equal(averaged.average["w"], new["params"]["w"])
     np.testing.assert_array_equal(averaged.variables["params"]["w"], new["params"]["w"])
     pointers = [tree["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.params)]
-    assert pointers[0] != pointers[1]  # a step donates both
+    assert pointers[0] != pointers[1]  # a step donates both buffers
     assert Setup(Linear(), TrainingConfig()).initialize_with(lambda _: new).average is None
 
 
@@ -156,6 +152,6 @@ def test_devices_must_divide_into_the_mesh(fields):
 
 
 @pytest.mark.parametrize("parallel", ["jit", "pmap"])
-def test_a_mesh_is_never_ignored(parallel):
+def test_mesh_without_mesh_parallelism_is_an_error(parallel):
     with pytest.raises(UserError, match=rf"training\.parallel .*mesh_tensor.* '{parallel}'"):
         TrainingConfig(parallel=parallel, mesh_tensor=2)

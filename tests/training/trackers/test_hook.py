@@ -1,4 +1,4 @@
-"""Trackers in a run: what they get and in which order, and that none can end it or make it wait."""
+"""Tests of trackers in a run: what they receive, and that they can neither end nor delay the run."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ from tfm.training.trackers import METHODS, hook
 
 @pytest.fixture
 def memory(monkeypatch):
-    """The class of the tracker, without those of other tests."""
+    """Returns the class of the tracker without the instances of other tests."""
     monkeypatch.setattr(Memory, "made", [])
     monkeypatch.setattr(Memory, "broken", "")
     return Memory
@@ -28,7 +28,7 @@ def warnings_of(caplog):
 
 
 @pytest.mark.long
-def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
+def test_tracker_receives_everything_logged_in_order(memory, tmp_path):
     train_tracked(tmp_path, NAME)
     (tracker,) = memory.made
     assert tracker.workdir == str(tmp_path)
@@ -63,7 +63,7 @@ def test_tracker_gets_everything_logged_in_order(memory, tmp_path):
     [(method, ConnectionError("no route to host")) for method in ("__init__", *METHODS)]
     + [("log_scalars", SystemExit("no route to host"))],
 )
-def test_an_error_ends_the_tracker_with_one_warning_and_not_the_run(
+def test_error_ends_the_tracker_with_one_warning_but_not_the_run(
     method, error, memory, tmp_path, monkeypatch, caplog
 ):
     monkeypatch.setattr(memory, "broken", method)
@@ -83,7 +83,7 @@ def test_an_error_ends_the_tracker_with_one_warning_and_not_the_run(
     ("error", "outcome"),
     [(RuntimeError, "failed"), (KeyboardInterrupt, "stopped"), (SystemExit, "stopped"), (None, "finished")],
 )
-def test_a_tracker_learns_how_its_run_ended(error, outcome, memory, tmp_path):
+def test_tracker_is_closed_with_the_outcome_of_the_run(error, outcome, memory, tmp_path):
     with (
         contextlib.suppress(BaseException),
         Hooks([hook.TrackerHook(NAME, str(tmp_path), make_config())]) as hooks,
@@ -96,7 +96,7 @@ def test_a_tracker_learns_how_its_run_ended(error, outcome, memory, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("method", "action"), [("__init__", "opened"), ("log_scalars", "closed")])
-def test_a_tracker_that_hangs_makes_no_run_wait(method, action, memory, tmp_path, monkeypatch, caplog):
+def test_run_does_not_wait_for_a_hanging_tracker(method, action, memory, tmp_path, monkeypatch, caplog):
     released = threading.Event()
     monkeypatch.setattr(hook, "CLOSE_SECONDS", 0.2)
     monkeypatch.setattr(memory, method, lambda *_: released.wait(60) and None)
@@ -111,9 +111,7 @@ def test_a_tracker_that_hangs_makes_no_run_wait(method, action, memory, tmp_path
     ("limit", "method", "reason"),
     [("MAX_WAITING_CALLS", "log_scalars", "3 calls wait for it"), ("OPEN_SECONDS", "__init__", "not opened")],
 )
-def test_a_tracker_that_is_too_slow_gets_no_more(
-    limit, method, reason, memory, tmp_path, monkeypatch, caplog
-):
+def test_slow_tracker_is_ended_with_a_warning(limit, method, reason, memory, tmp_path, monkeypatch, caplog):
     released = threading.Event()
     monkeypatch.setattr(hook, limit, 3 if limit == "MAX_WAITING_CALLS" else 0)
     monkeypatch.setattr(memory, method, lambda *_: released.wait(60) and None)
@@ -129,7 +127,7 @@ def test_a_tracker_that_is_too_slow_gets_no_more(
 
 @pytest.mark.long
 def test_samples_survive_a_restart(memory, tmp_path):
-    """A repeated step has two lines, of which the later one counts."""
+    """A repeated step has two lines, and the last line counts."""
     train_tracked(tmp_path, NAME, steps=3)
     path = tmp_path / "samples.jsonl"
     old = json.loads(path.read_text()) | {"rows": [{"prediction": "old"}]}

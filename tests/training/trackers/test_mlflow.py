@@ -1,4 +1,4 @@
-"""MLflow itself with a SQLite store: what a run and its resumption leave there."""
+"""Tests of the MLflow tracker with a SQLite store, for a run that is resumed."""
 
 import importlib.util
 import json
@@ -17,14 +17,14 @@ from tfm.training.trackers.run_ids import TRACKERS_FILE, read_id, write_id
 INSTALLED = all(map(importlib.util.find_spec, ("mlflow", "sqlalchemy")))
 pytestmark = [
     pytest.mark.long,
-    # Not imported, which takes a second of each worker.
+    # Importing the package would take a second in each worker.
     pytest.mark.skipif(not INSTALLED, reason="needs the extra tracking"),
 ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Of the store, and of a run in it that is stopped after four steps and resumed."""
+    """Returns the folder of the store and of a run that is stopped after four steps and resumed."""
     folder = tmp_path_factory.mktemp("mlflow")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -45,7 +45,7 @@ def client(folder):
 
 @pytest.fixture(scope="module")
 def run(client):
-    """The only run of the store."""
+    """Returns the only run in the store."""
     (run,) = client.search_runs([client.get_experiment_by_name("lines").experiment_id])
     return run
 
@@ -54,13 +54,13 @@ def artifact(client, run, path, folder):
     return client.download_artifacts(run.info.run_id, path, str(folder))
 
 
-def test_resumed_run_continues_the_same_and_ends(folder, run):
+def test_resumed_run_continues_the_mlflow_run_and_ends_it(folder, run):
     assert run.info.run_id == read_id(str(folder / "my run"), "mlflow")
     assert (run.info.run_name, run.info.status) == ("my run", "FINISHED")
 
 
-def test_config_is_there(client, run, tmp_path):
-    """A parameter keeps its first value; config.json has the new one."""
+def test_config_is_logged(client, run, tmp_path):
+    """Parameters keep their first values. config.json has the new values."""
     assert run.data.params["training.steps"] == "4"
     assert run.data.params["model.d_model"] == "4"
     with open(artifact(client, run, "config.json", tmp_path), encoding="utf-8") as file:
@@ -76,7 +76,7 @@ def test_scalars_have_their_steps(folder, client, run):
         assert len(expected) == count
 
 
-def test_samples_and_pictures_are_there(folder, client, run, tmp_path):
+def test_samples_and_pictures_are_logged(folder, client, run, tmp_path):
     there = artifact(client, run, "samples", tmp_path)
     samples = read_samples(str(folder / "my run"))
     assert [each.step for each in samples] == [2, 4, 6]
@@ -89,7 +89,7 @@ def test_samples_and_pictures_are_there(folder, client, run, tmp_path):
             assert copy.read() == original.read()
 
 
-def test_a_failed_run_is_marked_as_failed_and_a_stopped_run_as_killed(folder, client, monkeypatch, tmp_path):
+def test_failed_run_is_marked_as_failed_and_stopped_run_as_killed(folder, client, monkeypatch, tmp_path):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'store.db'}")
     for error, status in ((RuntimeError, "FAILED"), (KeyboardInterrupt, "KILLED")):
         (tmp_path / status).mkdir()
@@ -99,8 +99,8 @@ def test_a_failed_run_is_marked_as_failed_and_a_stopped_run_as_killed(folder, cl
         assert client.get_run(read_id(str(tmp_path / status), "mlflow")).info.status == status
 
 
-def test_a_server_that_refuses_connections_is_one_warning_within_a_few_seconds(tmp_path, monkeypatch, caplog):
-    with socket.socket() as free:  # is bound and does not listen
+def test_server_that_refuses_connections_yields_one_warning_within_seconds(tmp_path, monkeypatch, caplog):
+    with socket.socket() as free:  # the socket does not listen
         free.bind(("localhost", 0))
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://localhost:{free.getsockname()[1]}")
         began = time.monotonic()
@@ -113,11 +113,11 @@ def test_a_server_that_refuses_connections_is_one_warning_within_a_few_seconds(t
     assert read_metrics(str(tmp_path))[-1]["step"] == 6
 
 
-def test_sections_become_names_with_dots():
+def test_nested_sections_become_names_with_dots():
     assert flatten({"a": {"b": {"c": 1}, "d": ()}, "e": None}) == {"a.b.c": 1, "a.d": (), "e": None}
 
 
-def test_ids_are_kept_beside_each_other(tmp_path):
+def test_ids_of_several_trackers_are_kept(tmp_path):
     workdir = str(tmp_path)
     assert read_id(workdir, "mlflow") is None
     for name in ("mlflow", "wandb"):

@@ -1,4 +1,4 @@
-"""training.trackers: the names that it takes, and what a missing package says."""
+"""Tests of the names in `training.trackers`, of missing packages, and of user-defined trackers."""
 
 import importlib.util
 import subprocess
@@ -25,13 +25,13 @@ from tfm.training.trackers import PACKAGES, find_tracker
         ((3,), "each of training.trackers must be of type str"),
     ],
 )
-def test_wrong_names_are_errors_of_the_config(names, message):
+def test_wrong_names_are_errors(names, message):
     with pytest.raises(UserError, match=message):
         TrainingConfig(trackers=names)
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_missing_package_names_the_extra(name, monkeypatch, tmp_path):
+def test_error_for_a_missing_package_names_the_extra(name, monkeypatch, tmp_path):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == name else real(each))
     with pytest.raises(UserError, match=rf"package {name} is not installed: .*pip install '\.\[tracking\]'"):
@@ -39,8 +39,8 @@ def test_a_missing_package_names_the_extra(name, monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_the_name_is_no_package(monkeypatch, tmp_path):
-    """Offline runs leave a folder wandb, which Python takes for a namespace package."""
+def test_folder_with_the_name_of_the_package_is_no_package(monkeypatch, tmp_path):
+    """Offline runs leave a folder wandb, which Python can import as a namespace package."""
     (tmp_path / "no_such_package").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setitem(PACKAGES, "wandb", "no_such_package")
@@ -49,13 +49,13 @@ def test_a_folder_of_the_name_is_no_package(monkeypatch, tmp_path):
         find_tracker("wandb")
 
 
-def test_a_class_of_the_users_own_has_all_methods():
+def test_user_defined_tracker_must_have_all_methods():
     assert find_tracker(NAME) is Memory
     with pytest.raises(UserError, match="it has no log_config"):
         find_tracker("tests.support.tracked_regression:SampledRegression")
 
 
-def test_own_trackers_are_imported_if_named(monkeypatch):
+def test_user_defined_tracker_in_an_override_is_imported(monkeypatch):
     monkeypatch.setattr(config.names, "allowed_modules", set())
     with pytest.raises(UserError, match="give --import=tests"):
         find_tracker(NAME)
@@ -63,13 +63,13 @@ def test_own_trackers_are_imported_if_named(monkeypatch):
     assert find_tracker(NAME) is Memory
 
 
-def test_a_config_names_its_own_trackers():
+def test_dotted_names_of_a_config_contain_user_defined_trackers():
     made = config.to_config_dict(TrainingConfig(trackers=("tensorboard", NAME)))
     assert config.dotted_names(made) == [NAME]
 
 
 @pytest.mark.long
-def test_only_chosen_trackers_are_imported():
+def test_unused_trackers_are_not_imported():
     code = (
         "import sys, tfm, tfm.commands.train, tfm.training.loop\n"
         "found = {'wandb', 'mlflow', 'tensorboardX', 'matplotlib'} & set(sys.modules)\n"

@@ -1,4 +1,4 @@
-"""The events of TensorBoard, in the frames of a TFRecord: length, its checksum, data, their checksum."""
+"""Tests of the events that the TensorBoard tracker writes."""
 
 import json
 import struct
@@ -13,7 +13,10 @@ from tfm.training.samples import picture_path, read_samples
 
 
 def read_values(folder):
-    """(step, value) of all events of all files."""
+    """Returns (step, value) of all events in all files.
+
+    An event of a TFRecord consists of the length, its checksum, the data, and their checksum.
+    """
     found = []
     for path in sorted(folder.iterdir()):
         content, events = path.read_bytes(), []
@@ -30,7 +33,7 @@ def read_values(folder):
 
 
 @pytest.mark.long
-def test_tensorboard_has_all_that_was_logged(tmp_path):
+def test_events_contain_everything_logged(tmp_path):
     train_tracked(tmp_path, "tensorboard", steps=3)
     found = {(step, value.tag): value for step, value in read_values(tmp_path / "tensorboard")}
     assert found[3, "train/loss"].simple_value > 0
@@ -49,7 +52,7 @@ def test_tensorboard_has_all_that_was_logged(tmp_path):
 
 
 @pytest.mark.long
-def test_each_start_has_a_file_of_its_own(tmp_path):
+def test_steps_of_a_resumed_run_are_in_the_events_once(tmp_path):
     for steps in (2, 4):
         train_tracked(tmp_path, "tensorboard", steps=steps)
     steps = [step for step, value in read_values(tmp_path / "tensorboard") if value.tag == "train/loss"]

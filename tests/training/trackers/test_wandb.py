@@ -1,4 +1,4 @@
-"""Weights & Biases itself, offline: what a run and its resumption leave in the file that it would send."""
+"""Tests of the offline files of the Weights & Biases tracker, for a run that is resumed."""
 
 import importlib.util
 import json
@@ -14,14 +14,14 @@ from tfm.training.trackers.run_ids import read_id
 
 pytestmark = [
     pytest.mark.long,
-    # Not imported, which takes seconds of each worker.
+    # Importing the package would take seconds in each worker.
     pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="needs the extra tracking"),
 ]
 
 
 @pytest.fixture(scope="module")
 def workdir(tmp_path_factory):
-    """Of a run that is stopped after four steps and resumed."""
+    """Returns the folder of a run that is stopped after four steps and resumed."""
     workdir = tmp_path_factory.mktemp("wandb") / "my run"
     workdir.mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -35,12 +35,12 @@ def workdir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def files(workdir):
-    """Those of both starts, in order."""
+    """Returns the files of both starts in order."""
     found = sorted(
         (workdir / "wandb").glob("offline-run-*/run-*.wandb"), key=lambda path: path.stat().st_mtime
     )
     assert len(found) == 2
-    # A process of wandb writes the last block after `finish` returned.
+    # A process of wandb writes the last block after `finish` returns.
     wait_until(lambda: all(map(has_ended, found)), "the records of the end")
     return found
 
@@ -49,7 +49,7 @@ def test_resumed_run_keeps_its_first_id(workdir, files):
     assert {path.stem for path in files} == {f"run-{read_id(str(workdir), 'wandb')}"}
 
 
-def test_a_failed_run_is_marked_as_failed(tmp_path, monkeypatch, files):
+def test_failed_run_is_marked_as_failed(tmp_path, monkeypatch, files):
     assert [exit_code(path) for path in files] == [0, 0]
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setattr(SampledRegression, "evaluate", mock.Mock(side_effect=RuntimeError))
@@ -60,7 +60,7 @@ def test_a_failed_run_is_marked_as_failed(tmp_path, monkeypatch, files):
     assert exit_code(path) == 1
 
 
-def test_config_is_there_and_changes_with_the_run(files):
+def test_config_is_logged_at_each_start(files):
     configs = list(map(read_config, files))
     assert [each["training"]["steps"] for each in configs] == [4, 6]
     assert configs[0]["model"]["d_model"] == 4
@@ -75,7 +75,7 @@ def test_scalars_have_their_steps(workdir, files):
     assert [row["train/loss"] for row in history if "train/loss" in row] == logged
 
 
-def test_samples_and_pictures_are_there(workdir, files):
+def test_samples_and_pictures_are_logged(workdir, files):
     history = [row for path in files for row in read_history(path)]
     tables = [path for each in files for path in each.parent.glob("files/media/table/samples/*.json")]
     assert [row["step"] for row in history if "samples/slope" in row or "samples/slope/path" in row] == [

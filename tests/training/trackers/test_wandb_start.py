@@ -1,4 +1,4 @@
-"""The arguments with which a run of Weights & Biases starts, without the package."""
+"""Tests of the arguments with which a run of Weights & Biases starts, without the package."""
 
 import sys
 from typing import Any
@@ -9,7 +9,7 @@ from tfm.training.trackers.wandb import STEP, WandbTracker
 
 
 class RecordedWandb:
-    """Stands in for the package and for its run. Records how the run starts."""
+    """A replacement of the package and of its run, which records the arguments of the start."""
 
     Settings = dict
 
@@ -27,7 +27,7 @@ class RecordedWandb:
 
 @pytest.fixture
 def start(tmp_path, monkeypatch):
-    """Returns a function that starts the tracker of one run folder with variables of the environment."""
+    """Returns a function that starts the tracker of a run folder with environment variables."""
     for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -43,20 +43,20 @@ def start(tmp_path, monkeypatch):
     return call
 
 
-def test_a_run_is_named_after_its_folder(start, tmp_path):
+def test_run_is_named_after_its_folder(start, tmp_path):
     arguments = start().arguments
     found = {name: arguments[name] for name in ("project", "name", "dir", "settings")}
     expected = {"project": "tfm", "name": "my run", "dir": str(tmp_path / "my run")}
     assert found == expected | {"settings": {"console": "off"}}
 
 
-def test_variables_of_the_environment_take_precedence(start):
+def test_environment_variables_take_precedence(start):
     arguments = start(WANDB_PROJECT="mine", WANDB_NAME="first", WANDB_DIR="elsewhere").arguments
     assert [arguments[name] for name in ("project", "name", "dir")] == [None] * 3
 
 
 @pytest.mark.parametrize(("mode", "resume"), [("online", "allow"), ("offline", None)])
-def test_a_resumed_run_keeps_its_id_and_resumes_only_online(start, mode, resume):
+def test_resumed_run_keeps_its_id_and_resumes_only_online(start, mode, resume):
     first, second = (start(WANDB_MODE=mode).arguments for _ in range(2))
     assert first["id"] == second["id"]
     assert (first["resume"], second["resume"]) == (None, resume)
