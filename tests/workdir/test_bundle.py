@@ -1,4 +1,4 @@
-"""Exported folders: the round trip, what is in them, and what is refused."""
+"""Tests of exported folders: their content, loading them, and damaged folders."""
 
 import dataclasses
 import json
@@ -40,7 +40,7 @@ def run(tiny_run):
 
 @pytest.fixture(scope="module")
 def exported(run, tiny_run, tmp_path_factory):
-    """The tiny run as an artefact; not to be changed."""
+    """Returns the export of the tiny run. Tests must not change it."""
     folder = tmp_path_factory.mktemp("exported") / "folder"
     write_bundle(run, str(folder), workdir=str(tiny_run))
     return folder
@@ -48,7 +48,7 @@ def exported(run, tiny_run, tmp_path_factory):
 
 @pytest.fixture
 def copy(exported, tmp_path):
-    """An artefact to damage."""
+    """Returns a copy of the export that tests may damage."""
     return shutil.copytree(exported, tmp_path / "copy")
 
 
@@ -66,7 +66,7 @@ def command(*arguments, stdin=""):
 
 
 @pytest.mark.long
-def test_round_trip(run, exported):
+def test_loaded_export_equals_the_run(run, exported):
     loaded = runs.load(str(exported))
     assert jax.tree.structure(loaded.params) == jax.tree.structure(run.params)
     jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
@@ -77,7 +77,7 @@ def test_round_trip(run, exported):
     assert tfm.Translator.load(str(exported)).translate(TEXTS) == expected
 
 
-def test_the_folder_has_no_optimizer_state(run, exported):
+def test_export_has_five_files_and_no_optimizer_state(run, exported):
     assert {path.name for path in exported.iterdir()} == {
         "README.md",
         "config.json",
@@ -93,7 +93,7 @@ def test_the_folder_has_no_optimizer_state(run, exported):
     assert 0 < rest < 500 + 150 * len(flat)
 
 
-def test_no_path_of_the_machine_is_written(run, corpus, tiny_run, exported):
+def test_export_contains_no_paths_of_the_machine(run, corpus, tiny_run, exported):
     for path in exported.iterdir():
         content = path.read_bytes()
         for place in (corpus, tiny_run, ROOT):
@@ -105,13 +105,13 @@ def test_no_path_of_the_machine_is_written(run, corpus, tiny_run, exported):
     assert (data.train, data.test) == ("train", "heldout/test")
 
 
-def test_the_same_run_gives_the_same_bytes(run, tiny_run, exported, tmp_path):
+def test_exports_of_the_same_run_are_identical(run, tiny_run, exported, tmp_path):
     write_bundle(run, str(tmp_path / "again"), workdir=str(tiny_run))
     for path in exported.iterdir():
         assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes(), path.name
 
 
-def test_only_an_empty_folder_is_written(run, tiny_run, tmp_path):
+def test_export_writes_only_to_an_empty_folder(run, tiny_run, tmp_path):
     (tmp_path / "empty").mkdir()
     write_bundle(run, f"{tmp_path}/empty/", workdir=str(tiny_run))
     assert bundle.is_bundle(str(tmp_path / "empty"))
@@ -127,25 +127,25 @@ def test_only_an_empty_folder_is_written(run, tiny_run, tmp_path):
         write_bundle(run, str(tmp_path / "file" / "below"), workdir=str(tiny_run))
 
 
-def test_a_failed_export_leaves_nothing(run, tiny_run, tmp_path):
+def test_failed_export_leaves_no_files(run, tiny_run, tmp_path):
     with pytest.raises(TypeError):
         write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run), programs={"program": "no bytes"})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_export_has_no_checkpoints(exported):
+def test_choosing_a_checkpoint_of_an_export_is_an_error(exported):
     for choice in ({"checkpoint": "last"}, {"checkpoint": "6"}, {"average": 2}):
         with pytest.raises(UserError, match=re.escape(str(exported))):
             tfm.Translator.load(str(exported), **choice)
 
 
-def test_an_export_has_no_metrics_to_draw(exported):
+def test_reading_the_metrics_of_an_export_is_an_error(exported):
     with pytest.raises(UserError, match=re.escape(str(exported))):
         read_metrics(str(exported))
 
 
 def rewrite(folder, change, metadata=None):
-    """Writes the parameters again, changed; metadata: the new text of tfm's entry, its own when None."""
+    """Changes the parameters in their file, and replaces the metadata of tfm unless `metadata` is None."""
     path = folder / "model.safetensors"
     with safe_open(path, framework="numpy") as file:
         about = file.metadata()
@@ -182,7 +182,7 @@ def config_of(**model):
 
 
 def flip(name):
-    """Changes one bit in the middle of a file, where that of the parameters holds their elements."""
+    """Flips a bit in the middle of a file. In the file of parameters, an element changes."""
     return bytes_of(name, lambda x: x[: len(x) // 2] + bytes([x[len(x) // 2] ^ 1]) + x[len(x) // 2 + 1 :])
 
 
@@ -190,15 +190,12 @@ def not_finite(parameters):
     parameters["embedding/table"][3, 5] = np.nan
 
 
-def sign(folder):
-    """Writes the manifest of what is there, as whoever made it would."""
-    manifest.write(folder, {}, {path.name for path in folder.iterdir()} - {"README.md", manifest.FILE})
-
-
 def signed(damage):
+    """Returns a function that damages a folder and writes a valid manifest of the damaged files."""
+
     def damage_and_sign(folder):
         damage(folder)
-        sign(folder)
+        manifest.write(folder, {}, {path.name for path in folder.iterdir()} - {"README.md", manifest.FILE})
 
     return damage_and_sign
 
@@ -221,10 +218,7 @@ DAMAGE = {
         lambda folder: save_file({"x": np.zeros(3, np.float32)}, folder / PARAMETERS),
         "model.safetensors",
     ),
-    "garbled metadata": (
-        lambda f: rewrite(f, nothing, "[" * 100_000),
-        "model.safetensors",
-    ),
+    "garbled metadata": (lambda f: rewrite(f, nothing, "[" * 100_000), "model.safetensors"),
     "no version": (lambda f: rewrite(f, nothing, '{"steps": [6]}'), "format version"),
     "other version": (
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
@@ -270,58 +264,55 @@ DAMAGE = {
     "no vocabulary": (lambda folder: (folder / VOCABULARY).unlink(), VOCABULARY),
     "vocabulary cut": (bytes_of(VOCABULARY, lambda x: x[:-99]), VOCABULARY),
     "vocabulary empty": (bytes_of(VOCABULARY, lambda _: b""), VOCABULARY),
-    # Unknown fields of a protocol buffer are skipped, so this one reads as before.
     "parameters flipped": (flip(PARAMETERS), rf"{PARAMETERS} .*checksum"),
     "not finite": (lambda folder: rewrite(folder, not_finite), "copy"),
-    "not finite and signed": (
-        signed(lambda folder: rewrite(folder, not_finite)),
-        "embedding/table",
-    ),
+    "not finite and signed": (signed(lambda folder: rewrite(folder, not_finite)), "embedding/table"),
     "another setting": (config_of(dropout=0.7), CONFIG),
     "no manifest": (lambda folder: (folder / manifest.FILE).unlink(), manifest.FILE),
     "manifest flipped": (flip(manifest.FILE), f"{manifest.FILE} .*checksum"),
     "manifest cut": (bytes_of(manifest.FILE, lambda x: x[:-3]), f"{manifest.FILE} .*checksum"),
+    # Readers skip unknown fields of a protocol buffer, so only the checksum can detect this change.
     "vocabulary changed": (bytes_of(VOCABULARY, lambda x: x + b"\xf8\x7f\x00"), VOCABULARY),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_folder_is_an_error_message(name, copy):
+def test_damaged_exports_are_errors(name, copy):
     damage, sentence = DAMAGE[name]
     damage(copy)
     with pytest.raises(UserError, match=sentence):
         tfm.Translator.load(str(copy))
 
 
-def test_a_tree_is_rebuilt_from_names_with_slashes():
-    """Flax's SpectralNorm has such names."""
+def test_tree_is_restored_from_names_with_slashes():
+    """Variables of Flax's SpectralNorm have such names."""
     tree = {"params": {"a/b": {"c": 1}, "a": {"d": 2}}, "batch_stats": {"norm": {"kernel/u": 3, "kernel": 4}}}
     arrays = bundle.flatten(tree)
     assert set(arrays) == {"a/b/c", "a/d", "batch_stats:norm/kernel/u", "batch_stats:norm/kernel"}
     assert bundle.unflatten(arrays, tree) == tree
 
 
-def test_two_variables_of_one_name_are_an_error():
+def test_two_variables_with_the_same_path_are_an_error():
     with pytest.raises(UserError, match="a/b/c"):
         bundle.flatten({"params": {"a/b": {"c": 1}, "a": {"b/c": 2}}})
 
 
-def test_the_card_may_be_edited(copy, caplog):
+def test_model_card_may_be_edited(copy, caplog):
     (copy / "README.md").write_text("mine")
     (copy / ".gitattributes").write_text("mine")
     runs.load(str(copy))
     assert not caplog.records
 
 
-def test_missing_parameters_are_named(copy):
+def test_missing_parameters_are_an_error_with_the_path(copy):
     task = runs.load(str(copy)).task
     (copy / PARAMETERS).unlink()
     with pytest.raises(UserError, match=re.escape(str(copy / PARAMETERS))):
         bundle.read_bundle(str(copy), task)
 
 
-def test_the_header_is_checked_before_allocation(copy):
-    """A file that says it holds a tebibyte, most of it a hole."""
+def test_header_is_checked_before_memory_is_allocated(copy):
+    """According to its header, the sparse file has a tebibyte of parameters."""
     path = copy / PARAMETERS
     with safe_open(path, framework="numpy") as file:
         about = file.metadata()
@@ -335,7 +326,7 @@ def test_the_header_is_checked_before_allocation(copy):
 
 
 class Bomb:
-    """Unpickled, it makes a file."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = str(path)
@@ -344,14 +335,14 @@ class Bomb:
         return open, (self.path, "w")
 
 
-def test_a_pickle_is_never_executed(copy, tmp_path):
+def test_pickle_in_place_of_the_parameters_is_not_executed(copy, tmp_path):
     (copy / PARAMETERS).write_bytes(pickle.dumps(Bomb(tmp_path / "exploded")))
     with pytest.raises(UserError, match=re.escape(str(copy / PARAMETERS))):
         runs.load(str(copy))
     assert not (tmp_path / "exploded").exists()
 
 
-def test_the_output_is_checked_before_loading(tmp_path, monkeypatch):
+def test_output_folder_is_checked_before_the_run_is_loaded(tmp_path, monkeypatch):
     out = tmp_path / "out"
     options = Export(output=str(out), workdir="", config=None, overrides={})
     monkeypatch.setattr(Export, "load", None)
@@ -365,7 +356,7 @@ def test_the_output_is_checked_before_loading(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_an_exported_average_translates(tiny_run, tmp_path):
+def test_exported_average_translates_like_the_average(tiny_run, tmp_path):
     out = tmp_path / "new" / "out"
     result = command(
         *("-m", "tfm", "export", f"--workdir={tiny_run}", f"--output={out}"),

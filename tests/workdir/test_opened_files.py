@@ -1,4 +1,4 @@
-"""Opened files that are damaged or untrusted: they work or give one error message, and are never executed."""
+"""Tests that damaged and untrusted files work or are an error, and that they are never executed."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def exported(tiny_run, tmp_path_factory):
 
 @st.composite
 def damage(draw):
-    """A function of bytes: some are changed, cut off or put in."""
+    """Draws a function that changes, inserts and cuts off bytes."""
     changes = draw(st.lists(st.tuples(st.integers(0), st.binary(max_size=9), st.booleans()), max_size=3))
     end = draw(st.none() | st.integers(0, 400))
 
@@ -49,14 +49,14 @@ def damage(draw):
 
 
 def draw_length(new):
-    """How many bytes `new` takes the place of: mostly as many."""
+    """Returns the number of bytes that `new` replaces, which is usually its length."""
     return max(len(new) - 1, 0) if new[:1] == b"\0" else len(new)
 
 
 @pytest.mark.long
 @given(name=st.sampled_from([bundle.PARAMETERS_FILE, runs.CONFIG_FILE, "vocabulary.model"]), change=damage())
 @settings(max_examples=40)
-def test_a_damaged_export_opens_or_is_an_error(exported, name, change):
+def test_damaged_export_opens_or_is_an_error(exported, name, change):
     with open(os.path.join(exported, name), "rb") as file:
         content = file.read()
     with tempfile.TemporaryDirectory() as folder:
@@ -68,7 +68,7 @@ def test_a_damaged_export_opens_or_is_an_error(exported, name, change):
 
 @pytest.mark.long
 @given(change=damage())
-def test_a_damaged_tokenizer_works_or_is_an_error(tiny_run, change):
+def test_damaged_tokenizer_works_or_is_an_error(tiny_run, change):
     in_folder(entries.tokenizer, change((tiny_run / "vocabulary.model").read_bytes()))
 
 
@@ -77,7 +77,7 @@ ROWS = st.lists(JSON.map(json.dumps) | st.text(max_size=20), max_size=4).map("\n
 
 @pytest.mark.long
 @given(ROWS.map(lambda text: text.encode("utf-8", errors="replace")) | st.binary(max_size=50))
-def test_any_content_of_the_metrics_gives_rows(content):
+def test_metrics_of_any_content_are_read(content):
     rows = in_folder(entries.metrics, content)
     assert all(isinstance(row["step"], int) for row in rows)
 
@@ -85,7 +85,7 @@ def test_any_content_of_the_metrics_gives_rows(content):
 @pytest.mark.long
 @example(float("inf"), "sentences")
 @given(JSON, st.sampled_from(["checkpoints", "decoding", "sentences", "scores"]))
-def test_any_report_gives_a_card_or_an_error(value, name):
+def test_report_of_any_content_yields_a_model_card_or_an_error(value, name):
     score = {"name": "BLEU", "value": 1.0, "signature": "s"}
     sound = {"checkpoints": [6], "decoding": {"beam_size": 4}, "sentences": 3, "scores": [score]}
     in_folder(entries.report, json.dumps(sound | {name: value}).encode())
@@ -96,20 +96,17 @@ def test_any_report_gives_a_card_or_an_error(value, name):
     st.sampled_from(["source.tokens", "source.ends", "target.tokens", "target.ends", "checksums.json"]),
     st.binary(max_size=300),
 )
-def test_any_content_of_a_cache_is_built_again(name, content):
+def test_token_cache_of_any_content_is_rebuilt(name, content):
     tokens = in_folder(entries.token_cache, name, content)
     assert tokens == [([97, 98, 2], [99, 2]), ([2], [120, 121, 122, 2]), ([113, 2], [2])]
 
 
-# Data, never code.
-
-
 @pytest.fixture(scope="module")
 def unpickled():
-    """Names that something unpickled since a test emptied the list; audit hooks stay for good."""
+    """Returns the list of names that were unpickled. A hook that cannot be removed appends to it."""
     names = []
     sys.addaudithook(lambda event, found: names.append(found) if event == "pickle.find_class" else None)
-    pickle.loads(pickle.dumps(config.load))  # sees that the hook sees
+    pickle.loads(pickle.dumps(config.load))  # shows that the hook works
     assert names
     return names
 
@@ -122,9 +119,9 @@ def test_opening_a_run_unpickles_nothing(unpickled, tiny_run, exported):
 
 
 @pytest.mark.parametrize("name", [runs.CONFIG_FILE, "vocabulary.model", bundle.PARAMETERS_FILE])
-def test_a_huge_file_is_refused_before_reading(exported, tmp_path, name):
+def test_huge_files_are_rejected_before_they_are_read(exported, tmp_path, name):
     folder = shutil.copytree(exported, tmp_path / "copy")
-    os.truncate(folder / name, 1 << 40)  # a hole
+    os.truncate(folder / name, 1 << 40)  # a sparse file
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=r"at most [\d,]+ bytes|is not a complete safetensors file"):
         runs.load(str(folder))
@@ -132,8 +129,8 @@ def test_a_huge_file_is_refused_before_reading(exported, tmp_path, name):
 
 
 @pytest.mark.parametrize("field", ["directory", "cache_dir", "train"])
-def test_an_export_that_names_folders_is_refused(exported, tmp_path, field):
-    """eval.py would read, and write its caches, where a stranger says."""
+def test_export_with_paths_in_its_config_is_an_error(exported, tmp_path, field):
+    """Otherwise an export could make `tfm evaluate` read and write files anywhere."""
     folder = shutil.copytree(exported, tmp_path / "copy")
     saved = json.loads((folder / runs.CONFIG_FILE).read_text())
     saved["data"][field] = "/home/somebody"
@@ -143,14 +140,14 @@ def test_an_export_that_names_folders_is_refused(exported, tmp_path, field):
 
 
 def test_compiled_programs_are_in_the_users_cache(tiny_run, tmp_path, monkeypatch):
-    """They are executed, and a run that is opened may come from somebody else."""
+    """Compiled programs in the folder of a run would be executed, although the run may be untrusted."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     before = jax.config.jax_compilation_cache_dir
     jax.config.update("jax_compilation_cache_dir", None)
     try:
         parse(Evaluate, [f"--workdir={tiny_run}"]).load()
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        compilation.enable_compilation_cache(str(tmp_path / "elsewhere"))  # what is set stays
+        compilation.enable_compilation_cache(str(tmp_path / "elsewhere"))  # has no effect if a folder is set
         assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
         jax.config.update("jax_compilation_cache_dir", None)
         compilation.enable_compilation_cache("/dev/null")

@@ -1,4 +1,4 @@
-"""The fields that a resumed run may change, and the step that it resumes from."""
+"""Tests of the fields that a resumed run may change, and of the step that it resumes from."""
 
 import copy
 import dataclasses
@@ -26,7 +26,7 @@ from tfm.workdir import resume, runs
 
 
 def changed(config, path, value):
-    """The config with one other value, however little it fits the others."""
+    """Returns the config with another value of a field, without any checks."""
     config = copy.deepcopy(config)
     *sections, name = path.split(".")
     section = functools.reduce(getattr, sections, config)
@@ -35,7 +35,7 @@ def changed(config, path, value):
 
 
 def another(leaf):
-    """Another value of a field."""
+    """Returns another value of a field."""
     if leaf.info.choices:
         return next(choice for choice in leaf.info.choices if choice != leaf.value)
     if isinstance(leaf.value, bool):
@@ -68,7 +68,7 @@ FIXED = {
     *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
     *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer"),
 }
-OPTIMIZER = {  # no resumed run may change them, but a warm start may
+OPTIMIZER = {  # a warm start may change them, but no resumed run
     *("training.optimizer.name", "training.optimizer.momentum", "training.optimizer.smallest_factored"),
     *("training.freeze", "training.ema_decay", "training.optimizer.parameter_scale"),
 }
@@ -77,7 +77,7 @@ LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for le
 
 
 def begin_with(base, folder):
-    """A config and a checkpoint, empty: what is in it does not matter here."""
+    """Writes a config and an empty checkpoint, because its content does not matter here."""
     resume.save_config(base, str(folder))
     (folder / "checkpoints" / "2").mkdir(parents=True)
     return folder
@@ -85,12 +85,12 @@ def begin_with(base, folder):
 
 @pytest.fixture
 def begun(tmp_path):
-    """A work directory with a config and a checkpoint."""
+    """Returns a run folder with a config and a checkpoint."""
     return begin_with(BASE, tmp_path)
 
 
 @pytest.mark.parametrize("key", LEAVES, ids=lambda key: f"{key[0].__name__}-{key[1]}")
-def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
+def test_each_field_may_change_freely_or_with_a_flag_or_never(key, tmp_path, caplog):
     base, leaf = LEAVES[key]
     path, value, begun = leaf.path, another(leaf), begin_with(base, tmp_path)
     new, saved = changed(base, path, value), (begun / "config.json").read_bytes()
@@ -121,7 +121,7 @@ def test_what_a_resumed_run_may_change(key, tmp_path, caplog):
     assert (saved == (begun / "config.json").read_bytes()) == (path in FIXED | OPTIMIZER)
 
 
-def test_a_lost_config_is_read_from_the_record(begun, caplog):
+def test_lost_config_is_read_from_the_record_of_starts(begun, caplog):
     (begun / "config.json").unlink()
     other = changed(BASE, "training.seed", 7)
     with pytest.raises(UserError, match=r"config\.json"):
@@ -135,14 +135,14 @@ def test_a_lost_config_is_read_from_the_record(begun, caplog):
     assert "config.json is missing: reading the config of the last start" in caplog.text
 
 
-def test_an_export_is_no_work_directory(tmp_path):
+def test_training_in_the_folder_of_an_export_is_an_error(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(UserError, match=f"--warm_start={tmp_path}"):
         resume.save_config(BASE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-def test_all_changes_that_are_refused_are_named(begun):
+def test_error_lists_all_rejected_changes(begun):
     other = dataclasses.replace(
         BASE,
         training=TrainingConfig(seed=1, optimizer=Adam(b2=0.9), keep=3),
@@ -157,8 +157,8 @@ def test_all_changes_that_are_refused_are_named(begun):
 
 
 @pytest.mark.parametrize("schedule", ["linear_decay", "cosine_decay"])
-def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
-    """The learning rate of every step depends on them."""
+def test_changed_steps_of_a_decay_require_the_flag(schedule, tmp_path):
+    """The learning rate of every step depends on the number of steps."""
     linear = TrainingConfig(schedule=schedule, steps=5000)
     resume.save_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
     (tmp_path / "checkpoints" / "2").mkdir(parents=True)
@@ -168,18 +168,18 @@ def test_steps_of_a_decay_need_the_flag(schedule, tmp_path):
     ):
         resume.save_config(longer, str(tmp_path))
     other = dataclasses.replace(longer, training=TrainingConfig(schedule="inverse_sqrt", steps=9000))
-    with pytest.raises(UserError, match=r"training\.steps"):  # the steps before the change depended on it
+    with pytest.raises(UserError, match=r"training\.steps"):  # the completed steps depended on the number
         resume.save_config(other, str(tmp_path), allow_change=["training.schedule"])
     resume.save_config(longer, str(tmp_path), allow_change=["training.steps"])
 
 
-def test_a_flag_that_allows_no_field_is_refused(begun):
+def test_allow_change_of_an_unknown_field_is_an_error(begun):
     with pytest.raises(UserError, match=r"training\.sead.*training\.seed"):
         resume.save_config(BASE, str(begun), allow_change=["training.sead"])
 
 
 def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
-    """The record of the last start has the hashes."""
+    """The record of the last start contains the hashes of the data."""
     data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
     here = dataclasses.replace(BASE, data=data)
     hashes = {split: open_pairs(data, split).fingerprint for split in ("train", "validation")}
@@ -199,8 +199,7 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     assert runs.open_folder(str(begun)).config == other
 
 
-def test_a_run_without_checkpoint_may_change(tmp_path):
-    """All but what its vocabulary was made from."""
+def test_run_without_a_checkpoint_may_change_all_but_its_vocabulary(tmp_path):
     new = str(tmp_path)
     resume.save_config(BASE, new)
     smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
@@ -217,8 +216,8 @@ def test_a_run_without_checkpoint_may_change(tmp_path):
 
 
 @pytest.mark.long
-def test_a_run_that_is_set_back_to_a_step_equals_the_unbroken_run(regression_run, tmp_path, caplog):
-    """The step is the newest at every later start, and the same command does not set the run back again."""
+def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp_path, caplog):
+    """After the reset, the step is the newest step, and the same command does not reset the run again."""
     workdir = str(shutil.copytree(regression_run, tmp_path / "run"))
     task = tiny_regression.create(tiny_regression.make_config(), workdir)
     with pytest.raises(UserError, match=r"step 3\b.*\[2, 4, 6\]|step 5\b"):
@@ -237,7 +236,7 @@ def test_a_run_that_is_set_back_to_a_step_equals_the_unbroken_run(regression_run
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
 
 
-def test_a_killed_setting_back_continues(tmp_path, regression_run):
+def test_interrupted_reset_continues(tmp_path, regression_run):
     workdir = str(shutil.copytree(regression_run, tmp_path / "run"))
     folder = f"{workdir}/checkpoints"
     os.mkdir(f"{folder}/after_2.part")

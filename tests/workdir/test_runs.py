@@ -1,4 +1,4 @@
-"""Which checkpoints a run is loaded from, and with which config it may resume."""
+"""Tests of the checkpoints that are loaded, averaged or rejected, and of configs that do not fit."""
 
 import collections
 import dataclasses
@@ -26,7 +26,7 @@ CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 def kept(training):
-    """The steps that stay of a full run, by the rules of the loop, with the first evaluated as the best."""
+    """Returns the steps that a complete run keeps if its first evaluation is the best."""
     saved = [
         step
         for step in range(1, training.steps + 1)
@@ -50,27 +50,27 @@ def test_documented_averages_are_possible(path):
     ("steps", "count", "every", "chosen"),
     [
         ([94_500, 96_000, 97_500, 99_000, 100_000], 4, 1500, [94_500, 96_000, 97_500, 99_000]),
-        ([10, 20, 30, 37, 40, 50], 4, 10, [20, 30, 40, 50]),  # a signal saved 37
-        ([10, 20, 23, 30, 37], 3, 10, [10, 20, 30]),  # and is the newest
-        ([10, 70, 80, 90], 3, 10, [70, 80, 90]),  # 10 is the best
-        ([3, 6], 2, 100, [3, 6]),  # shorter than the distance
-        ([100, 110, 120, 130], 4, 50, [100, 110, 120, 130]),  # another distance when it was trained
+        ([10, 20, 30, 37, 40, 50], 4, 10, [20, 30, 40, 50]),  # step 37 was saved at a signal
+        ([10, 20, 23, 30, 37], 3, 10, [10, 20, 30]),  # the step saved at a signal is the newest
+        ([10, 70, 80, 90], 3, 10, [70, 80, 90]),  # step 10 is the best
+        ([3, 6], 2, 100, [3, 6]),  # the run is shorter than the distance
+        ([100, 110, 120, 130], 4, 50, [100, 110, 120, 130]),  # the distance was 10 in training
         ([10, 70, 80, 90], 4, 10, []),
         ([94_500, 96_000, 97_500, 99_000, 100_000], 5, 1500, []),
         ([6], 2, 2, []),
-        ([2, 4], 10**20, 2, []),  # at once
+        ([2, 4], 10**20, 2, []),  # returns immediately
     ],
 )
 def test_averaged_steps_are_equally_spaced(steps, count, every, chosen):
     assert runs.spaced_steps(steps, count, every) == chosen
 
 
-UNKNOWN_FIELD = b"\xf8\x7f\x00"  # of a protocol buffer; who reads the vocabulary skips it
+UNKNOWN_FIELD = b"\xf8\x7f\x00"  # readers of the protocol buffer skip it
 
 
 @pytest.fixture
 def other_vocabulary(tiny_run, tmp_path):
-    """A copy of the run with another vocabulary of the same size."""
+    """Returns a copy of the run with another vocabulary of the same size."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     with open(workdir / VOCABULARY_FILE, "ab") as file:
         file.write(UNKNOWN_FIELD)
@@ -78,12 +78,12 @@ def other_vocabulary(tiny_run, tmp_path):
 
 
 @pytest.mark.parametrize("several", [{}, {"average": 2}, {"ensemble": 2}, {"checkpoint": "4"}])
-def test_weights_need_their_own_tokenizer(several, other_vocabulary):
+def test_loading_with_another_tokenizer_is_an_error(several, other_vocabulary):
     with pytest.raises(UserError, match=r"step [246] .*vocabulary\.model"):
         runs.load(other_vocabulary, **several)
 
 
-def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
+def test_resuming_with_another_tokenizer_is_an_error(other_vocabulary):
     config = runs.open_folder(other_vocabulary).config
     task = translation.create(config, other_vocabulary)
     longer = dataclasses.replace(config.training, steps=9)
@@ -93,8 +93,8 @@ def test_a_run_resumes_only_with_its_tokenizer(other_vocabulary):
 
 @pytest.mark.long
 @pytest.mark.parametrize("moment", ["chosen", "read"])
-def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monkeypatch):
-    """The next choice is of those that are there; a step that was asked for is an error message."""
+def test_loading_survives_that_training_deletes_the_chosen_step(moment, tiny_run, tmp_path, monkeypatch):
+    """Another step is chosen. If the user chose the step, the deletion is an error."""
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     place, name = (CheckpointStore, "restore_variables") if moment == "chosen" else (trees, "read_tree")
     plain = getattr(place, name)
@@ -111,7 +111,7 @@ def test_training_may_delete_a_step_being_read(moment, tiny_run, tmp_path, monke
 
 
 def choose(best=3, steps=(2, 3, 4, 6), **choice):
-    """The steps that are loaded of a run with these checkpoints, of which the last is damaged."""
+    """Returns the chosen steps of a run whose last checkpoint is damaged."""
     store = types.SimpleNamespace(
         folder="folder", steps=lambda: list(steps), latest=lambda: 4, best=lambda: best
     )
@@ -130,7 +130,7 @@ def choose(best=3, steps=(2, 3, 4, 6), **choice):
         ({"average": 2}, [4, 6]),
         ({"average": 2, "checkpoint": "last"}, [4, 6]),
         ({"ensemble": 2, "checkpoint": "4"}, [2, 4]),
-        ({"average": 2, "checkpoint": "3"}, [2, 3]),  # up to 3 there are no two multiples of 2
+        ({"average": 2, "checkpoint": "3"}, [2, 3]),  # there is only one multiple of 2 up to 3
     ],
 )
 def test_checkpoints_are_chosen(choice, steps):
@@ -139,13 +139,13 @@ def test_checkpoints_are_chosen(choice, steps):
 
 @pytest.mark.parametrize("several", [{}, {"average": 2}, {"ensemble": 2}])
 @pytest.mark.parametrize("checkpoint", ["best", "5", "newest", "\u00b2"])
-def test_an_unknown_checkpoint_is_an_error_with_all_steps(several, checkpoint):
+def test_unknown_checkpoint_is_an_error_with_all_steps(several, checkpoint):
     if several or checkpoint != "best":
         with pytest.raises(UserError, match=rf"'last'.*\[2, 3, 4, 6\].*{re.escape(repr(checkpoint))}"):
             choose(checkpoint=checkpoint, **several)
 
 
-def test_too_few_checkpoints_are_listed(tiny_run):
+def test_too_few_checkpoints_and_invalid_counts_are_errors(tiny_run):
     with pytest.raises(UserError, match=r"\b40\b.*\b2 steps.*\[2, 3, 4, 6\]"):
         choose(average=40)
     with pytest.raises(UserError, match="checkpoint in folder"):
@@ -158,7 +158,7 @@ def test_too_few_checkpoints_are_listed(tiny_run):
 
 
 @pytest.mark.long
-def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
+def test_last_checkpoint_is_scored_without_averaging(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average=2, checkpoint="4")
     result = collections.namedtuple("Result", "scores")
     monkeypatch.setattr(
@@ -169,8 +169,8 @@ def test_the_last_checkpoint_is_scored_alone(tiny_run, monkeypatch):
     jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
 
 
-def test_another_model_has_no_weights_here(tiny_run):
-    """It may have the same shapes, and its scores would be taken for those of the run."""
+def test_loading_with_the_config_of_another_model_is_an_error(tiny_run):
+    """Another model with the same shapes would give wrong results without an error."""
     saved = runs.open_folder(str(tiny_run)).config
     for name, value in (("activation", "gelu"), ("norm_order", "pre")):
         chosen = dataclasses.replace(saved, model=dataclasses.replace(saved.model, **{name: value}))
@@ -182,7 +182,7 @@ def test_another_model_has_no_weights_here(tiny_run):
 
 
 @pytest.mark.parametrize("field", ["heads", "decoder_layers"])
-def test_a_config_of_another_model_than_the_checkpoints_is_an_error(field, tiny_run, tmp_path):
+def test_config_that_does_not_fit_the_checkpoints_is_an_error(field, tiny_run, tmp_path):
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     content = json.loads((workdir / "config.json").read_text())
     content["model"][field] = 1 if content["model"][field] > 1 else 2

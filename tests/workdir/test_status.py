@@ -1,4 +1,4 @@
-"""What a work directory tells of its run: untrained, in training, stopped, finished, evaluated."""
+"""Tests of the status that is read from a run folder."""
 
 import json
 import os
@@ -18,7 +18,7 @@ def workdir(tmp_path):
     return make_workdir(tmp_path / "run")
 
 
-def test_a_run_that_has_not_begun(workdir):
+def test_run_without_any_step_is_not_started(workdir):
     found = status.read_status(str(workdir))
     assert (found.step, found.training, found.validation, found.best) == (0, {}, {}, None)
     assert (found.checkpoints, found.start, found.evaluations, found.holder) == ({}, {}, {}, "")
@@ -37,14 +37,14 @@ def test_running_run_has_process_and_time_left(workdir):
     assert (after.holder, after.seconds_left) == ("", None)
 
 
-def test_looking_does_not_take_the_lock(workdir):
+def test_reading_the_status_does_not_take_the_lock(workdir):
     with lock_workdir(str(workdir)):
         status.read_status(str(workdir))
         with pytest.raises(UserError, match=f"{workdir} .*{os.getpid()}"), lock_workdir(str(workdir)):
             pass
 
 
-def test_best_is_the_tasks_and_newest_of_equals(workdir):
+def test_best_step_is_the_newest_step_with_the_best_score_of_the_task(workdir):
     scores = [(10, -3.0), (20, -1.0), (30, -1.0), (40, -2.0), (50, float("nan"))]
     write_metrics(workdir, *(validated(*each) for each in scores))
     found = status.read_status(str(workdir))
@@ -62,13 +62,13 @@ def test_checkpoints_count_as_steps(workdir):
     assert (found.step, found.state) == (100, "finished")
 
 
-def test_evaluations_are_those_that_can_be_read(workdir):
+def test_unreadable_evaluations_are_left_out(workdir):
     record = write_record(workdir / "test.de.scores.json", checkpoints=[3])
     (workdir / "torn.de.scores.json").write_text('{"scores": [')
     assert status.read_status(str(workdir)).evaluations == {"test.de": record}
 
 
-def test_time_between_two_starts_is_no_speed(workdir):
+def test_time_between_two_starts_does_not_count_for_the_speed(workdir):
     rows = [logged(10, 100.0), logged(20, 110.0), logged(30, 9000.0), logged(40, 9010.0)]
     write_metrics(workdir, *rows)
     with lock_workdir(str(workdir)):
@@ -87,7 +87,7 @@ def test_runs_are_found_below_a_folder(workdir, tmp_path):
         status.find_runs(str(tmp_path / "none"))
 
 
-def test_a_run_of_another_package_is_described_without_an_import(workdir):
+def test_status_of_a_user_defined_model_needs_no_import(workdir):
     saved = json.loads((workdir / "config.json").read_text())
     saved["model"] = {"name": "my_lab.models:gru"}
     (workdir / "config.json").write_text(json.dumps(saved))

@@ -1,4 +1,4 @@
-"""`Translator`: options, pickles and edits."""
+"""Tests of `Translator`: options, pickles and edits."""
 
 import pickle
 
@@ -17,12 +17,12 @@ def translator(tiny_run):
     return tfm.Translator.load(str(tiny_run))
 
 
-def test_an_unknown_option_is_named_with_the_nearest(translator):
+def test_error_for_an_unknown_option_suggests_the_nearest_option(translator):
     with pytest.raises(UserError, match=r"'beam_siz'.*'beam_size'"):
         translator.translate(TEXTS, beam_siz=2)
 
 
-def test_a_pickled_translator_translates_the_same(translator):
+def test_unpickled_translator_translates_like_the_original(translator):
     copied = pickle.loads(pickle.dumps(translator))
     assert copied.translate(TEXTS, beam_size=1) == translator.translate(TEXTS, beam_size=1)
     assert copied.run.steps == translator.run.steps

@@ -1,4 +1,4 @@
-"""New runs that begin with parameters of another run, of an export, or from elsewhere."""
+"""Tests of new runs that begin with parameters of another run, of an export, or from elsewhere."""
 
 import dataclasses
 import re
@@ -23,7 +23,7 @@ from tfm.workdir import resume, runs, warm_start
 
 
 def begin(config, workdir, *, steps, source=""):
-    """Trains up to `steps` as the command does."""
+    """Trains up to step `steps`, as `tfm train` does."""
     config = dataclasses.replace(config, training=dataclasses.replace(config.training, steps=steps))
     workdir.mkdir(exist_ok=True)
     resume.save_config(config, str(workdir))
@@ -39,7 +39,7 @@ def weights(workdir, step):
 
 
 def settings(corpus, **options):
-    """Keeps every checkpoint, and validates without a search."""
+    """Returns a config that keeps every checkpoint and validates without a search."""
     config = make_config(corpus, checkpoint_every=1, keep=99, **options)
     return dataclasses.replace(config, validation_sentences=0)
 
@@ -51,7 +51,7 @@ def any_task(**options):
 
 @pytest.fixture
 def known(tiny_run, corpus, tmp_path):
-    """A copy of the tiny run."""
+    """Returns a copy of the tiny run."""
     return shutil.copytree(tiny_run, tmp_path / "known")
 
 
@@ -61,24 +61,24 @@ def known_of_any_task(regression_run, tmp_path):
 
 
 @pytest.mark.long
-def test_a_warm_start_takes_the_best_weights_once(known_of_any_task, tmp_path):
+def test_warm_start_loads_the_best_parameters_only_at_the_first_start(known_of_any_task, tmp_path):
     known, config, new = known_of_any_task, any_task(ema_decay=0.5), tmp_path / "new"
     begin(config, new, source=known, steps=2)
     best = runs.load(str(known)).params
     jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
-    shutil.rmtree(known)  # which is not needed again
+    shutil.rmtree(known)  # the source is not needed again
     begin(config, new, source=known, steps=4)
     assert [row["step"] for row in rows_without_times(new) if "train/loss" in row] == [2, 4]
     whole = shutil.copytree(new, tmp_path / "whole")
     for step in range(1, 5):
         shutil.rmtree(whole / "checkpoints" / str(step))
-    begin(config, whole, steps=4)  # and without the flag: resumes from its beginning
+    begin(config, whole, steps=4)  # resumes from step 0 without the source
     jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
     changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
     assert any(jax.tree.leaves(changed))
 
 
-def test_a_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
+def test_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
     config = settings(tmp_path / "other")
@@ -94,7 +94,7 @@ def tokenizer(workdir):
     return runs.load(str(workdir)).task.tokenizer.fingerprint
 
 
-def test_a_warm_start_from_an_export(known, corpus, tmp_path):
+def test_warm_start_from_an_export_has_its_parameters(known, corpus, tmp_path):
     run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
     write_bundle(run, str(export), workdir=str(known))
     warm_start.prepare_warm_start(str(export), settings(corpus), str(new))
@@ -103,7 +103,7 @@ def test_a_warm_start_from_an_export(known, corpus, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found, run.variables)
 
 
-def test_impossible_warm_starts_are_refused(known, corpus, tmp_path):
+def test_impossible_warm_starts_are_errors(known, corpus, tmp_path):
     config = settings(corpus)
     with pytest.raises(UserError, match="--warm_start"):
         warm_start.prepare_warm_start(str(known), config, str(known))
@@ -154,7 +154,7 @@ ELSEWHERE = {
         ),
     ],
 )
-def test_matching_parameters_are_taken_and_all_others_stay(entries, taken, caplog):
+def test_map_replaces_only_matching_parameters(entries, taken, caplog):
     with caplog.at_level("INFO", "tfm"):
         result = load_tree(MODEL, ELSEWHERE, entries, "a file")
     values = {
@@ -169,7 +169,7 @@ def test_matching_parameters_are_taken_and_all_others_stay(entries, taken, caplo
     assert "head/w, head/b" in caplog.text
 
 
-def test_the_log_says_why_parameters_stay(caplog):
+def test_log_gives_the_reason_for_unchanged_parameters(caplog):
     elsewhere = ELSEWHERE | {"head": {"w": np.full(5, 4.0)}, "layer_1": {"w": np.ones((2, 3))}}
     with caplog.at_level("INFO", "tfm"):
         load_tree(MODEL, elsewhere, ["encoder/*=*"], "x")
@@ -187,19 +187,19 @@ def test_the_log_says_why_parameters_stay(caplog):
         ("tail/*=head/*", r"'tail/\*=head/\*' .*matches no parameter.*encoder/layer_0/w"),
     ],
 )
-def test_an_entry_that_takes_nothing_is_an_error_with_the_reason(entry, message):
+def test_entry_without_effect_is_an_error_with_the_reason(entry, message):
     with pytest.raises(UserError, match=message):
         load_tree(MODEL, ELSEWHERE, ["encoder/layer_0/w=enc/block/0", entry], "x")
 
 
 @pytest.mark.parametrize("entry", ["encoder/*", "=a", "a=", "a/*=b", "a=b=c"])
-def test_an_entry_of_another_form_is_an_error(entry):
+def test_malformed_entry_is_an_error(entry):
     with pytest.raises(UserError, match=f"TARGET=SOURCE.*{re.escape(entry)}"):
         load_tree(MODEL, ELSEWHERE, [entry], "x")
 
 
-def test_a_part_of_another_model_starts_a_run_of_another_task(known, tmp_path, caplog):
-    """A language model takes the feed-forward networks of a translation model's decoder."""
+def test_map_loads_part_of_the_model_of_another_task(known, tmp_path, caplog):
+    """A language model loads the feed-forward networks of the decoder of a translation model."""
     write_documents(tmp_path)
     config = make_lm_config(tmp_path)
     source = runs.load(str(known))
@@ -223,7 +223,7 @@ def test_a_part_of_another_model_starts_a_run_of_another_task(known, tmp_path, c
     assert f"taken from {known}" in caplog.text
 
 
-def test_state_is_taken_with_the_parameters_of_its_module():
+def test_map_loads_model_state_with_the_parameters_of_its_module():
     initial = {"params": {"a": {"scale": np.zeros(2)}}, "stats": {"a": {"mean": np.zeros(2)}}}
     source = {"params": {"b": {"scale": np.ones(2)}}, "stats": {"b": {"mean": np.full(2, 2.0)}}}
     result = warm_start.load_variables(initial, source, ["a/*=b/*"], "x")
