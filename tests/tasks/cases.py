@@ -1,4 +1,4 @@
-"""Tiny configs of every task of the project with every model that it trains."""
+"""Tiny configs of every task with every model that the task trains."""
 
 import dataclasses
 import functools
@@ -24,26 +24,26 @@ RNN_SIZES = {
 
 
 def make_translation(model: Any, folder: pathlib.Path) -> Any:
-    """Writes sentence pairs, 20 of them in the split "test", and returns the config."""
+    """Writes sentence pairs, with 20 in the split "test", and returns the config."""
     tiny.write_corpus(folder)
     return dataclasses.replace(tiny.make_config(folder), model=model)
 
 
 def make_classification(model: Any, folder: pathlib.Path) -> Any:
-    """Writes images, 5 of them in the split "test", and returns the config."""
+    """Writes images, with 5 in the split "test", and returns the config."""
     images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5})
     data = ImagesConfig(kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True)
     return classification.Config(model=model, data=data, label_smoothing=0.1)
 
 
 def make_language_modeling(model: Any, folder: pathlib.Path) -> Any:
-    """Writes documents, 8 of them in the split "test", and returns the config."""
+    """Writes documents, with 8 in the split "test", and returns the config."""
     tiny_lm.write_documents(folder)
     return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
 
 
 def make_parsing(model: Any, folder: pathlib.Path) -> Any:
-    """Writes a treebank, 5 trees of it in the split "test", and returns the config."""
+    """Writes a treebank, with 5 trees in the split "test", and returns the config."""
     tiny_trees.write_treebank(folder)
     return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
 

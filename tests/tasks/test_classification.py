@@ -1,4 +1,4 @@
-"""The task that classifies images: its loss, its report, what it refuses."""
+"""Tests of the task that classifies images: loss, report, observations, errors and commands."""
 
 import dataclasses
 import json
@@ -70,7 +70,7 @@ def read_images(task, split):
 
 
 @pytest.mark.long
-def test_the_loss_smooths_over_other_classes(task, params):
+def test_loss_smooths_over_the_other_classes_and_ignores_padding(task, params):
     *_, last = task.open_data().validation_batches()  # three images and a row of padding
     loss = quick_jit(lambda params: task.loss({"params": params}, last, Context())[:2])
     terms, metrics = loss(params)
@@ -81,13 +81,13 @@ def test_the_loss_smooths_over_other_classes(task, params):
     np.testing.assert_allclose(total, -(target * logs).sum(), rtol=1e-5)
     np.testing.assert_allclose(metrics["nll"][0], -logs[np.arange(3), labels].sum(), rtol=1e-5)
     assert [float(x) for x in metrics["accuracy"]] == [(logs.argmax(-1) == labels).sum(), 3]
-    for bias in (5, 0):  # padding is of class 0, too, and of equal logits the first counts
+    for bias in (5, 0):  # padding has label 0, and class 0 wins if all logits are equal
         head = {"kernel": np.zeros_like(params["head"]["kernel"]), "bias": np.array([bias, 0, 0], np.float32)}
         accuracy = loss(params | {"head": head})[1]["accuracy"]
         assert [float(x) for x in accuracy] == [(labels == 0).sum(), 3]
 
 
-def test_an_evaluation_is_the_mean_over_images(task, params):
+def test_evaluation_is_the_mean_over_images(task, params):
     scores = task.evaluate({"params": params}, task.open_data()).scores
     images, labels = read_images(task, "validation")
     found = classify(task, params, images)
@@ -98,7 +98,7 @@ def test_an_evaluation_is_the_mean_over_images(task, params):
     assert scores == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_report_names_what_each_image_shows(task, params):
+def test_report_has_the_class_and_the_label_of_each_image(task, params):
     (report,) = task.report({"params": params}, "test")
     images, labels = read_images(task, "test")
     found, names = classify(task, params, images), ["cat", "dog", "bird"]
@@ -110,7 +110,7 @@ def test_a_report_names_what_each_image_shows(task, params):
 
 
 @pytest.mark.long
-def test_an_ensemble_averages_probabilities(task, params):
+def test_ensemble_averages_probabilities(task, params):
     images, _ = read_images(task, "test")
     members = (params, random_params(task, 1))
     expected = np.mean([classify(task, each, images) for each in members], axis=0)
@@ -118,7 +118,7 @@ def test_an_ensemble_averages_probabilities(task, params):
     np.testing.assert_allclose(np.exp(found), expected, atol=1e-5)
 
 
-def test_a_dry_run_describes_the_images(task):
+def test_description_of_the_data_has_sizes_batches_and_augmentation(task):
     lines = dict(task.open_data().describe(100))
     assert lines["images"] == "13 to train on, 7 to validate"
     assert lines["batches"] == "4 images of 6 x 6 x 5"
@@ -139,26 +139,26 @@ def test_a_dry_run_describes_the_images(task):
         ({"classes": 10}, r"3 classes .*10.*model\.classes to 3"),
     ],
 )
-def test_images_of_another_model_are_errors(config, tmp_path, fields, message):
+def test_images_that_do_not_fit_the_model_are_errors(config, tmp_path, fields, message):
     other = dataclasses.replace(config, model=dataclasses.replace(config.model, **fields))
     with pytest.raises(UserError, match=message):
         classification.create(other, str(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
-def test_models_too_large_are_refused_before_work(config, tmp_path):
+def test_too_large_models_are_rejected_before_training(config, tmp_path):
     huge = ViTConfig(image_size=4, channels=2, patch_size=2, classes=3, d_model=65_520, d_ff=1 << 20)
     with pytest.raises(UserError, match=r"Training .* parameters .*hidden/kernel.* 65,520 x 1,048,576"):
         classification.create(dataclasses.replace(config, model=huge), str(tmp_path))
 
 
-def test_a_model_of_texts_does_not_classify():
+def test_model_of_texts_cannot_classify_images():
     mapping = {"task": "classification", "model": {"name": "transformer"}}
     with pytest.raises(UserError, match=r"'transformer' does not classify images: .* no image_size"):
         from_mapping(Config, mapping)
 
 
-def test_classes_keep_their_names(config, tmp_path):
+def test_changed_class_names_are_errors(config, tmp_path):
     with open(tmp_path / classification.LABELS_FILE, "w", encoding="utf-8") as file:
         json.dump(["dog", "cat", "bird"], file)
     task = classification.create(config, str(tmp_path), new=False)
@@ -171,12 +171,12 @@ def test_classes_keep_their_names(config, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2, 3]", b"{}", b"[" * 100_000, b"\xff", b'["cat"]'])
-def test_damaged_names_are_one_message(config, tmp_path, content):
+def test_damaged_class_names_are_an_error(config, tmp_path, content):
     (tmp_path / classification.LABELS_FILE).write_bytes(content)
     assert answer(lambda: classification.create(config, str(tmp_path), new=False)) is None
 
 
-def test_other_commands_say_what_they_are_for(config, task, tmp_path):
+def test_commands_for_translation_reject_the_task(config, task, tmp_path):
     save(config, runs.config_path(str(tmp_path)))
     message = "needs a run that translates, but this run has the task 'classification'"
     with pytest.raises(UserError, match=f"^Translator {message}"):
@@ -186,7 +186,7 @@ def test_other_commands_say_what_they_are_for(config, task, tmp_path):
 
 
 @pytest.mark.long
-def test_an_image_is_observed_with_its_class_and_its_patches(task, params):
+def test_observation_of_an_image_has_its_class_and_its_patches(task, params):
     observation = task.observe({"params": params}, "3", 64)
     images, labels = read_images(task, "test")
     probabilities = classify(task, params, images[3:4])[0]
@@ -201,12 +201,12 @@ def test_an_image_is_observed_with_its_class_and_its_patches(task, params):
 
 
 @pytest.mark.parametrize("example", ["5", "-1", "cat", "", "1" * 20, "٣"])
-def test_an_image_that_does_not_exist_is_refused(task, example):
+def test_observing_a_missing_image_is_an_error(task, example):
     with pytest.raises(UserError, match=r"'test'.* 0 to 4"):
         task.observe({"params": None}, example, 64)
 
 
-def test_a_warm_start_brings_the_names_along(config, task, tmp_path):
+def test_warm_start_copies_the_class_names(config, task, tmp_path):
     source, new = tmp_path / "source", tmp_path / "new"
     source.mkdir()
     save(config, runs.config_path(str(source)))
@@ -243,7 +243,7 @@ def test_commands_work_on_images(config, tmp_path, capsys):
         export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])
 
 
-def test_statistics_of_rows_cover_all_devices(config):
+def test_batch_statistics_include_the_rows_of_all_devices(config):
     """Two devices that share the rows of a batch compute the loss of the whole batch."""
     task = classification.Classification(
         dataclasses.replace(config, model=batch_norm_net.Config(dropout=0.0)), ["a", "b", "c"], ""

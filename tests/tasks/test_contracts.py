@@ -1,4 +1,4 @@
-"""The contract of tasks over every task of the project."""
+"""Tests that every task fulfils the contract of tasks."""
 
 import pkgutil
 
@@ -37,5 +37,5 @@ def test_every_task_has_a_contract():
     assert all(cases in covered for cases in TASKS.values())
 
 
-def test_every_model_is_trained_by_a_task():
+def test_every_model_is_trained_in_a_case():
     assert {model for cases in TASKS.values() for model in cases} == modules(models)

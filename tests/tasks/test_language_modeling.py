@@ -1,4 +1,4 @@
-"""The task of language modelling: its loss, its scores, its tokenizers, and what it rejects."""
+"""Tests of the task of language modelling: loss, scores, samples, tokenizers and observations."""
 
 import dataclasses
 import math
@@ -80,7 +80,7 @@ def test_loss_is_the_mean_over_tokens(task, params, batch):
 
 @pytest.mark.parametrize(("rows", "stride"), [("contiguous", 3), ("contiguous", 16), ("packed", 5)])
 def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
-    """Cuts the stream, or each document if rows are packed, into windows by hand."""
+    """The expected scores come from windows cut by hand: of the stream, or of each document in packed rows."""
     data = dataclasses.replace(task.config.data, rows=rows)
     task = change(task, stride=stride, data=data)
     documents = TokenizedDocuments(task.config, task.tokenizer, "test")
@@ -103,7 +103,7 @@ def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
 
 
 @pytest.mark.parametrize(("text", "size"), [("", 1), ("a", 1), ("ab", 2), ("\u00e4b", 3)])
-def test_outputs_of_a_report_are_bits_per_byte(task, monkeypatch, text, size):
+def test_outputs_of_the_report_are_bits_per_byte(task, monkeypatch, text, size):
     documents = types.SimpleNamespace(texts=[text], tokens=[EOS_ID])
     monkeypatch.setattr(language_modeling, "TokenizedDocuments", lambda *_: documents)
     monkeypatch.setattr(task, "document_nats", lambda *_: np.array([4.2]), raising=False)
@@ -112,7 +112,7 @@ def test_outputs_of_a_report_are_bits_per_byte(task, monkeypatch, text, size):
     assert report.outputs == [f"{4.2 / math.log(2) / size:.4f}"]
 
 
-def test_scores_and_their_units(task, params):
+def test_scores_agree_in_their_units(task, params):
     data = task.open_data()
     scores = task.evaluate({"params": params}, data).scores
     [report] = task.report({"params": params}, "validation")
@@ -130,7 +130,7 @@ def test_scores_and_their_units(task, params):
 
 
 @pytest.mark.long
-def test_an_ensemble_averages_probabilities(task, params, batch):
+def test_ensemble_averages_probabilities(task, params, batch):
     members = params, initialize(task, seed=1)
     one, two, both = (
         np.exp(np.asarray(task.log_probabilities(each, batch), np.float64))
@@ -163,7 +163,7 @@ def test_samples_continue_documents_greedily(task, params):
 
 
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("characters", None), ("word_pieces", 290)])
-def test_tokenizers_and_their_files(folder, tmp_path, tokenizer, size):
+def test_tokenizers_are_stored_in_the_run_and_restore_texts(folder, tmp_path, tokenizer, size):
     data = {"tokenizer": tokenizer} | ({"vocabulary_size": size} if size else {})
     config = make_lm_config(folder, data=data)
     task = language_modeling.create(config, str(tmp_path))
@@ -199,13 +199,13 @@ def test_other_models_are_rejected(folder, tmp_path, model, message):
         ({"stride": 17}, r"stride .*data\.row_length \(16\).*got 17"),
     ],
 )
-def test_fields_that_do_not_fit_together(folder, fields, message):
+def test_contradictory_fields_are_errors(folder, fields, message):
     with pytest.raises(UserError, match=message):
         make_lm_config(folder, **fields)
 
 
 @pytest.mark.long
-def test_a_text_is_observed_with_the_probabilities_of_scoring(task, params):
+def test_observation_of_a_text_has_the_probabilities_of_scoring(task, params):
     text = "red dog runs"
     observation = task.observe({"params": params}, text, 64)
     ids = [*task.tokenizer.encode([text])[0], EOS_ID]
@@ -227,7 +227,7 @@ def test_a_text_is_observed_with_the_probabilities_of_scoring(task, params):
 @pytest.mark.parametrize(
     ("text", "message"), [(" ", "empty"), ("x" * 40, r"at most 32 tokens, got 41"), ("x" * 9, "at most 8")]
 )
-def test_a_text_that_cannot_be_observed_is_refused(task, text, message):
+def test_observing_an_empty_or_long_text_is_an_error(task, text, message):
     with pytest.raises(UserError, match=message):
         task.observe({"params": None}, text, 64 if len(text) > 9 else 8)
 

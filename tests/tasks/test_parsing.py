@@ -1,4 +1,4 @@
-"""The task of parsing: what it makes of a model's tokens, its scores, and the commands it is used with."""
+"""Tests of the task of parsing: trees from predicted tokens, scores, and commands."""
 
 import io
 import json
@@ -53,19 +53,19 @@ def answers(monkeypatch):
 
 
 @pytest.mark.long
-def test_tokens_become_a_tree_over_the_words(run, answers):
+def test_predicted_tokens_become_a_tree_of_the_words(run, answers):
     answers |= {"He -LRB- sleeps": "(S (NP PRP )NP -LRB- (VP VBZ )VP )S", "": ""}
     expected = ["(TOP (S (NP (PRP He)) (-LRB- -LRB-) (VP (VBZ sleeps))))", ""]
     assert run.task.translate(run.params, ["He ( sleeps", " "]) == expected
 
 
 @pytest.mark.long
-def test_a_sequence_that_is_no_tree_is_repaired(run, answers):
+def test_malformed_prediction_is_repaired(run, answers):
     answers["a b"] = "(S (NP NN )VP"
     assert run.task.translate(run.params, ["a b"]) == ["(TOP (S (NP (NN a) (XX b))))"]
 
 
-def test_a_report_of_perfect_parses(run, answers):
+def test_report_of_perfect_parses_has_perfect_scores(run, answers):
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
     (report,) = run.task.report(run.variables, "test")
     found = {score.name: score.value for score in report.scores}
@@ -75,8 +75,8 @@ def test_a_report_of_perfect_parses(run, answers):
     assert report.outputs == [format_tree(tree) for tree in stored_trees(run, "test")]
 
 
-def test_evaluations_during_training_and_their_samples(run, answers):
-    """Reference and hypothesis are bracketed text. The picture reads the tokens of the tree."""
+def test_evaluation_of_perfect_parses_has_perfect_scores_and_samples(run, answers):
+    """References and hypotheses in samples are bracketed text."""
     data = run.task.open_data()
     answers |= dict(data.validation_pairs)
     scores, samples = run.task.evaluate(run.variables, data)
@@ -89,7 +89,7 @@ def test_evaluations_during_training_and_their_samples(run, answers):
         assert run.task.read_target(row["hypothesis"]) == answers[row["source"]]
 
 
-def test_a_report_counts_what_is_wrong(run, answers):
+def test_report_counts_errors_by_the_rules_of_evalb(run, answers):
     """The first of five outputs is empty. Its tree has only words, so evalb counts its punctuation.
 
     The second output is a sentence without phrases. Its only bracket matches.
@@ -122,7 +122,7 @@ def tree_spans(tree):
 
 
 @pytest.mark.long
-def test_tree_score_is_that_of_its_tokens(run):
+def test_score_of_a_tree_is_the_score_of_its_tokens(run):
     params = random_parameters(run.task.model, *np.ones((2, 1, 1), int))
     sentence, tokens = (side[0] for side in read_sides(run.task.config.data, "test"))
     tree = format_tree(restore_tree(tokens.split(), sentence.split()).tree)
@@ -133,14 +133,14 @@ def test_tree_score_is_that_of_its_tokens(run):
         run.task.score(params, [sentence], [""])
 
 
-def test_a_parse_has_no_alignment(run):
+def test_aligning_a_parse_is_an_error(run):
     with pytest.raises(UserError, match="A parse has no word alignment"):
         Translator(run).align(["a"], ["(NN a)"])
 
 
 @pytest.mark.long
-def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
-    """`tfm translate` parses any line, although the model has learned almost nothing."""
+def test_translate_command_parses_any_line(folder, monkeypatch, capfdbinary):
+    """The model has learned almost nothing, but every output is a tree."""
     lines = ["The dog sleeps .", "", "x ( y )\x00 \U0001f600"]
     monkeypatch.setattr(
         sys,
@@ -160,7 +160,7 @@ def test_each_line_is_parsed(folder, monkeypatch, capfdbinary):
 
 
 @pytest.mark.long
-def test_evaluation_and_export(folder, tmp_path, capsys):
+def test_evaluated_run_is_exported_with_its_scores(folder, tmp_path, capsys):
     evaluate.main([f"--workdir={folder / 'run'}"])
     out = capsys.readouterr().out
     assert "bracketing F1, all" in out
@@ -177,13 +177,13 @@ def test_evaluation_and_export(folder, tmp_path, capsys):
     )
 
 
-def test_runs_are_not_compared_by_bleu(folder):
+def test_compare_command_rejects_the_task(folder):
     with pytest.raises(UserError, match=r"tfm compare scores translations by BLEU, .* 'parsing'"):
         compare.main([str(folder / "run"), str(folder / "run")])
 
 
 @pytest.mark.long
-def test_defaults_are_the_papers():
+def test_defaults_are_those_of_the_paper():
     config = parsing.Config()
     decoding = config.decoding
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_extra_tokens) == (21, 0.3, 300)
@@ -195,8 +195,8 @@ def test_defaults_are_the_papers():
 
 
 @pytest.mark.parametrize("module", [parsing, translation])
-def test_a_run_that_is_not_new_needs_its_tokenizer(module, tmp_path):
-    """Opening a run never learns another tokenizer."""
+def test_opening_a_run_without_its_tokenizer_is_an_error(module, tmp_path):
+    """Opening a run must not learn another tokenizer."""
     with pytest.raises(UserError, match="vocabulary"):
         module.create(module.Config(), str(tmp_path), new=False)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""The task's loss on packed rows, compared with a loss in NumPy float64 of each sentence."""
+"""Tests of the loss of translation, against float64 in NumPy, and of the checks of any loss."""
 
 import types
 
@@ -36,7 +36,7 @@ class Pairs(list):
 
 @pytest.fixture(scope="module", params=["packed", "buckets"])
 def task_and_batches(request, tmp_path_factory):
-    """A task and the batches of its first epoch."""
+    """Returns a task and the batches of its first epoch."""
     data = PairsConfig(batching=request.param, max_length=16, row_length=16, batch_tokens=16 * 16)
     cache = TokenCache.open(Pairs(PAIRS), Numbers(), str(tmp_path_factory.mktemp("cache")))
     batches = train_batches(cache, data, seed=0)
@@ -48,12 +48,12 @@ def task_and_batches(request, tmp_path_factory):
 
 
 def compile_loss(task):
-    """The compiled loss of (params, batch, key): its terms and its metrics."""
+    """Returns a compiled function (params, batch, key) -> (terms, metrics)."""
     return quick_jit(lambda params, batch, key: task.loss({"params": params}, batch, Context(0, key))[:2])
 
 
 def loss_of(task, params, batches):
-    """Sums and counts over some batches, by name."""
+    """Returns {name: [sum, count]} over all batches."""
     found, run = {}, compile_loss(task)
     for batch in batches:
         terms, metrics = run(params, batch, None)
@@ -80,7 +80,7 @@ def numpy_loss(params):
 
 
 @pytest.mark.long
-def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
+def test_loss_of_batches_equals_the_loss_of_separate_sentences(task_and_batches):
     task, batches = task_and_batches
     params = initialize(task)
     if task.config.data.batching == "packed":
@@ -93,7 +93,7 @@ def test_the_loss_is_that_of_the_sentences_alone(task_and_batches):
 
 @pytest.mark.long
 def test_validation_is_the_mean_over_all_tokens(task_and_batches):
-    """Not the mean of the batches' means."""
+    """The mean of the means of the batches would differ."""
     task, batches = task_and_batches
     params = initialize(task)
     rows = [{name: x[row : row + 1] for name, x in batches[0].items()} for row in (0, 1)]
@@ -113,7 +113,7 @@ def test_tokens_of_both_sides_are_counted(task_and_batches):
 
 
 def mean_over_rows(variables, batch, context):
-    """A loss that counts its rows, zeros among them."""
+    """Counts all rows, including rows of zeros."""
     return LossOutput({"loss": ((variables["params"]["w"] * batch["x"]).sum(), len(batch["x"]))})
 
 
@@ -123,13 +123,13 @@ def constant_metric(variables, batch, context):
 
 
 def normalised(variables, batch, context):
-    """A row of zeros divides 0 by 0."""
+    """Divides 0 by 0 for a row of zeros."""
     x = batch["x"] / batch["x"].sum()
     return LossOutput({"loss": ((variables["params"]["w"] * x).sum(), (batch["x"] != 0).sum())})
 
 
 def counted_in_training(variables, batch, context):
-    """Counts rows of zeros only in training, where they matter."""
+    """Counts rows of zeros only in training."""
     count = len(batch["x"]) if context.train else (batch["x"] != 0).sum()
     return LossOutput({"loss": ((variables["params"]["w"] * batch["x"]).sum(), count)})
 
@@ -143,7 +143,7 @@ def counted_in_training(variables, batch, context):
         (counted_in_training, "loss"),
     ],
 )
-def test_a_loss_that_counts_zero_rows_is_refused(loss, name):
+def test_loss_that_counts_rows_of_zeros_is_an_error(loss, name):
     batch = {"x": np.ones((5, 2), np.float32)}
     context = Context(0, jax.random.key(0))
     with pytest.raises(UserError, match=f"Expected sum 0 and count 0 of such a row, got .* of '{name}'"):
@@ -165,7 +165,7 @@ def test_a_loss_that_counts_zero_rows_is_refused(loss, name):
         LossOutput({"loss": (1.0, 2.0)}, {}, {"statistics": {"mean": np.ones(3)}}),
     ],
 )
-def test_a_loss_of_another_form_is_refused(found):
+def test_malformed_loss_is_an_error(found):
     step = make_step(lambda *_: found, optax.sgd(0.5))
     state = make_state({"w": jnp.ones(2)}, optax.sgd(0.5))
     with pytest.raises(UserError, match=r"task's loss"):
@@ -173,7 +173,7 @@ def test_a_loss_of_another_form_is_refused(found):
 
 
 class Rows(BareTask):
-    """A task with nothing but a loss that counts rows."""
+    """A task whose loss counts all rows."""
 
     loss = staticmethod(mean_over_rows)
 
@@ -182,12 +182,12 @@ class Rows(BareTask):
 
 
 @pytest.mark.long
-def test_a_run_that_pads_rows_checks_its_loss():
+def test_setup_checks_the_loss_if_batches_are_padded():
     batch = {"x": np.ones((5, 2), np.float32)}
     for gradient_accumulation_steps in (1, 2):
         config = TrainingConfig(gradient_accumulation_steps=gradient_accumulation_steps, parallel="jit")
         parts = Setup(Rows(), config)
-        if gradient_accumulation_steps == 1:  # where no rows are added, the loss is right
+        if gradient_accumulation_steps == 1:  # no rows are added, so the loss is correct
             parts.check_padding(batch)
             continue
         with pytest.raises(UserError, match="give padding weight 0 in the task's loss"):

@@ -1,4 +1,4 @@
-"""Observations of translations, compared with the search, with scoring and with alignments."""
+"""Tests of observed translations against the search, scores and alignments."""
 
 import dataclasses
 
@@ -30,7 +30,7 @@ def observed(run):
 
 
 @pytest.mark.long
-def test_the_translation_is_the_one_of_the_search(run, observed):
+def test_observed_translation_equals_the_search(run, observed):
     task = run.task
     source = [*task.tokenizer.encode([SENTENCE])[0], 2]
     width = task.config.decoding.beam_size
@@ -47,7 +47,7 @@ def test_the_translation_is_the_one_of_the_search(run, observed):
 
 
 @pytest.mark.long
-def test_probabilities_are_those_of_scoring(run, observed):
+def test_probabilities_equal_those_of_scoring(run, observed):
     source, target = pair_of(run, observed)
     (scores,) = score_pairs(run.task.model, run.params, source, target, run.task.config.decoding)
     found = [each.probability for each in observed.predictions]
@@ -61,7 +61,7 @@ def test_probabilities_are_those_of_scoring(run, observed):
             np.testing.assert_allclose(dict(choices)[piece], probability, rtol=1e-5)
 
 
-def test_attention_is_that_of_alignments(run, observed):
+def test_attention_equals_that_of_alignments(run, observed):
     source, target = pair_of(run, observed)
     (expected,) = attend_pairs(run.task.model, run.params, source, target, run.task.config.decoding)
     np.testing.assert_allclose(
@@ -74,7 +74,7 @@ def test_attention_is_that_of_alignments(run, observed):
     assert observed.tracks["read"].labels == ["<s>", *observed.tracks["predicted"].labels[:-1]]
 
 
-def test_every_kind_of_a_transformer_has_norms(observed):
+def test_every_kind_of_attention_has_norms(observed):
     assert list(observed.attention) == ["encoder", "decoder", "cross"]
     for attention in observed.attention.values():
         assert attention.joint_norms.shape == (len(attention.weights), *attention.weights.shape[2:])
@@ -94,20 +94,20 @@ def test_long_translations_are_truncated(run, caplog):
 
 
 @pytest.mark.parametrize("sentence", ["", "  \n", "\u3000"])
-def test_an_empty_sentence_is_refused(run, sentence):
+def test_empty_sentence_is_an_error(run, sentence):
     with pytest.raises(UserError, match="Expected a sentence to translate and draw, got an empty one"):
         observe_sentence(run.task, run.params, sentence)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("sentence", ["</script><b>", "🐕 läuft", "הכלב ישן", "\u200b", "a\u0301\u0000b"])
-def test_any_text_is_translated(run, sentence):
+def test_any_text_can_be_observed(run, sentence):
     found = observe_sentence(run.task, run.params, sentence)
     assert found.tracks["source"].labels[-1] == "</s>"
     assert len(found.tracks["predicted"].labels) == len(found.predictions) > 0
 
 
-def test_weights_that_are_not_numbers_are_refused(run):
+def test_nan_parameters_are_an_error(run):
     broken = jax.tree.map(lambda x: x * jnp.nan, run.params)
     with pytest.raises(UserError, match=r"got NaN.*damaged"):
         observe_sentence(run.task, broken, SENTENCE)
@@ -121,7 +121,7 @@ def test_sentences_of_one_length_share_a_program(run, observed):
 
 
 def pair_of(run, observed):
-    """The ids of the source and of the observed target, each as a list of one row."""
+    """Returns the ids of the source and of the observed target, each in a list of one row."""
     tokenizer = run.task.tokenizer
     pieces = tokenizer.pieces(range(len(tokenizer)))
     source = [*tokenizer.encode([SENTENCE])[0], 2]

@@ -1,4 +1,4 @@
-"""Runs with a tokenizer that the user brings: training, resuming, translation and export."""
+"""Tests of runs with a tokenizer file of the user: training, resuming, translation and export."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ def config_of(corpus, file, **training):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", FILES)
-def test_a_run_depends_only_on_its_copy_of_the_tokenizer(corpus, tmp_path, name):
+def test_run_depends_only_on_its_copy_of_the_tokenizer(corpus, tmp_path, name):
     file, whole, stopped = tmp_path / name, tmp_path / "whole", tmp_path / "stopped"
     file.write_bytes(FILES[name]())
     training = {"checkpoint_every": 1, "eval_every": 2, "log_every": 1}
@@ -49,7 +49,7 @@ def test_a_run_depends_only_on_its_copy_of_the_tokenizer(corpus, tmp_path, name)
         runs.load(str(stopped))
 
 
-def test_a_missing_or_unusable_file_is_an_error_before_the_data_are_read(tmp_path):
+def test_missing_or_unusable_file_is_an_error_before_the_data_are_read(tmp_path):
     with pytest.raises(UserError, match=r"absent\.model"):
         translation.create(config_of(tmp_path, tmp_path / "absent.model"), str(tmp_path))
     (tmp_path / "own.model").write_bytes(train_model(pad_id=-1))
@@ -58,6 +58,6 @@ def test_a_missing_or_unusable_file_is_an_error_before_the_data_are_read(tmp_pat
 
 
 @pytest.mark.parametrize("value", ["pieces", "bytes", "own.txt", ".json"])
-def test_other_tokenizers_are_an_error(tmp_path, value):
+def test_other_values_of_the_tokenizer_are_errors(tmp_path, value):
     with pytest.raises(UserError, match=r"data\.tokenizer"):
         config_of(tmp_path, value)

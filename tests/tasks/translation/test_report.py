@@ -1,4 +1,4 @@
-"""Scores in addition to sacreBLEU: perplexity, and the challenges of the built-in language."""
+"""Tests of scores other than sacreBLEU: perplexity, and the challenges of the built-in language."""
 
 import dataclasses
 import types
@@ -23,7 +23,7 @@ from tfm.tasks.translation import report
 from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
-LONG = ("red dog " * 30, "rot hund " * 40)  # beyond data.max_length, which validation leaves out
+LONG = ("red dog " * 30, "rot hund " * 40)  # longer than data.max_length, so validation leaves the pair out
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def run(tiny_run):
 
 
 def losses(run, params, source, target):
-    """(sum, count) of the unsmoothed loss of one pair, by a pass of NumPy without padding."""
+    """Returns (sum, count) of the unsmoothed loss of a pair, computed by NumPy without padding."""
     (source, target) = ([*ids, EOS_ID] for ids in run.task.tokenizer.encode([source, target]))
     read = np.array([[BOS_ID, *target[:-1]]])
     logits = numpy64.transformer(params, np.array([source]), read)[0]
@@ -50,14 +50,14 @@ def test_perplexity_equals_plain_forward_passes(run):
     assert found.signature == f"vocabulary {len(run.task.tokenizer)}, {counted}"
 
 
-def test_a_uniform_model_has_perplexity_v(run):
+def test_perplexity_of_a_uniform_model_is_the_size_of_the_vocabulary(run):
     flat = jax.tree.map(np.zeros_like, run.params)
     found = report.perplexity(run.task, flat, ["red dog"], ["rot hund"])
     assert found.value == pytest.approx(len(run.task.tokenizer), rel=1e-5)
 
 
 @pytest.mark.long
-def test_an_evaluation_ends_in_the_perplexity(run):
+def test_last_score_of_a_report_is_the_perplexity(run):
     pairs = open_pairs(run.task.config.data, "test")
     sources, references = map(list, zip(*pairs[:], strict=True))
     found = next(report.report_split(run.task, run.params, "test")).scores
@@ -66,7 +66,7 @@ def test_an_evaluation_ends_in_the_perplexity(run):
 
 
 @pytest.mark.long
-def test_pairs_without_positions_are_left_out(run):
+def test_pairs_longer_than_the_position_table_are_left_out(run):
     model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=40)
     decoding = dataclasses.replace(run.task.config.decoding, max_input=20, max_extra_tokens=20)
     settings = dataclasses.replace(run.task.config, model=model, decoding=decoding)
@@ -82,7 +82,7 @@ def test_pairs_without_positions_are_left_out(run):
 
 
 @pytest.mark.parametrize(("positions", "counted"), [(0, 2), (-1, 1)])
-def test_a_pair_as_long_as_the_table_is_counted(positions, counted, run):
+def test_pair_as_long_as_the_position_table_is_counted(positions, counted, run):
     pairs = [("red", "rot"), ("red dog " * 9, "rot hund " * 9)]
     longest = max(len(ids) + 1 for pair in pairs for ids in run.task.tokenizer.encode(pair)) + positions
     model = types.SimpleNamespace(max_length=longest)
@@ -98,16 +98,16 @@ def test_a_pair_as_long_as_the_table_is_counted(positions, counted, run):
     assert len(scored) == counted
 
 
-def test_a_diverged_model_has_infinite_perplexity(run, monkeypatch):
+def test_overflowing_perplexity_is_infinite(run, monkeypatch):
     certain = [np.full(3, -1e4, np.float32)]
     monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
     assert report.perplexity(run.task, None, ["a"], ["b"]).value == np.inf
 
 
 class Oracle:
-    """A task whose answers are known.
+    """A task with fixed answers.
 
-    Targets that end in "!" have the larger sum of log-probabilities, and the smaller mean.
+    Targets that end in "!" have a larger sum, but a smaller mean, of log-probabilities.
     """
 
     config = Config(data=PairsConfig(kind="builtin"))
@@ -134,7 +134,7 @@ def builtin(monkeypatch):
     monkeypatch.setattr(report, "perplexity", lambda *_: "perplexity")
 
 
-def test_challenges_are_what_their_splits_say_and_follow_the_scores(builtin):
+def test_builtin_challenges_follow_the_scores_of_the_split(builtin):
     first, second = report.report_split(Oracle(), None, "test")
     assert (first.scores, first.outputs) == (["perplexity"], ["a", "b"])
     assert first.examples[1] == {"source": "b", "reference": "z", "hypothesis": "b"}
@@ -150,7 +150,7 @@ def test_other_splits_have_no_challenges(builtin, kind, split):
     assert len(list(report.report_split(task, None, split))) == 1
 
 
-def test_without_alignment_there_are_other_scores(builtin, caplog):
+def test_challenges_without_an_alignment_have_the_other_scores(builtin, caplog):
     task = Oracle()
     task.align = mock.Mock(side_effect=UserError("There is no attention."))
     assert len(report.score_challenges(task, None, ["a"], ["x"], ["x"])) == 3
@@ -158,8 +158,8 @@ def test_without_alignment_there_are_other_scores(builtin, caplog):
 
 
 @pytest.mark.long
-def test_a_folder_of_other_data_is_refused(tmp_path):
-    """The folder cannot receive the outputs of `tfm evaluate`. Another beam is allowed."""
+def test_writing_outputs_to_a_run_with_other_data_is_an_error(tmp_path):
+    """Outputs of `tfm evaluate` with another beam are allowed."""
     save(Config(), runs.config_path(str(tmp_path)))
     eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
     other = Config(data=PairsConfig(test="dev"))

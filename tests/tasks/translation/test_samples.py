@@ -1,4 +1,4 @@
-"""Samples of a run: the translations that the evaluation scored, and the attention of the first one."""
+"""Tests of the samples of an evaluation: translations, and the attention of the first translation."""
 
 import dataclasses
 
@@ -29,13 +29,13 @@ def data(run):
 
 
 def make_task(run, **fields):
-    """The task of the run with samples, and other fields of its config."""
+    """Returns the task of the run with samples and with changed fields of its config."""
     fields = {"validation_samples": SENTENCES} | fields
     return Translation(dataclasses.replace(run.task.config, **fields), run.task.tokenizer)
 
 
 @pytest.mark.long
-def test_samples_are_what_was_scored(run, data):
+def test_samples_are_the_scored_translations(run, data):
     task = make_task(run)
     scores, samples = task.evaluate(run.variables, data)
     assert [(row["source"], row["reference"]) for row in samples.rows] == list(data.validation_pairs)
@@ -46,7 +46,7 @@ def test_samples_are_what_was_scored(run, data):
 
 
 @pytest.mark.long
-def test_validation_is_greedy_whatever_the_search(run, data):
+def test_validation_is_greedy_with_any_search_options(run, data):
     sampled = dataclasses.replace(run.task.config.decoding, samples=3, beam_size=2, temperature=9.0)
     found, expected = (
         each.evaluate(run.variables, data).scores for each in (make_task(run, decoding=sampled), run.task)
@@ -55,14 +55,14 @@ def test_validation_is_greedy_whatever_the_search(run, data):
 
 
 @pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
-def test_no_samples_where_none_are_asked_for(fields, run):
+def test_no_samples_if_the_number_of_samples_is_0(fields, run):
     task = make_task(run, **fields)
     samples = task.evaluate(run.variables, task.open_data()).samples
     assert samples.rows == []
     assert samples.pictures == {}
 
 
-def test_samples_are_spread():
+def test_spread_picks_items_at_equal_distances():
     assert spread("abcdefgh", 3) == ["a", "d", "g"]
     assert spread("abc", 9) == ["a", "b", "c"]
     assert spread("abc", 0) == spread("", 4) == []
@@ -70,7 +70,7 @@ def test_samples_are_spread():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("attention_layer", "layer"), [(0, 0), (1, 1), (-1, 2)])
-def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, data, tmp_path, monkeypatch):
+def test_picture_shows_the_layer_of_alignments(attention_layer, layer, run, data, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr("tfm.visualize.figures.draw_attention", lambda *arguments: drawn.append(arguments))
     model = dataclasses.replace(run.task.config.model, decoder_layers=3)
@@ -89,10 +89,10 @@ def test_the_picture_is_of_the_layer_that_aligns(attention_layer, layer, run, da
 
 
 @pytest.mark.long
-def test_a_known_translation_is_examined_alike(run):
+def test_observed_pair_equals_the_observed_search(run):
     searched = observe_sentence(run.task, run.params, "red dog runs")
     known = observe_pair(run.task, run.params, "red dog runs", searched.result)
-    if known.tracks == searched.tracks:  # or the search chose other pieces of the same text
+    if known.tracks == searched.tracks:  # else the search chose other pieces of the same text
         for kind, attention in searched.attention.items():
             np.testing.assert_allclose(known.attention[kind].weights, attention.weights, atol=1e-5)
         probabilities = ([each.probability for each in found.predictions] for found in (known, searched))
@@ -101,7 +101,7 @@ def test_a_known_translation_is_examined_alike(run):
     assert known.title == searched.title
 
 
-def test_all_pictures_take_one_program(run):
+def test_all_pictures_share_one_program(run):
     observe_pair(run.task, run.params, "red dog", "rot hund")
     long = " ".join(["red"] * 50)
     with count_programs() as programs:
@@ -112,7 +112,7 @@ def test_all_pictures_take_one_program(run):
 
 
 @pytest.mark.long
-def test_a_run_leaves_its_samples(corpus, tmp_path):
+def test_run_writes_samples_and_pictures(corpus, tmp_path):
     config = make_config(corpus, steps=2, eval_every=1)
     decoding = dataclasses.replace(config.decoding, min_length=3)  # an empty translation has no picture
     config = dataclasses.replace(config, validation_samples=SENTENCES, decoding=decoding)

@@ -1,4 +1,4 @@
-"""Inputs over `decoding.max_input`: which parts are searched, and which part gets the forced prefix."""
+"""Tests of inputs longer than `decoding.max_input`, which are split or cut."""
 
 import dataclasses
 
@@ -9,13 +9,13 @@ from tfm.decoding.hypotheses import TokenHypothesis
 from tfm.tasks.translation import pipeline
 from tfm.workdir import runs
 
-MAX_INPUT = 14  # word pieces, the end counted; a word has at most six
+MAX_INPUT = 14  # word pieces including EOS; a word has at most six
 LONG, SHORT = "red dog small cat big bird blue dog runs red cat", "blue cat"
 
 
 @pytest.fixture
 def searched(monkeypatch):
-    """[(inputs, prefixes)] of each search. A search finds its own input."""
+    """Replaces the search by one that returns its input. Returns the list of (inputs, prefixes)."""
     calls = []
 
     def decode(model, params, inputs, config, n_best, prefixes):
@@ -36,7 +36,7 @@ def run(tiny_run):
     return randomize_weights(runs.load(str(tiny_run)))
 
 
-def test_only_the_first_part_of_a_split_input_begins_with_the_prefix(run, searched):
+def test_only_the_first_part_of_a_split_input_has_the_prefix(run, searched):
     translate(run, "split", prefixes=["rot", "blau"])
     ((inputs, prefixes),) = searched
     rot, blau = run.task.tokenizer.encode(["rot", "blau"])
@@ -44,7 +44,7 @@ def test_only_the_first_part_of_a_split_input_begins_with_the_prefix(run, search
     assert prefixes == [rot, *([] for _ in inputs[2:]), blau]
 
 
-def test_the_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(run, searched):
+def test_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(run, searched):
     (long,), (short,) = translate(run, "split")
     ((inputs, _),) = searched
     assert (long.text, short.text) == (LONG, SHORT)
@@ -52,7 +52,7 @@ def test_the_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(
     assert max(map(len, inputs)) <= MAX_INPUT
 
 
-def test_a_cut_input_is_searched_once(run, searched):
+def test_cut_input_is_searched_once(run, searched):
     (long,), (short,) = translate(run, "cut")
     ((inputs, _),) = searched
     assert len(inputs) == 2
