@@ -1,4 +1,4 @@
-"""Batches that do not fit into the memory are split, with equal results."""
+"""Tests that batches which do not fit into memory are split and give equal results."""
 
 import dataclasses
 import gc
@@ -32,9 +32,9 @@ class Program:
     """A compiled program that adds 100 to the index of each row, on a device with limits.
 
     Attributes:
-      bytes_per_row: What the compiler reports for the program.
-      max_rows: A batch of more rows runs out of memory.
-      max_at_once: More batches at the same time run out of memory.
+      bytes_per_row: The bytes per row that the compiler reports.
+      max_rows: The number of rows above which a batch runs out of memory.
+      max_at_once: The number of simultaneous batches above which they run out of memory.
       tried: The number of rows of each batch that ran.
       at_once: The largest number of batches that ran at the same time.
     """
@@ -78,7 +78,7 @@ EXPECTED = [i + 100 for i in range(len(LENGTHS))]
 
 @pytest.fixture
 def memory(monkeypatch):
-    """Sets the bytes of the device."""
+    """Returns a function that sets the free memory of the device in bytes."""
     return lambda size: monkeypatch.setattr(batches, "free_memory", lambda: size)
 
 
@@ -131,10 +131,10 @@ def test_two_batches_at_once_share_the_memory(memory, bytes_per_row, at_once):
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])
-def test_a_size_that_ran_out_of_memory_is_not_tried_again(most):
+def test_batch_size_that_ran_out_of_memory_is_not_tried_again(most):
     program = Program(max_rows=most)
     assert run(program) == EXPECTED
-    assert len([count for count in program.tried if count > most]) <= 4  # two sizes, on two threads
+    assert len([count for count in program.tried if count > most]) <= 4  # two sizes on two threads
 
 
 def test_a_row_that_fits_while_no_other_batch_runs_is_computed():
@@ -171,7 +171,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_split_batches_give_the_same(name, monkeypatch):
+def test_split_batches_give_equal_results(name, monkeypatch):
     """The memory allows half of the rows of a batch."""
     config, whole = dataclasses.replace(BEAM, batch_size=4), []
     measure = batches.measure_memory
@@ -188,19 +188,19 @@ def test_split_batches_give_the_same(name, monkeypatch):
 
 
 @pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"max_extra_tokens": 65_536}, {"samples": 1000}])
-def test_searches_that_never_fit_are_errors(fields, memory):
+def test_search_that_never_fits_is_an_error_with_its_field(fields, memory):
     memory(2**20)
     ((name, value),) = fields.items()
     with pytest.raises(UserError, match=rf"input of 4 tokens .* MiB.*decoding\.{name} \({value:,}\)"):
         translate_ids(MODEL, PARAMS, [[5, 6, 7, 2]], dataclasses.replace(BEAM, **fields))
 
 
-def test_the_memory_of_a_program_includes_its_results():
+def test_memory_of_a_program_includes_its_results():
     program = jax.jit(lambda x: jnp.concatenate([x, x]))
     assert 8_000 <= batches.measure_memory(program, (np.zeros(1000, np.float32),)) < 12_000
 
 
-def test_free_memory_is_what_the_arrays_of_the_caller_leave():
+def test_free_memory_excludes_the_arrays_of_the_caller():
     gc.collect()
     before = free_memory()
     x = jax.device_put(np.zeros(10**6, np.float32))

@@ -1,4 +1,4 @@
-"""Generation by a language model, compared with a plain loop over the forward pass."""
+"""Tests of generation by a language model, against a plain loop over the forward pass."""
 
 import dataclasses
 import functools
@@ -70,12 +70,14 @@ def greedy(prefix, most):
     return history[1 + len(prefix) :]
 
 
-COLDEST = [{"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}]
+DETERMINISTIC = [{"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("config", [GREEDY, *(dataclasses.replace(SAMPLED, **fields) for fields in COLDEST)])
-def test_greedy_search_and_the_coldest_samples_equal_a_loop(config):
+@pytest.mark.parametrize(
+    "config", [GREEDY, *(dataclasses.replace(SAMPLED, **fields) for fields in DETERMINISTIC)]
+)
+def test_greedy_search_and_samples_without_randomness_equal_a_loop(config):
     expected = [greedy(prefix, 5) for prefix in PREFIXES]
     for params in (parameters(), (parameters(), parameters())):  # an ensemble of equal models
         generated = generate_ids(MODEL, params, PREFIXES, config)
@@ -96,7 +98,7 @@ def test_scores_are_log_probabilities_of_the_model(config):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("max_tokens", [5, 30])  # all prefixes fit, or need a window that slides
+@pytest.mark.parametrize("max_tokens", [5, 30])  # all prefixes fit, or the window slides
 def test_samples_depend_on_the_seed_and_on_the_number_of_their_prefix(max_tokens):
     config = dataclasses.replace(SAMPLED, max_tokens=max_tokens)
     prefixes = [[3, 4], LONG if max_tokens > 5 else [], [3, 4]]
@@ -123,7 +125,7 @@ POSITIONS = MODEL.config.max_positions
 
 
 @pytest.mark.long
-def test_a_beam_keeps_the_end_of_a_long_prefix(caplog):
+def test_beam_search_keeps_only_the_end_of_a_long_prefix(caplog):
     config = dataclasses.replace(GREEDY, max_tokens=14, beam_size=2)
     with caplog.at_level(logging.WARNING):
         [hypotheses] = generate_ids(MODEL, parameters(), [LONG], config)
@@ -149,7 +151,7 @@ def slide(prefix, ids, max_tokens):
 @pytest.mark.long
 @pytest.mark.parametrize("config", [GREEDY, dataclasses.replace(SAMPLED, seed=3)])
 @pytest.mark.parametrize("max_tokens", [24, 29, 36, 60])
-def test_generation_beyond_the_positions_slides_a_window(config, max_tokens):
+def test_generation_beyond_the_positions_uses_a_sliding_window(config, max_tokens):
     config, prefixes = dataclasses.replace(config, max_tokens=max_tokens), [LONG, [3, 4, 5]]
     generated = generate_ids(MODEL, parameters(), prefixes, config)
     for prefix, hypotheses in zip(prefixes, generated, strict=True):
@@ -165,7 +167,7 @@ def test_generation_beyond_the_positions_slides_a_window(config, max_tokens):
 
 
 @pytest.mark.long
-def test_each_window_and_each_sample_draw_with_other_keys(monkeypatch):
+def test_each_window_and_each_sample_has_its_own_key(monkeypatch):
     keys, run_batch = [], generate.generate_batch
 
     def record(*arguments):
@@ -180,7 +182,7 @@ def test_each_window_and_each_sample_draw_with_other_keys(monkeypatch):
 
 
 @pytest.mark.long
-def test_texts_are_continued():
+def test_continued_texts_are_the_decoded_ids():
     tokenizer = Characters()
     model = DecoderLM(MODEL.config, vocabulary_size=len(tokenizer))
     params = random_parameters(model, np.ones((1, 1), int), deviation=0.02)
@@ -191,7 +193,7 @@ def test_texts_are_continued():
 
 
 @pytest.mark.long
-def test_nan_is_an_error():
+def test_nan_parameters_are_an_error():
     broken = jax.tree.map(lambda x: x * np.nan, parameters())
     with pytest.raises(UserError, match="got NaN"):
         generate_ids(MODEL, broken, [[3]], SAMPLED)

@@ -1,4 +1,4 @@
-"""Expected utilities of samples."""
+"""Tests of the expected utilities of samples (minimum Bayes risk)."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def test_consensus_sample_has_the_largest_utility(utility):
 
 
 @pytest.mark.parametrize("utility", ["chrf", "bleu"])
-def test_empty_samples_agree(utility):
+def test_empty_samples_agree_with_each_other(utility):
     found = expected_utilities([""] * 9 + ["xyz abc"], utility)
     assert found == pytest.approx([90.0] * 9 + [10.0])
 

@@ -1,4 +1,4 @@
-"""The search is one program: the host sees nothing of it before its end; and CUDA would take it."""
+"""Tests that a search is one program without transfers to the host, which compiles for CUDA, too."""
 
 import contextlib
 
@@ -28,7 +28,7 @@ def tracing_for_cuda():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
-def test_a_search_never_waits_for_the_host(name):
+def test_search_never_waits_for_the_host(name):
     compiled = make_search(name).lower(parameters(), INPUTS).compile(COMPILE_QUICKLY)
     program = hlo.parse(compiled.as_text())
     loops = [run for run in hlo.executed(program) if run.instruction.opcode == "while"]
@@ -38,7 +38,7 @@ def test_a_search_never_waits_for_the_host(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEARCHES)
-def test_cuda_takes_the_search(name):
+def test_search_can_be_exported_for_cuda(name):
     with tracing_for_cuda():
         exported = export.export(make_search(name), platforms=["cuda"])(parameters(), INPUTS)
     assert exported.platforms == ("cuda",)
@@ -49,7 +49,7 @@ def test_cuda_takes_the_search(name):
 @pytest.mark.parametrize(
     "fields", [{}, {"attention": "xla", "dtype": "bfloat16"}, {"scan": True, "remat": True}]
 )
-def test_cuda_takes_the_training_step(fields):
+def test_training_step_can_be_exported_for_cuda(fields):
     model = MODEL.clone(config=TransformerConfig(**(vars(CONFIG) | {"dropout": 0.1} | fields)))
 
     def loss(variables, batch, context):
@@ -65,4 +65,4 @@ def test_cuda_takes_the_training_step(fields):
         step = jax.jit(make_step(loss, optimizer, seed=1))
         exported = export.export(step, platforms=["cuda"])(state, INPUTS)
     assert exported.platforms == ("cuda",)
-    assert "threefry" in exported.mlir_module()  # JAX's own generator, not that of CPUs
+    assert "threefry" in exported.mlir_module()  # the generator of JAX instead of that for CPUs

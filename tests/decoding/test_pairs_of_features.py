@@ -1,4 +1,4 @@
-"""Pairs of decoding features against a slow beam search for one sentence, whose model is NumPy in float64."""
+"""Tests of pairs of decoding features against a plain beam search for one sentence in NumPy float64."""
 
 import dataclasses
 import functools
@@ -27,7 +27,7 @@ SENTENCES = [[5, 6, 7, EOS_ID], [4, EOS_ID], [8, 3, 5, 4, EOS_ID]]
 PREFIXES = [[6, 3], [], [4]]
 EDITED = EditedModel(MODEL, {"decoder.layers_1.self_attention.weights": zero_head(1)})
 BASE = DecodingConfig(beam_size=3, max_extra_tokens=EXTRA, length_penalty=0.6)
-# Fields of the config, or another model, prefixes or parameters.
+# Each feature sets fields of the config, or replaces the model, the prefixes or the parameters.
 FEATURES = {
     "ensemble": {"params": MEMBERS},
     "prefixes": {"prefixes": PREFIXES},
@@ -60,7 +60,7 @@ class Reference:
         self.config, self.limit = config, len(source) + EXTRA + len(prefix)
 
     def log_probabilities(self, words):
-        """Returns log-probabilities [length, V]: the mean over the members of the probabilities."""
+        """Returns log-probabilities [length, V] of the mean probabilities of the members."""
         total = 0.0
         for number, params in enumerate(self.members):
             if self.model is EDITED:
@@ -120,7 +120,7 @@ class Reference:
 
 
 def decode_with(*features, **fields):
-    """Decodes all sentences, and returns for each sentence its hypotheses and its reference."""
+    """Decodes all sentences. Returns (hypotheses, reference) for each sentence."""
     options = {"model": MODEL, "params": MEMBERS[:1], "prefixes": None}
     fields |= {name: value for feature in features for name, value in FEATURES[feature].items()}
     options |= {name: fields.pop(name) for name in options.keys() & fields.keys()}
@@ -135,7 +135,7 @@ def decode_with(*features, **fields):
 
 @pytest.mark.long
 @pytest.mark.parametrize("pair", PAIRS, ids=" and ".join)
-def test_a_pair_of_features_equals_a_slow_search_for_each_sentence(pair):
+def test_each_pair_of_features_equals_a_plain_search_of_each_sentence(pair):
     for (hypothesis,), reference in decode_with(*pair):
         output, score = reference.search()
         assert tuple(hypothesis.ids) == output
@@ -156,7 +156,7 @@ def test_samples_with_a_feature_have_their_log_probabilities(feature):
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
 @pytest.mark.parametrize("feature", ["ensemble", "edits", "coverage"])
-def test_a_feature_with_another_dtype_has_nearly_the_same_scores(feature, dtype):
+def test_features_in_low_precision_have_nearly_the_same_scores(feature, dtype):
     effects, errors = [], []
     for (hypothesis,), reference in decode_with(feature, dtype=dtype):
         found = reference.score(tuple(hypothesis.ids))
@@ -169,7 +169,7 @@ def test_a_feature_with_another_dtype_has_nearly_the_same_scores(feature, dtype)
 
 TARGETS = [[7, 4, EOS_ID], [5, 6, 8, 3, EOS_ID], [EOS_ID]]
 SIBLINGS = {
-    # The reference gets the probabilities [length, V] and the attention [length, source] of each member.
+    # The reference functions receive mean probabilities [length, V] and mean attention [length, source].
     "score": (
         score_pairs,
         lambda probabilities, attention, target: np.log(probabilities[range(len(target)), target]),

@@ -1,4 +1,4 @@
-"""Parameters of a search: their dtype, and quantized models."""
+"""Tests of the parameters of a search: dtypes and 8-bit quantization."""
 
 import flax.linen as nn
 import jax
@@ -30,17 +30,17 @@ SOURCE = np.array([[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID, 0, 0]])
 TARGET = np.array([[BOS_ID, 12, 13, 14], [BOS_ID, 20, 21, 22]])
 INPUTS = {"transformer": (SOURCE, TARGET), "decoder_lm": (TARGET,), "rnn": (SOURCE, TARGET)}
 MODELS = {"transformer": TRANSFORMER, "decoder_lm": LM, "rnn": RNN}
-QUANTIZED = {"transformer": 6 + 10 + 1, "decoder_lm": 6 + 1}  # projections of the layers, and logits
+QUANTIZED = {"transformer": 6 + 10 + 1, "decoder_lm": 6 + 1}  # number of products: projections and logits
 
 
 def parameters(name):
-    """Large enough for probabilities that differ."""
+    """Returns parameters that are large enough for probabilities that differ."""
     params = random_parameters(MODELS[name], *INPUTS[name], deviation=0.05)
     return jax.tree.map(lambda x: 4 * x, params)
 
 
 def forward(name, params, dtype, *inputs):
-    """Logits of a forward pass, by a program of its own."""
+    """Returns the logits of a forward pass."""
     model = with_dtype(MODELS[name], dtype)
     apply = jax.jit(lambda weights, inputs: apply_model(model, weights, *inputs, train=False))
     return np.asarray(apply(search_parameters(params, dtype), inputs or INPUTS[name]), np.float32)
@@ -52,18 +52,20 @@ def test_parameters_and_model_have_the_dtype(dtype):
     expected = dtype or "float32"
     assert {str(x.dtype) for x in jax.tree.leaves(search_parameters(params, dtype))} == {expected}
     assert with_dtype(TRANSFORMER, dtype).config.dtype == expected
-    assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER  # the rest has the dtype of the model
+    assert (
+        with_dtype(TRANSFORMER, "int8") is TRANSFORMER
+    )  # all but the 8-bit weights have the dtype of the model
 
 
 class TopLevel(nn.Module):
-    """A language model without memory, whose only parameter is at the top level and is called kernel."""
+    """A bigram language model whose only parameter is at the top level and has the name kernel."""
 
     max_length = None
     dtype = "float32"
 
     @property
     def config(self):
-        """The model, which has the fields of its config."""
+        """Returns the model itself, which has the fields of a config."""
         return self
 
     @nn.compact
@@ -77,7 +79,7 @@ class TopLevel(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", ["", "int8"])
-def test_a_parameter_may_be_at_the_top_level(dtype):
+def test_search_works_with_a_parameter_at_the_top_level(dtype):
     table = np.random.default_rng(0).normal(size=(V, V)).astype(np.float32)
     config = GenerationConfig(samples=0, max_tokens=3, dtype=dtype)
     ((found,),) = generate_ids(TopLevel(), {"kernel": table}, [[7]], config)
@@ -89,7 +91,7 @@ def test_a_parameter_may_be_at_the_top_level(dtype):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_8_bits_are_close_to_float32(name):
+def test_8_bit_logits_are_close_to_float32_logits(name):
     params = parameters(name)
     expected, found = forward(name, params, "float32"), forward(name, params, "int8")
     errors = np.abs(found - expected)
@@ -98,7 +100,7 @@ def test_8_bits_are_close_to_float32(name):
 
 
 @pytest.mark.parametrize("name", QUANTIZED)
-def test_all_projections_and_logits_have_8_bits(name, monkeypatch):
+def test_all_projections_and_logits_use_8_bits(name, monkeypatch):
     multiply, used = QuantizedWeights.multiply, []
     monkeypatch.setattr(
         QuantizedWeights, "multiply", lambda self, x: used.append(x.shape) or multiply(self, x)
@@ -108,29 +110,29 @@ def test_all_projections_and_logits_have_8_bits(name, monkeypatch):
 
 
 def most_probable(name, params, *inputs):
-    """The token that a forward pass with 8 bits finds most probable behind each position of one row."""
+    """Returns the most probable token after each position of the first row in 8 bits."""
     return forward(name, params, "int8", *inputs)[0, :, BOS_ID + 1 :].argmax(-1) + BOS_ID + 1
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["transformer", "rnn"])
-def test_greedy_8_bit_search_equals_forward_pass(name):
+def test_greedy_8_bit_search_equals_the_8_bit_forward_pass(name):
     params, config = parameters(name), DecodingConfig(beam_size=1, dtype="int8", max_extra_tokens=3)
     (best,), (other,) = translate_ids(MODELS[name], params, [[5, 6, 7, 8, EOS_ID], [9, 4, EOS_ID]], config)
     for source, (*ids, end) in ((SOURCE[:1], best.ids), (SOURCE[1:], other.ids)):
         assert most_probable(name, params, source, np.array([[BOS_ID, *ids]]))[:-1].tolist() == ids
-        assert end == EOS_ID  # at the limit, if not before
+        assert end == EOS_ID  # at the limit at the latest
     assert best.ids != other.ids
 
 
 @pytest.mark.long
-def test_a_text_goes_on_as_in_an_8_bit_pass():
+def test_greedy_8_bit_generation_equals_the_8_bit_forward_pass():
     params = parameters("decoder_lm")
     config = GenerationConfig(samples=0, max_tokens=5, dtype="int8")
     ((found,),) = generate_ids(LM, params, [[7, 8, 9]], config)
     *ids, _ = found.ids
-    behind = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
-    assert behind[3:-1].tolist() == ids
+    predicted = most_probable("decoder_lm", params, np.array([[BOS_ID, 7, 8, 9, *ids]]))
+    assert predicted[3:-1].tolist() == ids
 
 
 @pytest.mark.skipif(onednn.load_native_package() is None, reason="tfm-native is not installed")

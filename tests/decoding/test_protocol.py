@@ -1,4 +1,4 @@
-"""Which models translate or generate, and the message for a model that does not."""
+"""Tests of the checks whether a model can translate or generate."""
 
 import itertools
 import types
@@ -15,14 +15,14 @@ NEEDED = {
 }
 
 
-def test_the_transformer_translates():
+def test_transformer_fulfils_the_protocol_of_translation():
     model = Transformer(TransformerConfig(), vocabulary_size=9)
     assert isinstance(model, SequenceToSequence)
     check_translates(model)
 
 
 @pytest.mark.parametrize("check", NEEDED)
-def test_all_missing_attributes_are_named(check):
+def test_error_names_all_missing_attributes(check):
     config, needed = types.SimpleNamespace(name="gpt", max_length=None), NEEDED[check]
     for missing in itertools.chain.from_iterable(itertools.combinations(needed, n) for n in range(3)):
         model = types.SimpleNamespace(config=config, **dict.fromkeys({*needed} - {*missing}))

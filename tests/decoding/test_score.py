@@ -1,4 +1,4 @@
-"""Scores and alignments of texts. test_pairs_of_features.py compares the numbers with NumPy."""
+"""Tests of scores and alignments of texts. test_pairs_of_features.py compares the numbers with NumPy."""
 
 import jax
 import numpy as np
@@ -18,25 +18,22 @@ def translator(tiny_run):
 
 
 @pytest.mark.long
-def test_scores_of_texts_are_those_of_their_ids(translator):
-    run, sources, targets = (
-        translator.run,
-        ["red dog", "big cat runs " * 4, ""],
-        ["rot hund", "", "gross " * 7],
-    )
+def test_scores_of_texts_equal_the_scores_of_their_ids(translator):
+    run = translator.run
+    sources, targets = ["red dog", "big cat runs " * 4, ""], ["rot hund", "", "gross " * 7]
     sides = [[[*ids, EOS_ID] for ids in run.task.tokenizer.encode(texts)] for texts in (sources, targets)]
     expected = score_pairs(run.task.model, run.params, *sides, run.task.config.decoding)
     jax.tree.map(np.testing.assert_array_equal, translator.score(sources, targets), expected)
 
 
-def test_alignments_name_a_source_word_for_each_target_word(translator):
+def test_alignment_has_a_source_word_for_each_target_word(translator):
     aligned, none = translator.align(["red dog runs", "cat"], ["rot hund", ""])
     assert [pair.split("-")[1] for pair in aligned.split()] in (["0", "1"], ["1", "0"])
     assert none == ""
 
 
-def test_texts_whose_words_the_vocabulary_counts_differently_have_no_alignment(translator, caplog):
-    """White space separates an invisible character as a word, but the vocabulary does not."""
+def test_text_whose_words_the_tokenizer_counts_differently_has_no_alignment(translator, caplog):
+    """An invisible character between spaces is a word, but not for the tokenizer."""
     found = translator.align(
         ["red \u200b dog", "red dog", "red dog"], ["rot hund", "rot\x85hund", "rot hund"]
     )
@@ -44,7 +41,7 @@ def test_texts_whose_words_the_vocabulary_counts_differently_have_no_alignment(t
     assert "2 pairs have no alignment" in caplog.text
 
 
-class Noting:
+class RecordingModel:
     """A model that records the method and the shapes of both sides of each call."""
 
     def __init__(self, model):
@@ -58,8 +55,8 @@ class Noting:
 
 @pytest.mark.long
 @pytest.mark.parametrize("function", [score_pairs, attend_pairs])
-def test_scoring_batches_have_minimal_shapes(translator, function):
-    model = Noting(translator.run.task.model)
+def test_batches_of_scoring_have_minimal_shapes(translator, function):
+    model = RecordingModel(translator.run.task.model)
     sources = [[7] * (length - 1) + [EOS_ID] for length in (40, 37, 3)]
     targets = [[9] * (length - 1) + [EOS_ID] for length in (20, 11, 2)]
     found = function(model, translator.run.params, sources, targets, DecodingConfig(batch_size=2))

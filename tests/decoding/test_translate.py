@@ -1,4 +1,4 @@
-"""Translation of ids and texts by a model of bigrams: limits, keys of samples, split texts."""
+"""Tests of the translation of ids and texts by a bigram model: limits, samples and split texts."""
 
 import types
 
@@ -19,8 +19,8 @@ SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"s
 
 
 @flax.struct.dataclass
-class Nothing:
-    """The empty state of a model."""
+class EmptyCache:
+    """The cache of a model without memory."""
 
     width: jax.Array
 
@@ -35,7 +35,7 @@ class Bigrams:
 
     def apply(self, variables, *arguments, method, **options):
         if method == "init_cache":
-            return Nothing(jnp.zeros((len(arguments[0]), options["width"])))
+            return EmptyCache(jnp.zeros((len(arguments[0]), options["width"])))
         tokens, cache, _ = arguments
         return variables["params"]["model"]["table"][tokens], cache
 
@@ -58,7 +58,7 @@ def inputs_of(*lengths):
 @pytest.mark.long
 @pytest.mark.parametrize("prefix_lengths", [(0, 0, 0, 0), (0, 1, 8, 9)])  # 8 and 9 are in different buckets
 @pytest.mark.parametrize("name", SEARCHES)
-def test_an_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengths):
+def test_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengths):
     """Padding and BOS are never chosen, although the model prefers them to EOS."""
     lengths, prefixes = (8, 3, 8, 9), [[4] * length for length in prefix_lengths]
     config, params = DecodingConfig(max_extra_tokens=3, **SEARCHES[name]), bigrams(pad=2, bos=2, eos=-60)
@@ -82,7 +82,7 @@ def test_samples_depend_on_the_seed_and_on_the_number_of_their_input():
 
 
 class Numbers:
-    """A tokenizer of texts that are numbers."""
+    """A tokenizer of texts that consist of ids."""
 
     def encode(self, texts):
         return [list(map(int, text.split())) for text in texts]
@@ -104,7 +104,7 @@ def translate(texts, params, n_best=1, **options):
 
 
 @pytest.mark.long
-def test_split_inputs_add_up_their_scores():
+def test_score_of_a_split_input_is_the_sum_over_its_parts():
     parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
     each = translate(parts, params, max_extra_tokens=2)
     (whole,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4)[0]
@@ -122,7 +122,7 @@ def test_samples_are_ordered_by_utility():
 
 
 @pytest.mark.long
-def test_a_config_whose_scores_exceed_float32_is_an_error():
+def test_config_whose_scores_exceed_float32_is_an_error():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
     with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens"):
         DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)
