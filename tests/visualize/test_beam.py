@@ -1,4 +1,4 @@
-"""The tree of a beam search: each extension is compared with the table of its search."""
+"""Tests of the traced tree of a beam search."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from tfm.visualize.beam import Extension, trace_steps
 
 @pytest.mark.long
 def test_each_step_extends_hypotheses_of_the_step_before():
-    """The log-probability of an extension is that of its parent plus that of its token in the table."""
+    """The log-probability of an extension is the sum over its parent and its token in the table."""
     table = random_table(3, 1)
     options = {"beam_size": 3, "length_penalty": 0.6, "batch_size": 1, "reorder": reorder}
     found, trace = jax.tree.map(
@@ -42,7 +42,7 @@ def test_each_step_extends_hypotheses_of_the_step_before():
     assert [each.label for extensions in steps for each in extensions if each.best] == list(best[0])
 
 
-def test_steps_end_with_the_search():
+def test_traced_steps_end_with_the_search():
     tokens = np.array([[[[5, 0, 0]]], [[[5, 6, 0]]], [[[5, 6, 0]]]])
     scores = np.array([[[-1.0]], [[-np.inf]], [[-np.inf]]])
     finished = search.Hypotheses(

@@ -1,4 +1,4 @@
-"""Figures: their content, and the formats of their files."""
+"""Tests of the content of figures and of their file formats."""
 
 import matplotlib.text
 import numpy as np
@@ -15,14 +15,14 @@ from tfm.visualize.panels import select
 
 @pytest.fixture
 def saved(monkeypatch):
-    """The figures that are drawn, in place of their files."""
+    """Replaces the saving of figures. Returns the list of drawn figures."""
     drawn = []
     monkeypatch.setattr(figures, "save", lambda figure, path: drawn.append(figure))
     return drawn
 
 
 def make_panels(weights, queries, keys):
-    """`Panels` with the titles of all layers and heads."""
+    """Returns `Panels` with a title for each layer and head."""
     layers, heads = weights.shape[:2]
     titles = [[f"layer {i}, head {j}" for j in range(heads)] for i in range(layers)]
     return Panels(weights, queries, keys, titles)
@@ -32,22 +32,22 @@ PAIR = make_panels(np.eye(2)[None, None], Axis("query", ["dog", "cat"]), Axis("k
 
 
 @pytest.mark.parametrize("text", [r"a $\foo$", "It costs $5_ or $10", "$"])
-def test_a_text_is_not_drawn_as_a_formula(text, tmp_path, monkeypatch):
+def test_texts_are_not_drawn_as_formulas(text, tmp_path, monkeypatch):
     drawn = {}
     draw = matplotlib.text.Text.draw
 
-    def noted(self, renderer):
+    def record(self, renderer):
         drawn[self.get_text()] = self.get_parse_math()
         draw(self, renderer)
 
-    monkeypatch.setattr(matplotlib.text.Text, "draw", noted)
+    monkeypatch.setattr(matplotlib.text.Text, "draw", record)
     queries, keys = Axis("", [f"query {text}", "hund"]), Axis("", [f"key {text}", "dog"])
     path = tmp_path / "attention.png"
     figures.draw_attention(make_panels(np.eye(2)[None, None], queries, keys), f"title {text}", str(path))
     assert [drawn[f"{place} {text}"] for place in ("key", "query", "title")] == [False] * 3
 
 
-def test_a_figure_names_axes_and_has_a_colour_bar(saved):
+def test_figure_has_axis_titles_and_a_colour_bar(saved):
     queries, keys = figures.Axis("query: row", ["a", "b"]), figures.Axis("key: column", ["c", "d", "e"])
     weights = np.random.default_rng(0).random((6, 8, 2, 3))
     figures.draw_attention(make_panels(weights, queries, keys), "title", "path")
@@ -59,7 +59,7 @@ def test_a_figure_names_axes_and_has_a_colour_bar(saved):
     np.testing.assert_array_equal(panels[8].images[0].get_array(), weights[1, 0])
     assert panels[8].get_title() == "layer 1, head 0"
     below, beside = panels[8].get_xticklabels(), panels[8].get_yticklabels()
-    assert {label.get_rotation() for label in below} == {90}  # as the grid leaves room for them
+    assert {label.get_rotation() for label in below} == {90}  # the grid leaves room for this rotation
     assert {label.get_fontsize() for label in [*below, *beside]} == {figures.LABEL_SIZE}
 
 
@@ -71,7 +71,7 @@ def test_panels_and_labels_do_not_overlap(saved):
     width, height = figure.get_size_inches()
     boxes = [axes.get_position() for axes in figure.axes]
     cell = boxes[0].width * width / 40 * 72
-    assert cell > figures.LABEL_SIZE  # points: each label has a cell
+    assert cell > figures.LABEL_SIZE  # in points: a label fits into its cell
     for i, box in enumerate(boxes):
         assert 0 < box.x0 < box.x1 < 1
         assert 0 < box.y0 < box.y1 < 1
@@ -83,7 +83,7 @@ def test_panels_and_labels_do_not_overlap(saved):
     assert boxes[0].x0 * width > longest
 
 
-def test_an_image_is_tinted_where_the_class_token_looks(saved):
+def test_image_is_tinted_by_the_attention_of_the_class_token(saved):
     observation = make_image()
     panels = select(observation, "encoder")
     figures.draw_patches(panels, observation.tracks["patches"], "title", "path")
@@ -101,14 +101,14 @@ def test_an_image_is_tinted_where_the_class_token_looks(saved):
     np.testing.assert_allclose(saved[1].axes[0].images[1].get_array().ravel(), weights[0, 0, 1:, 1:].mean(0))
 
 
-def test_the_track_of_a_text_has_no_patches():
+def test_drawing_patches_of_a_text_is_an_error():
     observation = make_observation()
     with pytest.raises(ValueError, match="image"):
         figures.draw_patches(select(observation, "encoder"), observation.tracks["source"], "", "a.png")
 
 
 @pytest.mark.parametrize(("memory", "tokens", "message"), [(100, 2, "needs"), (10**15, 4000, "65,535")])
-def test_a_figure_must_fit(monkeypatch, memory, tokens, message):
+def test_figure_that_is_too_large_is_an_error(monkeypatch, memory, tokens, message):
     monkeypatch.setattr(figures, "host_memory", lambda: memory)
     axis = Axis("", ["a"] * tokens)
     with pytest.raises(UserError, match=message):
@@ -117,23 +117,23 @@ def test_a_figure_must_fit(monkeypatch, memory, tokens, message):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("ending", "begins"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
-def test_a_figure_has_the_format_of_its_name(tmp_path, ending, begins):
+def test_file_extension_determines_the_format(tmp_path, ending, begins):
     paths = [tmp_path / f"{name}.{ending}" for name in "ab"]
     for path in paths:
         figures.draw_attention(PAIR, "title", str(path))
         assert path.read_bytes().startswith(begins)
-    assert paths[0].read_bytes() == paths[1].read_bytes()  # no date, no random names
+    assert paths[0].read_bytes() == paths[1].read_bytes()  # no date and no random names
     if ending == "svg":
         assert ">Katze<" in paths[0].read_text()  # text, not outlines
 
 
-def test_another_format_is_refused(tmp_path):
+def test_unknown_format_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"\.png, \.svg, \.pdf.*curves\.gif"):
         figures.save(Figure(), str(tmp_path / "curves.gif"))
 
 
 @pytest.mark.parametrize("title", ["The animal didn't cross the street.", "word " * 400, "x" * 999])
-def test_a_long_title_is_wrapped(saved, title):
+def test_long_title_is_wrapped(saved, title):
     figures.draw_attention(PAIR, title, "path")
     text = saved[0].texts[0].get_text()
     lines = text.splitlines()
@@ -142,4 +142,4 @@ def test_a_long_title_is_wrapped(saved, title):
     inches, height = saved[0].get_size_inches()
     assert max(map(len, lines)) * figures.TITLE_CHARACTER < inches
     (panel, _) = saved[0].axes
-    assert panel.get_position().y1 * height < height - 0.1 - len(lines) * 0.2  # below the title
+    assert panel.get_position().y1 * height < height - 0.1 - len(lines) * 0.2  # the panel is below the title

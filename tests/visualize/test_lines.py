@@ -1,4 +1,4 @@
-"""Attention of one word as lines: which word is drawn, how wide its lines are, and where they lead."""
+"""Tests of figures that draw the attention of a word as lines."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ WORDS = ["It", "rains", "because", "it", "must."]
 
 @pytest.fixture
 def saved(monkeypatch):
-    """The figures that are drawn, instead of their files."""
+    """Replaces the saving of figures. Returns the list of drawn figures."""
     drawn = []
     monkeypatch.setattr(lines, "save", lambda figure, path, dpi: drawn.append(figure))
     return drawn
@@ -25,11 +25,11 @@ def make_panels(words, weights):
 @pytest.mark.parametrize(
     ("word", "index"), [("it", 3), ("IT", 3), ("rains", 1), ("must", 4), ("mus", None), ("", None)]
 )
-def test_a_word_is_found_at_its_last_place_and_without_punctuation(word, index):
+def test_word_is_found_at_its_last_place_and_without_punctuation(word, index):
     assert lines.find_word(Axis("", WORDS), word) == index
 
 
-def test_a_line_leads_from_the_word_to_each_key_and_is_as_wide_as_the_weight(saved):
+def test_lines_lead_from_the_word_to_each_key_with_the_weight_as_width(saved):
     weights = np.random.default_rng(0).dirichlet(np.ones(5), 5)
     lines.draw_lines([make_panels(WORDS, weights)], "rains", "title", "path")
     (axes,) = saved[0].axes
@@ -39,7 +39,7 @@ def test_a_line_leads_from_the_word_to_each_key_and_is_as_wide_as_the_weight(sav
     np.testing.assert_allclose(widths / lines.MAX_LINE_WIDTH, weights[1])
 
 
-def test_weights_from_five_per_cent_on_are_printed(saved):
+def test_weights_of_at_least_5_per_cent_are_printed(saved):
     weights = np.tile([0.049, 0.05, 0.2, 0.7, 0.001], (5, 1))
     lines.draw_lines([make_panels(WORDS, weights)], "it", "title", "path")
     (axes,) = saved[0].axes
@@ -47,7 +47,7 @@ def test_weights_from_five_per_cent_on_are_printed(saved):
     assert texts == [*WORDS, "It", "rains   5%", "because   20%", "it   70%", "must."]
 
 
-def test_sentences_of_different_lengths_stand_next_to_each_other(saved):
+def test_sentences_of_different_lengths_are_drawn_next_to_each_other(saved):
     panels = [make_panels(WORDS[: len(each)], each) for each in (np.eye(4), np.eye(5))]
     lines.draw_lines(panels, "it", "title", "path")
     left, right = (axes.get_position() for axes in saved[0].axes)
@@ -55,6 +55,6 @@ def test_sentences_of_different_lengths_stand_next_to_each_other(saved):
     assert [len(axes.lines) for axes in saved[0].axes] == [4, 5]
 
 
-def test_a_sentence_without_the_word_is_an_error(saved):
+def test_sentence_without_the_word_is_an_error(saved):
     with pytest.raises(ValueError, match="'snow'"):
         lines.draw_lines([make_panels(WORDS, np.eye(5))], "snow", "title", "path")

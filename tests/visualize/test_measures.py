@@ -1,4 +1,4 @@
-"""The numbers of the plots: hand-computed examples and independent references."""
+"""Tests of the numbers in plots, against examples by hand and independent references."""
 
 import itertools
 
@@ -14,7 +14,7 @@ from tfm.visualize import measures
 from tfm.workdir import runs
 
 
-def test_calibration_by_hand():
+def test_calibration_equals_an_example_by_hand():
     probabilities = np.array([0.05, 0.15, 0.11, 0.85, 0.95, 1.0, 0.92])
     correct = np.array([False, True, False, True, True, True, False])
     found = measures.calibrate(probabilities, correct)
@@ -24,7 +24,7 @@ def test_calibration_by_hand():
     np.testing.assert_allclose(found.error, (0.05 + 2 * 0.37 + 0.15 + 3 * (2.87 / 3 - 2 / 3)) / 7)
 
 
-def test_calibrated_model_has_no_error():
+def test_calibrated_model_has_almost_no_error():
     rng = np.random.default_rng(0)
     probabilities = rng.random(200_000)
     found = measures.calibrate(probabilities, rng.random(200_000) < probabilities)
@@ -33,7 +33,7 @@ def test_calibrated_model_has_no_error():
 
 
 @pytest.mark.parametrize("groups", [1, 3, 6])
-def test_groups_of_lengths_are_apart(groups):
+def test_groups_of_lengths_are_disjoint_and_of_similar_size(groups):
     lengths = np.random.default_rng(1).integers(1, 30, 500)
     found = measures.split_by_length(lengths, groups)
     assert sorted(np.concatenate(found).tolist()) == list(range(500))
@@ -47,7 +47,7 @@ def test_equal_lengths_are_one_group():
     assert [each.tolist() for each in measures.split_by_length([4] * 5, 3)] == [[0, 1, 2, 3, 4]]
 
 
-def test_scores_by_length():
+def test_scores_by_length_are_computed_for_each_group():
     texts = ["a", "a b", "a b c d", "a b c d e f"]
     words, scores, counts = measures.score_by_length(
         texts, list("wxyz"), list("WXYZ"), lambda *sides: float("".join(map("".join, sides)) == "wxWX"), 2
@@ -81,7 +81,7 @@ def run(tiny_run):
 
 
 @pytest.mark.long
-def test_norms_of_a_batch_are_those_of_the_loss(run):
+def test_norms_of_a_batch_equal_the_norms_of_the_gradient_of_its_loss(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
     gradients, activations = measures.measure_norms(run.task, run.variables, batch)
 
@@ -101,12 +101,12 @@ def test_norms_of_a_batch_are_those_of_the_loss(run):
     assert list(activations) == [
         f"{layer}.{name}_residual.output" for layer in layers for name in sublayers[layer[:7]]
     ]
-    for value in activations.values():  # each ends in a LayerNorm of the initial scale
+    for value in activations.values():  # each sublayer ends in a LayerNorm of scale 1
         np.testing.assert_allclose(value, 1, atol=0.2)
 
 
 @pytest.mark.long
-def test_a_batch_of_padding_is_refused(run):
+def test_batch_of_padding_is_an_error(run):
     batch = next(iter(run.task.open_data().train_batches(0)))
     empty = {name: np.zeros_like(each) for name, each in batch.items()}
     with pytest.raises(UserError, match="padding"):

@@ -1,4 +1,4 @@
-"""Observations of models: the attention of layers, the norms of values, and images as tracks."""
+"""Tests of observations of models: attention weights, norms of values, and tracks of images."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ LABELS = np.array([[3, 0, 7, 1, 1]])
 
 
 def softmax_of_labels(logits):
-    """The probabilities of `LABELS`, for logits [L, V]."""
+    """Returns the probabilities of `LABELS` for logits [L, V]."""
     return scipy.special.softmax(logits, axis=-1)[np.arange(5), LABELS[0]]
 
 
@@ -38,8 +38,8 @@ class OneLayer(nn.Module):
         return self.attention(x, x, mask=None, train=train)
 
 
-class Outside(nn.Module):
-    """Attention from outside, which names its weights only."""
+class OwnAttention(nn.Module):
+    """User-defined attention that reports only its weights."""
 
     attention_points: ClassVar = {"cross": "weights"}
     attention_tracks: ClassVar = {"cross": ("predicted", "source")}
@@ -49,14 +49,14 @@ class Outside(nn.Module):
         return report(self, "weights", weights, "BHLM", editable=False)[:, 0] @ x
 
 
-class Silent(Outside):
-    """A model that does not compute the weights that it names."""
+class MissingWeights(OwnAttention):
+    """A model that does not compute the weights in its `attention_points`."""
 
     def __call__(self, x, train):
         return x
 
 
-class Blind(nn.Module):
+class NoAttention(nn.Module):
     """A model without attention."""
 
     def __call__(self, x, train):
@@ -65,7 +65,7 @@ class Blind(nn.Module):
 
 @pytest.mark.long
 @pytest.mark.parametrize("groups", [4, 2, 1])
-def test_the_vectors_whose_norms_are_shown_sum_to_the_output(groups):
+def test_norms_are_of_the_vectors_that_sum_to_the_output(groups):
     model = OneLayer(groups)
     variables = jax.device_get(jax.jit(lambda x: model.init(jax.random.key(1), x, train=False))(X))
     params = variables["params"]["attention"]
@@ -82,11 +82,11 @@ def test_the_vectors_whose_norms_are_shown_sum_to_the_output(groups):
     np.testing.assert_allclose(attention["encoder"].joint_norms[0], joint, atol=1e-5)
 
 
-def test_attention_from_outside_has_no_norms_and_padding_is_cut():
+def test_user_defined_attention_has_no_norms_and_padding_is_removed():
     lengths = {"predicted": 3, "source": 4}
-    probabilities, attention = observe(Outside(), {"params": {}}, X, labels=LABELS, lengths=lengths)
+    probabilities, attention = observe(OwnAttention(), {"params": {}}, X, labels=LABELS, lengths=lengths)
     found, whole = (
-        each["cross"] for each in (attention, observe(Outside(), {"params": {}}, X, labels=LABELS)[1])
+        each["cross"] for each in (attention, observe(OwnAttention(), {"params": {}}, X, labels=LABELS)[1])
     )
     assert (found.queries, found.keys, found.weights.shape) == ("predicted", "source", (1, 2, 3, 4))
     assert (found.norms, found.joint_norms) == (None, None)
@@ -95,27 +95,27 @@ def test_attention_from_outside_has_no_norms_and_padding_is_cut():
     np.testing.assert_allclose(probabilities.of_labels[0], expected, rtol=1e-5)
 
 
-def test_a_model_without_attention_has_nothing_to_draw():
-    probabilities, attention = observe(Blind(), {"params": {}}, X, labels=LABELS)
+def test_model_without_attention_has_predictions_only():
+    probabilities, attention = observe(NoAttention(), {"params": {}}, X, labels=LABELS)
     assert attention == {}
     np.testing.assert_array_equal(probabilities.ids[0], np.argsort(-X[0], axis=-1))
 
 
-def test_weights_that_a_model_names_but_does_not_compute_are_an_error():
+def test_declared_weights_that_are_not_computed_are_an_error():
     with pytest.raises(UserError, match=r"'weights'.*tfm\.layers\.observe"):
-        observe(Silent(), {"params": {}}, X, labels=LABELS)
+        observe(MissingWeights(), {"params": {}}, X, labels=LABELS)
 
 
-def test_an_example_must_fit_into_the_memory_and_the_limit(monkeypatch):
+def test_example_that_exceeds_the_memory_or_the_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(observation, "host_memory", lambda: 10)
     with pytest.raises(UserError, match=r"attention .* needs"):
-        observe(Outside(), {"params": {}}, X, labels=LABELS)
+        observe(OwnAttention(), {"params": {}}, X, labels=LABELS)
     with pytest.raises(UserError, match=r"at most 64 tokens, got 65.*--max_tokens"):
         check_length(65, 64)
     check_length(64, 64)
 
 
-def test_patches_are_the_last_elements_of_an_image():
+def test_patches_follow_the_class_token_of_an_image():
     image = np.array([-1.0, 0, 1, 2]).reshape(2, 2, 1)
     track = image_track(image, 5)
     assert track.labels == ["class token", *(f"row {i}, column {j}" for i in range(2) for j in range(2))]

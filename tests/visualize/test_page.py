@@ -1,4 +1,4 @@
-"""The page to explore in a headless Chromium: what is selected is drawn, by mouse and by keyboard."""
+"""Tests of the interactive page in a headless Chromium: selections, mouse, keyboard and layout."""
 
 import itertools
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one, or name it in CHROMIUM"),
 ]
-LEVEL = 1 / 131_070 + 0.5e-4 + 1e-7  # of a packed number, and of one shown with four digits
+LEVEL = 1 / 131_070 + 0.5e-4 + 1e-7  # rounding error of a packed number shown with four digits
 TABLE = """[...document.querySelectorAll('#tables table')].map((table) => ({
   keys: [...table.querySelectorAll('thead th')].map((cell) => cell.textContent),
   queries: [...table.querySelectorAll('tbody th')].map((cell) => cell.textContent),
@@ -50,7 +50,7 @@ def observations():
 
 @pytest.fixture
 def show(page, observations, tmp_path):
-    """Opens the page of some examples at an address; checks in the end that nothing went wrong in it."""
+    """Returns a function that opens the page of some examples. Fails if the page reports problems."""
 
     def open_at(address="", examples=observations):
         path = tmp_path / "page.html"
@@ -64,7 +64,7 @@ def show(page, observations, tmp_path):
 
 
 def go_to(page, address):
-    """Opens another address of the same page."""
+    """Changes the address of the open page."""
     page.evaluate(
         "new Promise((done) => { addEventListener('hashchange', () => done(), {once: true});"
         f"location.hash = {address!r}; }})"
@@ -72,24 +72,24 @@ def go_to(page, address):
 
 
 def text_of(page, name):
-    """The text of the element with this id."""
+    """Returns the text of the element with this id."""
     return page.evaluate(f"document.getElementById('{name}').textContent")
 
 
 def texts_of(page, selector):
-    """The texts of all elements that match."""
+    """Returns the texts of all elements that match the selector."""
     return page.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")
 
 
 def tables(page):
-    """The table of numbers of each drawing."""
+    """Returns the table of numbers of each drawing."""
     page.evaluate("document.querySelector('#numbers details').open = true")
     page.evaluate("new Promise(requestAnimationFrame)")
     return page.evaluate(TABLE)
 
 
 @pytest.mark.parametrize("kind", ["encoder", "decoder", "cross"])
-def test_numbers_are_those_of_the_figures(show, observations, kind):
+def test_tables_have_the_numbers_of_the_figures(show, observations, kind):
     heads = [(1, "weights"), ("mean", "weights"), ("rollout", "weights"), (2, "norms"), ("mean", "norms")]
     observation, page = observations[0], show()
     attention = observation.attention[kind]
@@ -104,7 +104,7 @@ def test_numbers_are_those_of_the_figures(show, observations, kind):
         assert [table["queries"], table["keys"]] == expected
 
 
-def test_the_page_opens_on_its_best_view(show):
+def test_page_opens_with_mean_cross_attention_as_lines(show):
     page = show()
     assert text_of(page, "attention-title") == "Cross-attention, layer 1, mean of the heads"
     checked = page.evaluate("[...document.querySelectorAll('#more input:checked')].map((e) => e.value)")
@@ -137,10 +137,12 @@ def test_selections_change_the_drawing(show):
     assert len(drawn) == 1 + len(choices) + 3
     page.point("#drawing label:has([value=matrix])", click=True)
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 1
-    assert page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2  # frame and mark
+    assert (
+        page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2
+    )  # the frame and the mark
 
 
-def test_the_step_chooses_the_query_that_is_coloured(show, observations):
+def test_step_selects_the_coloured_query(show, observations):
     page = show("attention=cross&layer=0&head=0&unit=pieces&step=4")
     weights = observations[0].attention["cross"].weights[0, 0, 3]
     strongest = weights.argsort()[::-1][:2]
@@ -159,7 +161,7 @@ def test_the_step_chooses_the_query_that_is_coloured(show, observations):
     assert text_of(page, "step-value") == "6 of 7"
 
 
-def test_a_token_under_the_mouse_shows_its_lines_only(show, observations):
+def test_token_under_the_mouse_shows_only_its_own_lines(show, observations):
     page = show("attention=cross&layer=0&head=0&unit=pieces")
     before = page.evaluate(VISIBLE)
     page.point(".token[data-side=keys][data-index='2']")
@@ -205,7 +207,7 @@ def test_every_control_has_a_name(show):
     assert unnamed == []
 
 
-def test_two_examples_and_their_difference(show, observations):
+def test_comparison_shows_two_examples_and_their_difference(show, observations):
     page = show("attention=encoder&layer=1&head=2&compare=2&unit=words&drawing=lines")
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 3
     first, second, difference = tables(page)
@@ -219,7 +221,7 @@ def test_two_examples_and_their_difference(show, observations):
     assert negative == (merged[0] - merged[1] <= -0.004).sum() > 0
 
 
-def test_predictions_step_by_step(show, observations):
+def test_step_shows_its_predictions_and_its_part_of_the_beam(show, observations):
     page = show("step=3")
     expected = [
         f"{label}{100 * each.probability:.2f} %"
@@ -236,7 +238,7 @@ def test_predictions_step_by_step(show, observations):
     assert texts_of(page, "#finished li") == ["-0.250Das Tier ist müde.", "-3.000or"]
 
 
-def test_a_language_model_has_no_beam(show):
+def test_page_of_a_language_model_has_no_beam(show):
     page = show("unit=pieces", [make_text()])
     assert text_of(page, "attention-title").startswith("Self-attention of the decoder")
     assert page.evaluate("document.getElementById('beam-part').hidden")
@@ -245,7 +247,7 @@ def test_a_language_model_has_no_beam(show):
     assert (np.triu(table["numbers"], 1) == 0).all()
 
 
-def test_an_image_is_tinted_where_the_chosen_patch_looks(show):
+def test_image_is_tinted_by_the_attention_of_the_selected_patch(show):
     image = make_image()
     page = show("layer=0&head=1", [image])
     assert text_of(page, "step-value") == "1 of 17"
@@ -264,7 +266,7 @@ def test_an_image_is_tinted_where_the_chosen_patch_looks(show):
     assert texts_of(page, "#choices .text") == ["seven", "one"]
 
 
-def test_hostile_tokens_are_text(show):
+def test_hostile_tokens_are_shown_as_text(show):
     page = show("attention=encoder&unit=pieces", [make_observation(source=HOSTILE, target=HOSTILE)])
     (table,) = tables(page)
     assert table["keys"] == list(HOSTILE)
@@ -274,14 +276,14 @@ def test_hostile_tokens_are_text(show):
 
 
 @pytest.mark.parametrize("kinds", [(), ("cross",)])
-def test_models_without_some_attention(show, kinds):
+def test_page_opens_without_some_or_all_attention(show, kinds):
     page = show("attention=encoder&head=rollout&compare=2&layer=99", [make_observation(kinds=kinds)])
     assert page.evaluate("document.getElementById('figures').hidden") == (not kinds)
     assert page.evaluate("document.querySelectorAll('#probabilities li').length") == len(TARGET)
     assert text_of(page, "step-value") == "4 of 7"
 
 
-def test_short_translation_has_start_of_its_beam(show, observations):
+def test_truncated_beam_shows_its_first_steps(show, observations):
     beam = observations[0].beam
     page = show("step=7", [observations[0]._replace(beam=beam._replace(steps=beam.steps[:3]))])
     assert page.evaluate("document.querySelectorAll('#beam .node.best').length") == 3
@@ -289,8 +291,8 @@ def test_short_translation_has_start_of_its_beam(show, observations):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_themes_have_contrast(page, show, theme):
-    """4.5 to 1 between text and panel (WCAG 2.2, 1.4.3)."""
+def test_text_has_enough_contrast_in_both_themes(page, show, theme):
+    """WCAG 2.2, 1.4.3 requires a contrast of 4.5 between text and background."""
     page.prefer(theme)
     show()
     for name in ("--text", "--muted", "--first", "--second"):
@@ -305,7 +307,7 @@ def test_themes_have_contrast(page, show, theme):
 
 
 def luminance(colour):
-    """The relative luminance of #rrggbb, as WCAG 2.2 defines it."""
+    """Returns the relative luminance of #rrggbb as defined by WCAG 2.2."""
     colour = colour.strip().lstrip("#")
     colour = "".join(2 * digit for digit in colour) if len(colour) == 3 else colour
     levels = np.array([int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)])
@@ -314,7 +316,7 @@ def luminance(colour):
 
 
 @pytest.mark.parametrize("make", [make_observation, make_text, make_image])
-def test_a_phone_folds_the_controls_and_does_not_scroll_sideways(page, show, make):
+def test_narrow_page_folds_its_controls_and_does_not_scroll_sideways(page, show, make):
     page.set_width(390)
     show("compare=2", [make(0), make(1)])
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
@@ -324,12 +326,12 @@ def test_a_phone_folds_the_controls_and_does_not_scroll_sideways(page, show, mak
     assert page.evaluate("document.getElementById('more').open")
 
 
-def test_it_prints(show):
+def test_page_can_be_printed(show):
     assert show("compare=2").print_pdf().startswith(b"%PDF")
 
 
-def test_a_large_page_opens(show):
-    """How fast: benchmarks/page.py."""
+def test_large_page_opens(show):
+    """benchmarks/page.py measures the time that this takes."""
     pieces = [*(f"▁w{i}" for i in range(59)), "</s>"]
     large = make_observation(0, pieces, pieces, layers=6, heads=8)
     assert len(make_page([large], "run").encode()) < 5e6

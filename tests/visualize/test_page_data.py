@@ -1,4 +1,4 @@
-"""The data of the page to explore, and that nothing in them leaves their place."""
+"""Tests of the data in the interactive page, and of hostile texts."""
 
 import base64
 import html.parser
@@ -23,7 +23,7 @@ from tfm.visualize import page as pages
 
 
 class Reader(html.parser.HTMLParser):
-    """The texts of the elements of a page, by tag; of those with an id, by id."""
+    """Collects the texts of a page by the id of their element, or else by its tag."""
 
     def __init__(self, page):
         super().__init__()
@@ -44,7 +44,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def unpack(packed):
-    """The numbers of an array as the page's script unpacks them."""
+    """Returns the numbers of an array as the script of the page unpacks them."""
     levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
     return levels * (packed["scale"] / pages.LEVELS)
 
@@ -54,7 +54,7 @@ def data_of(page):
 
 
 @pytest.mark.parametrize("observation", [make_observation(), make_text(), make_image()])
-def test_the_page_has_the_numbers(observation):
+def test_page_contains_the_numbers_of_the_observation(observation):
     (example,) = data_of(pages.make_page([observation], "run"))["examples"]
     assert (example["title"], example["result"]) == (observation.title, observation.result)
     assert list(example["attention"]) == list(observation.attention)
@@ -76,7 +76,7 @@ def test_the_page_has_the_numbers(observation):
         assert example["beam"]["steps"] == [[node._asdict() for node in step] for step in beam.steps]
 
 
-def test_the_picture_is_a_png_of_the_pixels():
+def test_picture_is_a_png_of_the_pixels():
     observation = make_image()
     (example,) = data_of(pages.make_page([observation], "run"))["examples"]
     content = base64.b64decode(example["tracks"]["patches"]["picture"].removeprefix("data:image/png;base64,"))
@@ -84,7 +84,7 @@ def test_the_picture_is_a_png_of_the_pixels():
     np.testing.assert_allclose(255 * pixels, observation.tracks["patches"].picture, atol=0.51)
 
 
-def test_no_token_leaves_its_place():
+def test_hostile_texts_do_not_change_the_elements_of_the_page():
     hostile = make_observation(source=HOSTILE, target=HOSTILE)
     plain = Reader(pages.make_page([make_observation()], "run"))
     page = pages.make_page([hostile], "</title><script>alert(2)</script>/*data*/")
@@ -93,7 +93,7 @@ def test_no_token_leaves_its_place():
     assert Reader(page).texts["title"] == "</title><script>alert(2)</script>/*data*/"
 
 
-def test_the_page_names_no_other_file():
+def test_page_loads_no_other_file():
     page = pages.make_page([make_observation()], "run")
     assert not re.search(r"""(src|href)=["'](?!data:)""", page)
     assert "url(" not in page
@@ -101,7 +101,7 @@ def test_the_page_names_no_other_file():
     assert "default-src 'none'" in page
 
 
-def test_packing_is_exact_to_half_a_level():
+def test_packed_numbers_are_exact_to_half_a_level():
     array = np.random.default_rng(0).random((2, 3, 5)) * 7.5
     packed = json.loads(json.dumps(pages.pack(array)))
     np.testing.assert_allclose(unpack(packed), array, atol=packed["scale"] / 131_070 * 1.01)
@@ -109,13 +109,13 @@ def test_packing_is_exact_to_half_a_level():
     assert unpack(pages.pack(np.zeros((2, 2)))).tolist() == [[0, 0], [0, 0]]
 
 
-def test_examples_correspond_on_every_track():
+def test_corresponding_tokens_of_two_examples_are_aligned_on_every_track():
     data = data_of(pages.make_page([make_observation(), make_observation(1, WIDE, BREIT)], "run"))
     assert set(data["alignments"]) == {"0,1"}
     pairs = data["alignments"]["0,1"]
     assert pairs["source labels"] == [[i, i] for i in range(7)]
     assert pairs["source texts"] == [[i, i] for i in range(5)]
-    assert [3, 3] not in pairs["predicted labels"]  # one piece here are two there
+    assert [3, 3] not in pairs["predicted labels"]  # one piece corresponds to two pieces
     assert pairs["predicted texts"] == [[i, i] for i in range(5)]
 
 
@@ -126,7 +126,7 @@ def test_cross_attention_alone_has_no_rollout():
     assert example["attention"]["cross"]["rollout"] is None
 
 
-def test_a_page_too_large_is_refused(monkeypatch):
+def test_too_large_page_is_an_error(monkeypatch):
     monkeypatch.setattr(pages, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match=r"0\.01 MiB.* 0\.00 MiB"):
         pages.make_page([make_observation()], "run")

@@ -1,4 +1,4 @@
-"""The part of the attention that a figure shows."""
+"""Tests of the selection of the attention that a figure shows."""
 
 import re
 
@@ -16,7 +16,7 @@ def observation():
     return make_observation()
 
 
-def test_all_layers_and_heads(observation):
+def test_all_layers_and_heads_are_selected_by_default(observation):
     for kind, attention in observation.attention.items():
         weights = attention.weights
         panels = select(observation, kind)
@@ -44,14 +44,14 @@ def test_all_layers_and_heads(observation):
         ),
     ],
 )
-def test_one_layer_or_head(observation, selection, titles, expected):
+def test_selection_picks_layers_and_heads(observation, selection, titles, expected):
     panels = select(observation, "encoder", selection)
     np.testing.assert_allclose(panels.weights, expected(observation.attention["encoder"].weights), rtol=1e-6)
     assert panels.titles == titles
     assert panels.keys.labels == list(SOURCE)
 
 
-def test_words(observation):
+def test_selected_words_sum_the_weights_of_their_pieces(observation):
     panels = select(observation, "cross", Selection(words=True))
     assert panels.keys.labels == ["The", "animal", "is", "tired.", "</s>"]
     assert panels.queries.labels == ["Das", "Tier", "ist", "müde.", "</s>"]
@@ -66,12 +66,12 @@ def test_words(observation):
 @pytest.mark.parametrize(
     ("text", "head"), [(None, None), ("0", 0), ("3", 3), ("mean", "mean"), ("rollout", "rollout")]
 )
-def test_heads_have_names(text, head):
+def test_names_of_heads_are_parsed(text, head):
     assert parse_head(text) == head
 
 
 @pytest.mark.parametrize("text", ["-1", "1" * 9, "all", "1.5", "٣", "", "²"])
-def test_other_heads_are_refused(text):
+def test_invalid_names_of_heads_are_errors(text):
     with pytest.raises(UserError, match=f"--head .*mean .*rollout.*{re.escape(repr(text))}"):
         parse_head(text)
 
@@ -86,40 +86,33 @@ def test_other_heads_are_refused(text):
         (Selection(head="rollout", measure="norms"), r"--head.*--measure"),
     ],
 )
-def test_what_the_model_does_not_have_is_refused(selection, message):
+def test_selecting_missing_attention_is_an_error(selection, message):
     observation = make_observation(kinds=("cross",))
     select(observation, "cross", Selection(1, 2))
     with pytest.raises(UserError, match=message):
         select(observation, "cross", selection)
 
 
-def without_norms(observation):
-    """The observation of a model without named values."""
-    attention = {
-        kind: each._replace(norms=None, joint_norms=None) for kind, each in observation.attention.items()
-    }
-    return observation._replace(attention=attention)
-
-
-def test_rollout_of_patches_is_that_of_self_attention():
+def test_rollout_of_an_encoder_equals_the_rollout_of_self_attention():
     attention = make_image().attention
     expected = reductions.attention_rollout(attention["encoder"].weights)
     np.testing.assert_array_equal(summarize(attention, "encoder", "rollout"), expected)
 
 
-def test_norms(observation):
+def test_selected_norms_replace_the_weights(observation):
     panels = select(observation, "cross", Selection(layer=0, measure="norms"))
     np.testing.assert_array_equal(panels.weights, observation.attention["cross"].norms[:1])
     assert panels.largest == observation.attention["cross"].norms[:1].max()
     assert panels.unit.startswith("norm")
     joint = select(observation, "cross", Selection(head="mean", measure="norms"))
     np.testing.assert_array_equal(joint.weights[:, 0], observation.attention["cross"].joint_norms)
+    without_norms = observation.attention["cross"]._replace(norms=None, joint_norms=None)
     with pytest.raises(UserError, match=r"cross .*--measure"):
-        select(without_norms(observation), "cross", Selection(measure="norms"))
+        select(observation._replace(attention={"cross": without_norms}), "cross", Selection(measure="norms"))
 
 
-def test_difference_is_of_corresponding_tokens(observation):
-    """The second has another word at place 3, and a piece less there."""
+def test_difference_compares_corresponding_tokens(observation):
+    """The second target has another word at place 3, with fewer pieces."""
     other = make_observation(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
     panels = select_difference(observation, other, "cross", Selection(layer=1, head=0))
     first, second = (each.attention["cross"].weights[1, 0] for each in (observation, other))

@@ -1,4 +1,4 @@
-"""Plots: the numbers drawn, axis titles, and legibility at the width of a column."""
+"""Tests of plots: numbers, axis titles, legends, and legibility at the width of a column."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ CALIBRATION = Calibration(np.array([0.3, 0.9]), np.array([0.5, 0.8]), np.array([
 
 @pytest.fixture(scope="module")
 def figures():
-    """A figure of each kind."""
+    """Returns a figure of each kind."""
     runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}]}
     return {
         "curves": plots.plot_curves(runs, ["train/nll", "validation/bleu"]),
@@ -41,7 +41,7 @@ def test_axes_have_titles_and_legible_text(figures, name):
         if axes.get_label() == "<colorbar>":
             continue
         assert axes.get_xlabel()
-        assert axes.get_ylabel() or name in ("neighbours", "norms")  # whose rows have names
+        assert axes.get_ylabel() or name in ("neighbours", "norms")  # these plots have named rows
         labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
         assert min(label.get_fontsize() for label in labels) >= 7
 
@@ -70,9 +70,9 @@ def test_images_have_the_numbers(figures):
     np.testing.assert_array_equal(after, np.eye(2))
 
 
-def test_lines_of_runs_differ_without_colour_and_are_named(figures):
+def test_lines_of_runs_have_names_and_differ_without_colour(figures):
     loss, bleu = figures["curves"].axes
-    assert [len(axes.lines) for axes in (loss, bleu)] == [2, 2]  # the third run has logged neither
+    assert [len(axes.lines) for axes in (loss, bleu)] == [2, 2]  # the third run has neither metric
     assert len({line.get_color() for line in loss.lines}) == 2
     assert len({line.get_linestyle() for line in loss.lines}) == 2
     assert [line.get_marker() for line in loss.lines] == ["o", "s"]
@@ -96,7 +96,7 @@ def test_the_legend_has_every_drawn_line(names):
         assert not any(text.get_parse_math() for text in texts)
 
 
-def test_neighbours_begin_with_the_best_and_are_no_formulas(figures):
+def test_neighbours_are_sorted_and_not_drawn_as_formulas(figures):
     first, second = figures["neighbours"].axes
     assert [bar.get_width() for bar in first.patches] == [0.7, 0.5]
     assert [label.get_text() for label in first.get_yticklabels()] == ["$y$", "cow"]
@@ -106,12 +106,12 @@ def test_neighbours_begin_with_the_best_and_are_no_formulas(figures):
 
 
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3)])
-def test_panels_are_as_wide_as_a_column(count, columns):
+def test_each_panel_is_as_wide_as_a_column(count, columns):
     figure = plots.plot_curves({"a": ROWS}, ["train/nll"] * count)
     assert figure.get_size_inches()[0] == plots.COLUMN * columns
 
 
-def test_norms_take_a_page_if_there_are_activations(figures):
+def test_norms_of_activations_widen_the_figure_to_a_page(figures):
     assert figures["norms"].get_size_inches()[0] == plots.PAGE
     assert figures["norms"].axes[0].get_xscale() == "log"
     assert plots.plot_norms({"embedding": 3.0}, {}).get_size_inches()[0] == plots.COLUMN
@@ -126,5 +126,5 @@ def test_norms_take_a_page_if_there_are_activations(figures):
         (["same", "same"], ["same", "same"]),
     ],
 )
-def test_run_names_are_the_shortest_distinct_ones(folders, names):
+def test_run_names_are_as_short_as_possible(folders, names):
     assert plots.name_runs(folders) == names

@@ -1,4 +1,4 @@
-"""Reductions of attention: hand-computed examples, loops in place of matrix products, and properties."""
+"""Tests of reductions of attention, against examples by hand and loops."""
 
 import numpy as np
 
@@ -12,15 +12,15 @@ def test_words_sum_keys_and_average_queries():
     np.testing.assert_allclose(merged, [[(0.3 + 0.6) / 2, (0.7 + 0.4) / 2]])
 
 
-def test_rows_of_words_still_sum_to_one():
+def test_rows_of_merged_words_sum_to_one():
     weights = random_weights(0, (2, 3, 5, 6))
     merged = reductions.merge_words(weights, [0, 1, 1, 1, 2], [0, 0, 1, 2, 2, 2])
     assert merged.shape == (2, 3, 3, 3)
     np.testing.assert_allclose(merged.sum(-1), 1, rtol=1e-5)
 
 
-def test_rollout_of_two_layers_by_hand():
-    """Position 1 looks at both positions in the first layer, and at position 0 in the second."""
+def test_rollout_equals_an_example_by_hand():
+    """Position 1 attends to both positions in the first layer and to position 0 in the second layer."""
     first, second = [[1, 0], [0.5, 0.5]], [[1, 0], [1, 0]]
     rollout = reductions.attention_rollout(np.array([[first], [second]]))
     np.testing.assert_allclose(rollout[0], [[1, 0], [0.25, 0.75]])
@@ -28,7 +28,7 @@ def test_rollout_of_two_layers_by_hand():
 
 
 def test_rollout_sums_over_all_paths():
-    """Entry (i, j) of three layers: the sum over positions k, l of the products along the path."""
+    """For three layers, entry (i, j) is a sum over the positions k and n in the layers between."""
     weights = random_weights(1, (3, 2, 4, 4))
     steps = [(layer.mean(0) + np.eye(4)) / 2 for layer in weights.astype(np.float64)]
     expected = [
@@ -52,7 +52,7 @@ def test_cross_rollout_ends_at_the_encoder_input():
     np.testing.assert_allclose(found.sum(-1), 1, rtol=1e-5)
 
 
-def test_value_norms_are_of_the_vectors_added():
+def test_value_norms_are_of_the_weighted_value_vectors():
     rng = np.random.default_rng(5)
     weights = random_weights(5, (2, 3, 4, 5))
     values, kernels = rng.normal(size=(2, 5, 3, 6)), rng.normal(size=(2, 3, 6, 7))

@@ -1,4 +1,4 @@
-"""Words of tokens, and tokens of two texts that correspond."""
+"""Tests of the words of tokens, and of the correspondence of tokens in two texts."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tfm.visualize import words
 
 
 class Pieces:
-    """A tokenizer that joins pieces. Special ids and blanks have no text."""
+    """A tokenizer whose special tokens and blanks have no text."""
 
     PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>")
 
@@ -31,7 +31,7 @@ class Pieces:
         ([3, 5, 7, 6, 4], [0, 1, 2, 3, 4], ["ani", "▁", "</script>", "<unk>", "mal"]),
     ],
 )
-def test_a_word_begins_where_the_tokenizer_says_and_at_special_tokens(ids, numbers, texts):
+def test_words_begin_where_the_tokenizer_says_and_at_special_tokens(ids, numbers, texts):
     tokenizer = Pieces()
     assert words.split_words(tokenizer, ids) == (tokenizer.pieces(ids), numbers, texts)
 
@@ -40,7 +40,7 @@ def test_a_word_begins_where_the_tokenizer_says_and_at_special_tokens(ids, numbe
     ("known", "text", "expected"),
     [("", "läuft ab", ["läuft", "ab"]), ("abc ", "ab \U0001f415", ["ab", "\U0001f415"]), ("", "", [])],
 )
-def test_characters_and_bytes_become_words(known, text, expected):
+def test_characters_and_bytes_are_joined_to_words(known, text, expected):
     tokenizer = Characters(known)
     ids = [1, *tokenizer.encode([text])[0], 2]
     labels, _, texts = words.split_words(tokenizer, ids)
@@ -49,12 +49,12 @@ def test_characters_and_bytes_become_words(known, text, expected):
     assert labels.count("▁") == text.count(" ")
 
 
-def test_tokens_that_differ_in_place_correspond():
+def test_different_tokens_at_the_same_place_correspond():
     first, second = ["it", "was", "too", "tired", "."], ["it", "was", "too", "wide", "."]
     assert words.align_tokens(first, second) == [(i, i) for i in range(5)]
 
 
-def test_tokens_of_gaps_have_no_partner():
+def test_inserted_tokens_have_no_partner():
     first, second = ["the", "dog", "sleeps", "."], ["the", "big", "red", "dog", "sleeps", "."]
     assert words.align_tokens(first, second) == [(0, 0), (1, 3), (2, 4), (3, 5)]
     assert words.align_tokens([], second) == []
