@@ -85,8 +85,8 @@ class Scores:
             best, since_best = (value, 0) if value > best else (best, since_best + 1)
         if 0 < config.patience <= since_best:
             shown = "any" if best == -math.inf else f"{self._sign * best:.4g}"
-            return f"{since_best} evaluations brought nothing better than {shown}"
-        return f"this run has made its {config.steps:,} steps" if step >= config.steps else ""
+            return f"{since_best} evaluations have not improved on {shown}"
+        return f"the run has completed its {config.steps:,} steps" if step >= config.steps else ""
 
     def _values(self) -> dict[int, float]:
         """Returns {step: value of the metric, where larger is better} of the evaluations that have it."""
