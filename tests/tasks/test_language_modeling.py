@@ -80,7 +80,7 @@ def test_loss_is_the_mean_over_tokens(task, params, batch):
 
 @pytest.mark.parametrize(("rows", "stride"), [("contiguous", 3), ("contiguous", 16), ("packed", 5)])
 def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
-    """The expected scores come from windows cut by hand: of the stream, or of each document in packed rows."""
+    """The expected scores come from windows cut by hand, of the stream or of each document in packed rows."""
     data = dataclasses.replace(task.config.data, rows=rows)
     task = change(task, stride=stride, data=data)
     documents = TokenizedDocuments(task.config, task.tokenizer, "test")
