@@ -70,13 +70,14 @@ def greedy(prefix, most):
     return history[1 + len(prefix) :]
 
 
-DETERMINISTIC = [{"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6}]
+DETERMINISTIC = [
+    dataclasses.replace(SAMPLED, **fields)
+    for fields in ({"temperature": 0.001}, {"top_k": 1}, {"top_p": 1e-6})
+]
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "config", [GREEDY, *(dataclasses.replace(SAMPLED, **fields) for fields in DETERMINISTIC)]
-)
+@pytest.mark.parametrize("config", [GREEDY, *DETERMINISTIC])
 def test_greedy_search_and_samples_without_randomness_equal_a_loop(config):
     expected = [greedy(prefix, 5) for prefix in PREFIXES]
     for params in (parameters(), (parameters(), parameters())):  # an ensemble of equal models

@@ -52,9 +52,7 @@ def test_parameters_and_model_have_the_dtype(dtype):
     expected = dtype or "float32"
     assert {str(x.dtype) for x in jax.tree.leaves(search_parameters(params, dtype))} == {expected}
     assert with_dtype(TRANSFORMER, dtype).config.dtype == expected
-    assert (
-        with_dtype(TRANSFORMER, "int8") is TRANSFORMER
-    )  # all but the 8-bit weights have the dtype of the model
+    assert with_dtype(TRANSFORMER, "int8") is TRANSFORMER  # only the parameters change
 
 
 class TopLevel(nn.Module):

@@ -137,9 +137,7 @@ def test_selections_change_the_drawing(show):
     assert len(drawn) == 1 + len(choices) + 3
     page.point("#drawing label:has([value=matrix])", click=True)
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 1
-    assert (
-        page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2
-    )  # the frame and the mark
+    assert page.evaluate("document.querySelectorAll('.cells rect').length") == 5 * 5 + 2  # and frame, mark
 
 
 def test_step_selects_the_coloured_query(show, observations):
