@@ -182,7 +182,7 @@ def test_without_a_checkpoint_the_advice_is_to_train(tmp_path):
 
 
 def test_training_saves_a_damaged_step_again(copy):
-    for moved in (["6.damaged"], ["6.damaged", "6.damaged1"]):
+    for moved in (["6.damaged"], ["6.damaged", "6.damaged.1"]):
         damage(copy / "6")
         with open_store(copy, scores=lambda: SCORES | {6: 9.0}) as store:
             assert store.recover() == 4

@@ -236,12 +236,16 @@ def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
 
 
-def test_interrupted_reset_continues(tmp_path, regression_run):
+@pytest.mark.parametrize("was_saved_again", [False, True])
+def test_interrupted_reset_continues(was_saved_again, tmp_path, regression_run):
+    """A kill in the middle loses no checkpoint, even if the run trains on before the command is repeated."""
     workdir = str(shutil.copytree(regression_run, tmp_path / "run"))
     folder = f"{workdir}/checkpoints"
     os.mkdir(f"{folder}/after_2.part")
-    os.rename(f"{folder}/4", f"{folder}/after_2.part/4")
+    move = shutil.copytree if was_saved_again else os.rename
+    move(f"{folder}/4", f"{folder}/after_2.part/4")
     task = tiny_regression.create(tiny_regression.make_config(), workdir)
     resume.resume_from(2, task, workdir)
-    assert {"4", "6"} <= set(os.listdir(f"{folder}/after_2"))
+    expected = {"4", "4.1", "6"} if was_saved_again else {"4", "6"}
+    assert expected == set(os.listdir(f"{folder}/after_2")) - {"3"}
     assert not os.path.exists(f"{folder}/after_2.part")

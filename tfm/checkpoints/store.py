@@ -278,7 +278,8 @@ class CheckpointStore:
         os.makedirs(moving, exist_ok=True)
         for later in self.steps():
             if later > step:
-                os.rename(self._path(later), os.path.join(moving, str(later)))
+                # After a kill, the run may have trained on and saved the same step again.
+                os.rename(self._path(later), _find_free_path(os.path.join(moving, str(later))))
         os.rename(moving, aside)
         log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
 
@@ -391,8 +392,7 @@ class CheckpointStore:
                 os.unlink(path)
 
     def _move_aside(self, step: int) -> None:
-        names = (f"{self._path(step)}.damaged{number or ''}" for number in itertools.count())
-        aside = next(name for name in names if not os.path.lexists(name))
+        aside = _find_free_path(f"{self._path(step)}.damaged")
         log.warning("The checkpoint of step %s is damaged; moved it to %s", f"{step:,}", aside)
         os.rename(self._path(step), aside)
         del self._damage[step]
@@ -449,9 +449,12 @@ class CheckpointStore:
             yield
         except Exception as error:
             assert self._saving is not None
+            assert self._writer is not None
+            with contextlib.suppress(Exception):  # the threads of Orbax fail for the same reason
+                self._writer.close()
             step = self._saving.record.step
             created = self._created()
-            self._saving = self._written = None
+            self._saving = self._written = self._writer = None
             if self._guard is not None:
                 self._guard.check(created)
             if jax.process_index() == 0:
@@ -463,3 +466,9 @@ class CheckpointStore:
                 f"The checkpoint of step {step} in {self.folder} could not be written: "
                 f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
             ) from error
+
+
+def _find_free_path(path: str) -> str:
+    """Returns the path, or the first of path.1, path.2, ... where nothing is."""
+    names = itertools.chain([path], (f"{path}.{number}" for number in itertools.count(1)))
+    return next(name for name in names if not os.path.lexists(name))
