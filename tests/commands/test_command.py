@@ -1,4 +1,4 @@
-"""The parsing of arguments into options, and the messages for mistakes."""
+"""Tests of the parsing of arguments into options."""
 
 import re
 
@@ -45,7 +45,7 @@ def test_flags_and_positional_arguments_become_fields():
         (Evaluate, "output_dir"),
     ],
 )
-def test_a_folder_that_a_command_creates_is_no_url(cls, flag):
+def test_url_in_place_of_an_output_folder_is_an_error(cls, flag):
     for url in ("gs://bucket/run", "S3://bucket", "abfs+x://a/b"):
         with pytest.raises(UserError, match=re.escape(f"got '{url}'")):
             read_flags(cls, [f"--{flag}={url}"])
@@ -54,11 +54,11 @@ def test_a_folder_that_a_command_creates_is_no_url(cls, flag):
         assert values[flag] == path
 
 
-def test_some_flags_may_be_empty():
+def test_flag_with_allow_empty_may_be_empty():
     assert parse(Options, ["a", FOLDER, "--text="]).text == ""
 
 
-def test_defaults_and_the_last_value_count():
+def test_missing_flags_have_defaults_and_repeated_flags_their_last_value():
     found = parse(Options, ["a", "--folder=x", "--folder=y", "--switch", "--noswitch"])
     assert (found.folder, found.switch, found.format, found.names) == ("y", False, "text", ())
 
@@ -68,7 +68,7 @@ def test_arguments_after_two_dashes_are_positional():
     assert (found.first, found.others, found.count) == ("--count=2", ("-b",), 1)
 
 
-def test_a_flag_file_is_a_part_of_the_arguments(tmp_path):
+def test_flag_file_is_replaced_by_its_flags(tmp_path):
     (tmp_path / "flags").write_text("# a comment\n--folder=x\n--count=3\n")
     argv = command.read_flag_files(["a", f"--flagfile={tmp_path / 'flags'}", "--count=4"])
     assert parse(Options, argv).count == 4
@@ -95,30 +95,30 @@ def test_a_flag_file_is_a_part_of_the_arguments(tmp_path):
         (["a", "--folder"], "Missing value for flag"),
     ],
 )
-def test_a_mistake_is_an_error_message(arguments, message):
+def test_mistakes_are_errors(arguments, message):
     with pytest.raises(UserError) as error:
         parse(Options, arguments)
     assert message in str(error.value)
 
 
-def test_a_long_value_is_shown_in_part():
+def test_error_truncates_a_long_value():
     with pytest.raises(UserError, match=r"--count.*'999") as error:
         parse(Options, ["a", FOLDER, "--count=" + "9" * 5000 + "x"])
     assert len(str(error.value)) < 150
 
 
-def test_a_command_on_a_run_has_no_config_file():
+def test_config_file_for_a_command_on_a_run_is_an_error():
     with pytest.raises(UserError, match=r"--config=FILE.*--config\.field=value"):
         command.parse_flags(Evaluate, ["--workdir=x", "--config=y.py"])
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_every_flag_has_a_help(name):
+def test_every_flag_has_a_help_text(name):
     for flag, field in command.flag_fields(OPTIONS[name]).items():
         assert field.metadata["info"].help.endswith("."), flag
 
 
-def test_a_short_flag_sets_a_field_of_the_config(tiny_run):
+def test_short_flag_sets_a_field_unless_the_long_flag_is_given(tiny_run):
     short = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--temperature=0.5"])
     assert (short.config.decoding.beam_size, short.config.decoding.temperature) == (2, 0.5)
     both = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--config.decoding.beam_size=3"])

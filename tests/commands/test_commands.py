@@ -1,4 +1,4 @@
-"""train.py, eval.py and the module commands as a user runs them: output, files, sentences, exit codes."""
+"""Tests of commands as users run them: outputs, files, error messages and exit codes."""
 
 import json
 import os
@@ -22,12 +22,11 @@ pytestmark = pytest.mark.long
 
 @pytest.fixture(scope="module")
 def workdir(tiny_run, tmp_path_factory):
-    """A copy of the tiny run, to write into."""
+    """Returns a copy of the tiny run that tests may change."""
     return shutil.copytree(tiny_run, tmp_path_factory.mktemp("copy") / "run")
 
 
-def test_train_and_train_again(corpus, tmp_path):
-    """The command makes a run, and started again with more steps resumes it."""
+def test_second_start_with_more_steps_resumes_the_run(corpus, tmp_path):
     config = write_config_file(tmp_path, make_config(corpus))
     with config.open("a") as file:
         file.write(f"open({str(tmp_path / 'reads')!r}, 'a').write('read ')\n")
@@ -40,7 +39,7 @@ def test_train_and_train_again(corpus, tmp_path):
     assert b"First step finished after" in first.stderr
     cut = tmp_path / "run" / "compiled" / "program-cache"
     cut.parent.mkdir(exist_ok=True)
-    cut.touch()  # as a kill leaves it
+    cut.touch()  # as after a kill
     again = (f"--config={tmp_path / 'run' / 'config.json'}", f"--config.data.cache_dir={tmp_path / 'moved'}")
     second = run_command("train", *command[1:], *again, "--config.training.steps=3")
     assert "Resuming from step 2" in second.error
@@ -49,7 +48,7 @@ def test_train_and_train_again(corpus, tmp_path):
     assert not cut.exists()
 
 
-def test_eval_writes_hypotheses_and_scores(workdir):
+def test_evaluate_writes_hypotheses_and_scores(workdir):
     result = run_command("evaluate", f"--workdir={workdir}", "--samples=1", "--config.decoding.beam_size=2")
     assert result.code == 0, result.error
     printed = result.output
@@ -66,7 +65,7 @@ def test_eval_writes_hypotheses_and_scores(workdir):
 
 
 @pytest.mark.parametrize("absolute", [False, True])
-def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, absolute):
+def test_evaluation_of_a_file_stem_is_written_to_the_run(workdir, corpus, tmp_path, absolute):
     (tmp_path / "sub").mkdir()
     for language in ("en", "de"):
         lines = (corpus / f"test.{language}").read_text().splitlines(keepends=True)
@@ -82,7 +81,7 @@ def test_eval_of_a_file_stem_writes_into_the_run(workdir, corpus, tmp_path, abso
     assert {path.name for path in (tmp_path / "sub").iterdir()} == {"nt.en", "nt.de"}
 
 
-def test_translate_gives_a_line_for_each_line(workdir):
+def test_translate_writes_one_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
     result = run_command("translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)
     assert result.code == 0, result.error
@@ -92,7 +91,7 @@ def test_translate_gives_a_line_for_each_line(workdir):
     assert "Line 6 is not valid UTF-8" in result.error
 
 
-def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
+def test_translate_writes_json_and_leaves_no_partial_file(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n\nblue cat\n")
     options = ("--format=jsonl", "--n_best=2", "--alignments", f"--input={tmp_path / 'in'}")
     result = run_command("translate", f"--workdir={workdir}", *options, f"--output={tmp_path / 'out'}")
@@ -103,7 +102,7 @@ def test_translate_writes_json_and_leaves_no_part(workdir, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"in", "out"}
 
 
-LINES = 5_000  # a few chunks
+LINES = 5_000  # several chunks
 
 
 def lines_of(path):
@@ -121,7 +120,7 @@ def test_translate_resumes_after_a_kill(workdir, tmp_path):
         wait_until(lambda done=done: lines_of(part) > done, f"more than {done} lines in {part}", process)
         process.send_signal(number)
         _, error = finish(process)
-        before, done = done, lines_of(part)  # a kill may leave half a line
+        before, done = done, lines_of(part)  # a kill may leave an incomplete line
         assert before < done < LINES
         assert not before or f"Resuming after line {before:,}".encode() in error
         if number == signal.SIGINT:
@@ -137,7 +136,7 @@ def test_translate_resumes_after_a_kill(workdir, tmp_path):
     ("into", "code", "error"),
     [("head -c 0", 141, ""), ("/dev/full", 2, "No space left on device")],
 )
-def test_a_closed_output_ends_the_command(workdir, into, code, error):
+def test_closed_or_full_output_ends_the_command(workdir, into, code, error):
     command = f"{sys.executable} -m tfm translate --workdir={workdir} --config.decoding.beam_size=1"
     sink = f"> {into}" if into.startswith("/") else f"| {into} 2> /dev/null"
     result = subprocess.run(
@@ -154,7 +153,7 @@ def test_a_closed_output_ends_the_command(workdir, into, code, error):
     assert error in result.stderr
 
 
-def test_visualize_draws_png_files(workdir):
+def test_visualize_writes_png_files_and_a_page(workdir):
     result = run_command("visualize", f"--workdir={workdir}", "red dog runs")
     assert result.code == 0, result.error
     drawn = {path.name for path in (workdir / "figures").iterdir()}
@@ -168,7 +167,7 @@ def test_visualize_draws_png_files(workdir):
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in (workdir / "figures").glob("*.png"))
 
 
-def test_n_best_above_the_beam_is_refused(workdir, tmp_path):
+def test_n_best_above_the_beam_size_is_an_error(workdir, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     options = ("--format=jsonl", "--n_best=5", f"--input={tmp_path / 'in'}", f"--output={tmp_path / 'out'}")
     result = run_command("translate", f"--workdir={workdir}", *options)
@@ -215,7 +214,7 @@ MISTAKES = {
 
 @pytest.fixture
 def mistake(tiny_run, corpus, tmp_path):
-    """A function: the arguments and the message of a mistake, by its name."""
+    """Returns a function that returns the arguments and the message of a mistake."""
     places = {"tmp": tmp_path, "run": tiny_run, "tiny": write_config_file(tmp_path, make_config(corpus))}
 
     def fill_in(name):
@@ -226,7 +225,7 @@ def mistake(tiny_run, corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_an_error_message(name, mistake):
+def test_mistakes_are_errors(name, mistake):
     (program, *arguments), message = mistake(name)
     main = {"train.py": train.main, "eval.py": evaluate.main}[program]
     with pytest.raises(UserError) as error:
@@ -235,7 +234,7 @@ def test_a_mistake_is_an_error_message(name, mistake):
     assert "\n" not in str(error.value)
 
 
-def test_a_mistake_is_one_line_and_exit_code_2(mistake):
+def test_process_reports_a_mistake_in_one_line_with_exit_code_2(mistake):
     arguments, message = mistake("missing data")
     result = run_python(*arguments)
     error = result.stderr.decode().strip().splitlines()[-1]

@@ -1,4 +1,4 @@
-"""Two runs compared: the same, a worse one, other test sets, and what is missing."""
+"""Tests of the comparison of two runs on a test set."""
 
 import math
 import pathlib
@@ -21,7 +21,7 @@ SPLIT = "test"
 
 @pytest.fixture
 def folder(tmp_path):
-    """A corpus with 60 test sentences."""
+    """Returns the folder of a corpus with 60 test sentences."""
     write_corpus(tmp_path, sizes=(("test", 60),))
     return tmp_path
 
@@ -31,7 +31,7 @@ def references(folder):
 
 
 def worse(texts, share, seed=0):
-    """Some of the texts with their words in another order and one word lost."""
+    """Shuffles the words of a share of the texts and drops one word of each of them."""
     rng = random.Random(seed)
     broken = (rng.sample(text.split(), len(text.split()))[1:] for text in texts)
     return [
@@ -40,7 +40,7 @@ def worse(texts, share, seed=0):
 
 
 def evaluated(folder, name, hypotheses, corpus=None):
-    """A work directory as training and eval.py leave it, as far as comparing reads it."""
+    """Writes the files of a run and of its evaluation that a comparison reads."""
     workdir = folder / name
     workdir.mkdir()
     save(make_config(corpus or folder), runs.config_path(str(workdir)))
@@ -50,7 +50,7 @@ def evaluated(folder, name, hypotheses, corpus=None):
 
 
 def add_evaluation(workdir, name, hypotheses):
-    """As eval.py --name leaves it."""
+    """Writes the hypotheses of an evaluation with a name."""
     text = "".join(line + "\n" for line in hypotheses)
     pathlib.Path(workdir, f"{name}.de.hypotheses").write_text(text, encoding="utf-8")
 
@@ -59,7 +59,7 @@ def systems(folder, first, second):
     return compare.read_systems(evaluated(folder, "a", first), evaluated(folder, "b", second), SPLIT)
 
 
-def test_one_sentence_tells_no_difference():
+def test_one_sentence_is_not_enough_for_a_significant_difference():
     for row in translation_metrics.paired_bootstrap(["a b c d"], ["a b c"], ["a b c d e"]):
         assert math.isnan(row.p_value)
     for row in translation_metrics.paired_bootstrap(["a b"], ["a b"], ["a b"]):
@@ -70,7 +70,7 @@ def bootstrap(folder, first, second):
     return translation_metrics.paired_bootstrap(first, second, references(folder))
 
 
-def test_read_systems_aligns_its_texts(folder):
+def test_read_systems_returns_aligned_texts(folder):
     right = references(folder)
     first, second = systems(folder, right, worse(right, 0.5))
     assert first.sources == second.sources == (folder / "test.en").read_text(encoding="utf-8").splitlines()
@@ -79,7 +79,7 @@ def test_read_systems_aligns_its_texts(folder):
     assert first.language == "de"
 
 
-def test_names_distinguish_evaluations(folder):
+def test_names_select_evaluations(folder):
     right = references(folder)
     run, other = evaluated(folder, "a", right), evaluated(folder, "b", None)
     add_evaluation(run, "averaged", worse(right, 0.5))
@@ -96,14 +96,14 @@ def test_names_distinguish_evaluations(folder):
         compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
 
 
-def test_a_test_set_may_be_a_file_stem(folder):
+def test_test_set_may_be_a_file_stem(folder):
     right = references(folder)
     run = evaluated(folder, "a", right)
     first, second = compare.read_systems(run, run, str(folder / "test"))
     assert first.hypotheses == second.references == right
 
 
-def test_a_system_does_not_differ_from_itself(folder):
+def test_system_does_not_differ_from_itself(folder):
     hypotheses = worse(references(folder), 0.5)
     for row in bootstrap(folder, hypotheses, hypotheses):
         assert row.p_value == 1
@@ -112,7 +112,7 @@ def test_a_system_does_not_differ_from_itself(folder):
 
 
 @pytest.mark.parametrize("swapped", [False, True])
-def test_a_worse_system_differs_in_every_metric(folder, swapped):
+def test_worse_system_differs_in_every_metric(folder, swapped):
     right = references(folder)
     pair = [worse(right, 0.1), worse(right, 0.9)]
     rows = bootstrap(folder, *(pair[::-1] if swapped else pair))
@@ -140,7 +140,7 @@ def test_sentences_that_differ_most_come_first(folder):
 
 
 @pytest.mark.parametrize("language", ["en", "de"])
-def test_another_test_set_is_refused(folder, language):
+def test_test_sets_with_different_texts_are_an_error(folder, language):
     other = folder / "other"
     other.mkdir()
     write_corpus(other, sizes=(("test", 60),))
@@ -152,13 +152,13 @@ def test_another_test_set_is_refused(folder, language):
         compare.read_systems(first, second, SPLIT)
 
 
-def test_other_test_sets_are_refused(folder):
+def test_test_sets_of_different_sizes_are_an_error(folder):
     with pytest.raises(UserError, match=r"\b59\b.*\b60\b"):
         systems(folder, references(folder), references(folder)[:-1])
 
 
-def test_hypotheses_of_other_texts_are_refused(folder):
-    """As many as the test set has, but of another split, or made with another data.test."""
+def test_hypotheses_of_other_texts_are_an_error(folder):
+    """The number of hypotheses equals that of the test set, but they belong to other texts."""
     texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
     first, second = (evaluated(folder, name, references(folder)) for name in "ab")
     report = pathlib.Path(second, "test.de.scores.json")
@@ -184,7 +184,7 @@ def test_compare_prints_scores_and_sentences(folder):
     assert f"\nreference  {right[0]}\nA          {right[0]}\n" not in printed  # other sentences differ more
 
 
-def test_compare_asks_for_eval_first(folder):
+def test_error_without_hypotheses_asks_to_run_evaluate(folder):
     first, second = evaluated(folder, "a", references(folder)), evaluated(folder, "b", None)
     with pytest.raises(UserError) as error:
         compare.main([first, second])
@@ -194,7 +194,7 @@ def test_compare_asks_for_eval_first(folder):
     )
 
 
-def test_one_directory_is_not_enough(folder):
+def test_a_single_run_is_an_error(folder):
     with pytest.raises(UserError) as error:
         compare.main([str(folder)])
     assert str(error.value) == f"Expected DIR_A DIR_B in addition to the flags, got {folder}."

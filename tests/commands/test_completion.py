@@ -1,4 +1,4 @@
-"""The scripts of `tfm completion`, in the shells themselves."""
+"""Tests of the scripts of `tfm completion` in real shells."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from tfm.errors import UserError
 
 
 def needs(program):
-    """Skips a test where the program is not installed."""
+    """Returns a mark that skips a test if the program is not installed."""
     return pytest.mark.skipif(shutil.which(program) is None, reason=f"{program} is not installed")
 
 
@@ -29,7 +29,7 @@ def commands():
 
 @pytest.fixture(scope="module")
 def scripts(commands, tmp_path_factory):
-    """{shell: path of its script}."""
+    """Returns {shell: path of its script}."""
     folder = tmp_path_factory.mktemp("scripts")
     paths = {shell: folder / f"tfm.{shell}" for shell in completion.SHELLS}
     for shell, path in paths.items():
@@ -37,7 +37,7 @@ def scripts(commands, tmp_path_factory):
     return paths
 
 
-def test_zsh_repeats_only_flags_that_may_be_given_again(scripts):
+def test_zsh_offers_only_repeatable_flags_again(scripts):
     script = scripts["zsh"].read_text()
     assert "*--import=" in script
     assert "*--workdir=" not in script
@@ -50,7 +50,7 @@ def output_of(*command, cwd=None):
 
 
 def complete_in_bash(script, line, cwd=None):
-    """What bash offers at the end of a line; readline takes `=` for a word of its own."""
+    """Returns the completions of bash at the end of a line. Readline treats `=` as a separate word."""
     code = (
         'source "$0"; COMP_LINE=$1; COMP_POINT=${#1}; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1));'
         ' _tfm; printf "%s\\n" "${COMPREPLY[@]}"'
@@ -60,7 +60,7 @@ def complete_in_bash(script, line, cwd=None):
 
 
 def complete_in_fish(script, line, cwd=None):
-    """What fish offers at the end of a line, without the descriptions."""
+    """Returns the completions of fish at the end of a line, without their descriptions."""
     rows = output_of("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", cwd=cwd)
     return {row.partition("\t")[0].removeprefix(f"{line.split()[-1].partition('=')[0]}=") for row in rows}
 
@@ -87,7 +87,7 @@ def test_shell_completes_flags_and_values(shell, complete, scripts, tmp_path):
     assert offers("tfm train --config=multi") == {"multi30k_en_de"}
     assert offers("tfm train --config=mi") == {"mine.py"}
     assert offers("tfm train --config.training.schedule=co") == {"constant", "cosine_decay"}
-    assert offers("tfm translate --format=") == {"text", "jsonl"}  # and no file
+    assert offers("tfm translate --format=") == {"text", "jsonl"}  # no files are offered
     assert offers("tfm plot po") == {"positions"}
     assert offers("tfm config d") == {"diff"}
     assert offers("tfm status mi") == {"mine.py"}
@@ -96,16 +96,16 @@ def test_shell_completes_flags_and_values(shell, complete, scripts, tmp_path):
 @needs("bash")
 def test_bash_completes_the_word_at_the_cursor(scripts):
     assert complete_in_bash(scripts["bash"], "tfm plot positions --outp") == {"--output="}
-    assert complete_in_bash(scripts["bash"], "tfm plot positions mas") == set()  # the kind stands first
+    assert complete_in_bash(scripts["bash"], "tfm plot positions mas") == set()  # only one kind is allowed
 
 
 @needs("shellcheck")
-def test_the_script_for_bash_passes_shellcheck(scripts):
+def test_script_for_bash_passes_shellcheck(scripts):
     assert not output_of("shellcheck", "--shell=bash", str(scripts["bash"]))
 
 
 def type_into_zsh(setup, keys, expected, folder):
-    """What a zsh on a terminal has written, after `setup`, when it shows `expected`, or after a while."""
+    """Types keys into zsh on a terminal. Returns its output once it contains `expected` or time is up."""
     controller, terminal = pty.openpty()
     environment = os.environ | {"TERM": "dumb", "ZDOTDIR": str(folder), "HOME": str(folder)}
     shell = subprocess.Popen(
@@ -142,7 +142,7 @@ def type_into_zsh(setup, keys, expected, folder):
         ("tfm config d", "tfm config diff"),
     ],
 )
-def test_zsh_completes_at_a_tab(typed, expected, scripts, tmp_path):
+def test_zsh_completes_words_and_values(typed, expected, scripts, tmp_path):
     (tmp_path / "_tfm").write_text(scripts["zsh"].read_text())
     setup = f"fpath=({tmp_path} $fpath); compinit -u -D"
     assert expected in type_into_zsh(setup, f"{typed}\t", expected, tmp_path)
@@ -156,7 +156,7 @@ def test_zsh_completes_after_sourcing_the_script(scripts, tmp_path):
     assert expected in type_into_zsh(setup, "tfm qui\t", expected, tmp_path)
 
 
-def test_every_command_is_described_with_flags(commands):
+def test_description_has_every_command_with_its_flags(commands):
     described = {each.name: each for each in commands}
     assert list(described) == list(OPTIONS)
     assert described["plot"].words == tuple(plot.KINDS)
@@ -172,12 +172,12 @@ def test_every_command_is_described_with_flags(commands):
     assert "config.training.steps" not in options["translate"]
 
 
-def test_the_command_prints_a_script(capsys, scripts):
+def test_command_prints_the_script(capsys, scripts):
     completion.main(["fish"])
     assert capsys.readouterr().out == scripts["fish"].read_text()
 
 
-def test_another_shell_is_refused():
+def test_unknown_shell_is_an_error():
     with pytest.raises(UserError, match=r"Expected one of bash, zsh, fish, got 'tcsh'"):
         completion.main(["tcsh"])
 

@@ -1,4 +1,4 @@
-"""tfm config: the fields of a config as flags, and how two differ."""
+"""Tests of `tfm config`: the fields of a config as flags, and the difference of two configs."""
 
 import pytest
 
@@ -21,8 +21,8 @@ def shown(capsys, *argv):
 
 @pytest.mark.parametrize("name", [*shipped_configs(), "table3_small:big", "vit:cifar10"])
 @pytest.mark.parametrize("changed", [False, True])
-def test_what_is_shown_makes_the_config_again(name, changed, tmp_path, capsys):
-    """The flags, over the defaults of the task alone, give the config."""
+def test_shown_flags_restore_the_config(name, changed, tmp_path, capsys):
+    """The flags are applied to the default config of the task."""
     chosen = config_command.read(name)
     lines = shown(capsys, "show", name, *["--changed"] * changed)
     base = tmp_path / "base.py"
@@ -34,7 +34,7 @@ def test_what_is_shown_makes_the_config_again(name, changed, tmp_path, capsys):
     assert override(read_config_file(str(base))[0], lines).config == chosen
 
 
-def test_the_defaults_have_no_changed_field(tmp_path, capsys):
+def test_default_config_has_no_changed_fields(tmp_path, capsys):
     (tmp_path / "base.py").write_text(
         "from tfm.tasks.translation import Config\nfrom tfm.config import to_config_dict\n"
         "def get_config():\n    return to_config_dict(Config())\n"
@@ -42,7 +42,7 @@ def test_the_defaults_have_no_changed_field(tmp_path, capsys):
     assert shown(capsys, "show", "--changed", str(tmp_path / "base.py")) == ["no field differs"]
 
 
-def test_a_difference_has_both_values(capsys):
+def test_diff_shows_both_values_of_a_field(capsys):
     lines = shown(capsys, "diff", "table3_small", "table3_small:C-d1024")
     assert lines == ["model.d_model: 64 -> 128"]
     lines = shown(capsys, "diff", "quickstart", "quickstart_rnn")
@@ -51,7 +51,7 @@ def test_a_difference_has_both_values(capsys):
     assert "model.cell: - -> gru" in lines
 
 
-def test_a_run_is_a_config(workdir, capsys):
+def test_folder_of_a_run_is_accepted_as_a_config(workdir, capsys):
     assert "--config.training.steps=100" in shown(capsys, "show", str(workdir))
     assert shown(capsys, "diff", str(workdir), str(workdir / "config.json")) == ["no field differs"]
 
@@ -67,6 +67,6 @@ def test_a_run_is_a_config(workdir, capsys):
         (["show", "none"], "Expected a config file at none"),
     ],
 )
-def test_mistakes_are_error_messages(argv, message):
+def test_mistakes_are_errors(argv, message):
     with pytest.raises(UserError, match=message.replace("|", r"\|")):
         config_command.main(argv)

@@ -1,4 +1,4 @@
-"""--config=FILE: files, variants, names of shipped configs, and what is no config."""
+"""Tests of --config=FILE: config files, arguments, and names of shipped configs."""
 
 import importlib
 import json
@@ -18,7 +18,7 @@ def read_base(path):
     return config_files.read_config_file(path)[0]
 
 
-def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path):
+def test_config_of_a_run_is_a_config_file(tiny_run, tmp_path):
     saved = runs.open_folder(str(tiny_run)).config
     assert read_base(runs.config_path(str(tiny_run))) == saved
     assert read_base(str(write_config_file(tmp_path, saved))) == saved
@@ -38,19 +38,19 @@ def test_the_config_of_a_run_is_a_config_file(tiny_run, tmp_path):
         ("a.py", "import json\njson.loads('')", "The config file fails at {path}, line 2: JSONDecodeError"),
     ],
 )
-def test_a_failing_config_is_an_error_message(tmp_path, name, content, message):
+def test_failing_config_file_is_an_error_with_its_line(tmp_path, name, content, message):
     path = tmp_path / name
     path.write_text(content)
     with pytest.raises(UserError, match=re.escape(message.format(path=path))):
         read_base(str(path))
 
 
-def test_an_unknown_text_for_a_shipped_config_names_the_known_texts():
+def test_error_for_an_unknown_argument_of_a_shipped_config_lists_the_arguments():
     with pytest.raises(UserError, match=r"digits, mnist, cifar10\b.*'mnst'"):
         read_base("vit:mnst")
 
 
-def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
+def test_user_errors_of_a_config_file_are_raised_unchanged(tmp_path, corpus):
     path = tmp_path / "a.py"
     path.write_text("from tfm.data.config import PairsConfig\ndef get_config():\n  PairsConfig(kind='x')\n")
     with pytest.raises(UserError, match="kind") as error:
@@ -58,7 +58,7 @@ def test_errors_of_the_config_itself_are_shown(tmp_path, corpus):
     assert "fails at" not in str(error.value)
 
 
-def test_a_folder_as_config_gives_a_hint(tiny_run, tmp_path):
+def test_error_for_a_folder_as_config_gives_a_hint(tiny_run, tmp_path):
     with pytest.raises(UserError, match=f"{re.escape(str(tiny_run))}/config.json"):
         read_base(str(tiny_run))
     with pytest.raises(UserError, match=f"{re.escape(str(tmp_path))}.*--config"):
@@ -77,20 +77,20 @@ def test_text_after_a_file_without_variants_is_the_argument_of_get_config(tmp_pa
 def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_base("quickstart").training.steps == 2600
-    (tmp_path / "quickstart").mkdir()  # what is there comes first
+    (tmp_path / "quickstart").mkdir()  # existing files take precedence
     with pytest.raises(UserError, match="quickstart"):
         read_base("quickstart")
 
 
-def test_configs_of_a_wheel_are_found(tmp_path, monkeypatch):
+def test_configs_in_an_installed_package_are_found(tmp_path, monkeypatch):
     (tmp_path / "tfm" / "configs").mkdir(parents=True)
     (tmp_path / "tfm" / "configs" / "mine.py").write_text("")
     monkeypatch.setattr(config_files.tfm, "__file__", str(tmp_path / "tfm" / "__init__.py"))
     assert config_files.shipped_configs() == {"mine": str(tmp_path / "tfm" / "configs" / "mine.py")}
 
 
-def test_a_config_file_imports_modules_of_the_current_folder(tmp_path, monkeypatch):
-    """As with `python FILE`. The console command has another folder first in sys.path."""
+def test_config_file_may_import_modules_of_the_current_folder(tmp_path, monkeypatch):
+    """The console command has another folder first in sys.path, in contrast to `python FILE`."""
     module = f"sizes_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text("D_MODEL = 48\n")
     text = f"import {module}\nfrom tfm.configs import quickstart\n\n\ndef get_config():\n"
@@ -103,6 +103,6 @@ def test_a_config_file_imports_modules_of_the_current_folder(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("name", config_files.shipped_configs())
-def test_a_shipped_config_can_be_imported(name):
+def test_shipped_configs_can_be_imported(name):
     module = importlib.import_module(f"tfm.configs.{name}")
     assert os.path.samefile(module.__file__, config_files.shipped_configs()[name])

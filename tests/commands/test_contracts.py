@@ -1,4 +1,4 @@
-"""The contract of commands over every command of the project."""
+"""Tests that every command fulfils the contract of commands."""
 
 from tfm.commands.options import OPTIONS
 from tfm.testing.commands import CommandContract

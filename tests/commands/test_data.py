@@ -1,4 +1,4 @@
-"""`tfm data`: what it prints of pairs and documents, with and without a run, and what it refuses."""
+"""Tests of `tfm data`: reports of pairs and documents, with and without a run."""
 
 import dataclasses
 import io
@@ -31,7 +31,7 @@ def read_json(capsys, *arguments):
 
 
 def make_run(folder, config, task):
-    """A work directory with a tokenizer, as training makes it before its first step."""
+    """Writes a run folder with a tokenizer, as before the first step of training."""
     workdir = folder / "run"
     workdir.mkdir()
     save(config, runs.config_path(str(workdir)))
@@ -41,19 +41,18 @@ def make_run(folder, config, task):
 @pytest.mark.parametrize(
     ("content", "problem"), [("one line\n", "test.en has 1 lines"), ("", "test.en is empty")]
 )
-def test_a_damaged_test_split_is_an_error(corpus, content, problem):
-    """The check before training reports the same."""
+def test_damaged_test_split_is_an_error(corpus, content, problem):
     (corpus / "test.en").write_text(content)
     (corpus / "test.de").write_text("eins\nzwei\n")
     with pytest.raises(UserError, match=problem):
         data.main([f"--config={write_config_file(corpus, make_config(corpus))}"])
 
 
-def test_a_report_without_a_run_counts_words(corpus, capsys):
+def test_report_without_a_run_counts_words(corpus, capsys):
     path = write_config_file(corpus, make_config(corpus))
     for name in ("en", "de"):
         (corpus / f"val.{name}").write_text((corpus / f"train.{name}").read_text())
-    train, validation = read_json(capsys, f"--config={path}")  # there is no test split
+    train, validation = read_json(capsys, f"--config={path}")  # the test split is missing
     words = (corpus / "train.en").read_text().split()
     assert (train["rows"], train["sides"][0]["words"], train["sides"][0]["unit"]) == (60, len(words), "words")
     assert train["overlap"] is train["batching"] is train["sides"][0]["unknown"] is None
@@ -69,8 +68,7 @@ def test_a_report_without_a_run_counts_words(corpus, capsys):
     assert f"    {longest:<12}{counts[longest]:>12,} {'#' * data.BAR}\n" in shown
 
 
-def test_overlap_is_with_the_training_split(corpus, capsys):
-    """Whatever the order in which splits are asked for."""
+def test_overlap_is_computed_with_the_training_split_in_any_order(corpus, capsys):
     for name in ("en", "de"):
         lines = (corpus / f"train.{name}").read_text().splitlines(keepends=True)
         (corpus / f"val.{name}").write_text("".join(["new\n", *lines[:3]]))
@@ -85,7 +83,7 @@ def test_overlap_is_with_the_training_split(corpus, capsys):
     }
 
 
-def test_a_report_of_a_run_counts_tokens(corpus, capsys):
+def test_report_of_a_run_counts_tokens(corpus, capsys):
     config = make_config(corpus)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, max_length=12))
     workdir, tokenizer = make_run(corpus, config, translation)
@@ -129,7 +127,7 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     assert f"per epoch, {rows}, of 4 x 16; padding" in shown
 
 
-def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
+def test_report_of_a_split_from_standard_input(corpus, capsys, monkeypatch):
     config = make_config(corpus)
     table = {"kind": "table", "source_column": "1", "target_column": "2", "train": "-"}
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
@@ -141,7 +139,7 @@ def test_a_pipe_is_reported(corpus, capsys, monkeypatch):
 
 
 @pytest.mark.long
-def test_what_has_no_text_is_refused(corpus, capsys):
+def test_data_that_cannot_be_reported_are_errors(corpus, capsys):
     with pytest.raises(UserError, match="tfm data reads sentence pairs and documents, but the task of this"):
         data.main(["--config=vit"])
     path = write_config_file(corpus, make_config(corpus))

@@ -1,4 +1,4 @@
-"""eval.py: checks its output first, writes before it prints, and loses nothing that was measured."""
+"""Tests of `tfm evaluate`: early checks of the output, and scores that survive errors."""
 
 import errno
 import io
@@ -31,7 +31,7 @@ def make_options(**fields):
 
 @pytest.fixture
 def command(corpus, tmp_path, monkeypatch):
-    """Runs eval.py with some flags on a run whose evaluation is known; `.loaded` counts its evaluations."""
+    """Returns a function that evaluates a run with fixed scores. `.loaded` counts the evaluations."""
     chosen = make_config(corpus)
     workdir = tmp_path / "run"
     workdir.mkdir()
@@ -70,7 +70,7 @@ def scores_of(folder, name="test"):
 
 
 class Closed(io.StringIO):
-    """Standard output that is closed."""
+    """A closed standard output."""
 
     def write(self, text):
         raise BrokenPipeError
@@ -88,12 +88,12 @@ def test_results_are_written_before_printing(command, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _last(monkeypatch):
-    """The last of averaged checkpoints alone has the scores of them all."""
+    """Replaces the evaluation of the last checkpoint without averaging."""
     monkeypatch.setattr(evaluating, "score_last_checkpoint", lambda run, options: [BLEU])
 
 
 @pytest.mark.parametrize("error", [UserError("no pronouns"), ZeroDivisionError(), KeyboardInterrupt()])
-def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
+def test_scores_are_kept_if_a_challenge_fails(command, capsys, error):
     def fail():
         assert scores_of(command.workdir) == ["BLEU"]
         raise error
@@ -109,7 +109,7 @@ def test_scores_outlive_a_challenge_that_fails(command, capsys, error):
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
-def test_outputs_are_lines_scores_tell_ensembles(ensemble, corpus, tmp_path):
+def test_outputs_are_single_lines_and_records_describe_ensembles(ensemble, corpus, tmp_path):
     task = types.SimpleNamespace(config=make_config(corpus))
     run = types.SimpleNamespace(task=task, variables=({}, {}) if ensemble else {}, steps=[2, 4])
     report = Report(["red\ndog", "a\u2028b "], [BLEU], [], {}, 1.0, "hash")
@@ -141,7 +141,7 @@ def test_unwritable_scores_are_printed(command, monkeypatch, capsys):
     assert str(BLEU) in capsys.readouterr().out
 
 
-def test_an_output_in_use_is_refused_early(command):
+def test_output_in_use_is_an_error_before_the_evaluation(command):
     with only_writer(command.workdir / "test.de.hypotheses", ""):
         with pytest.raises(UserError, match=r"Another process is writing .*test\.de\.hypotheses"):
             command()
@@ -154,7 +154,7 @@ def test_an_output_in_use_is_refused_early(command):
     }
 
 
-def test_a_read_only_run_needs_an_output_folder(command, tmp_path, corpus):
+def test_read_only_run_requires_an_output_folder(command, tmp_path, corpus):
     for folder in (tmp_path, *list(tmp_path.parents)[:-2], corpus, corpus.parent):
         folder.chmod(0o755)
     with (
@@ -174,7 +174,7 @@ def test_a_read_only_run_needs_an_output_folder(command, tmp_path, corpus):
     assert first.hypotheses == second.hypotheses
 
 
-def test_output_folders_of_other_runs_are_refused(command, tmp_path):
+def test_output_folders_of_other_runs_are_errors(command, tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     command(output_dir=str(command.workdir))
@@ -189,7 +189,7 @@ def test_output_folders_of_other_runs_are_refused(command, tmp_path):
     assert command.loaded == 1
 
 
-def test_scores_are_replaced_whole_or_not_at_all(command, monkeypatch):
+def test_failed_write_keeps_the_old_scores(command, monkeypatch):
     command()
     path = command.workdir / "test.de.scores.json"
     before = path.read_bytes()

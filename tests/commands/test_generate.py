@@ -1,4 +1,4 @@
-"""tfm generate: prefixes in, texts out, as the Python class gives them."""
+"""Tests of `tfm generate` against the class `Generator`."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from tfm.workdir.generator import Generator
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    """An export of random parameters."""
+    """Returns the folder of an export with random parameters."""
     folder = tmp_path_factory.mktemp("lm")
     write_documents(folder)
     config = make_lm_config(folder, data={"tokenizer": "characters"})
@@ -34,7 +34,7 @@ def bundle(tmp_path_factory):
 
 
 @pytest.mark.long
-def test_objects_are_what_the_class_gives(bundle, capsys):
+def test_json_equals_the_continuations_of_the_class(bundle, capsys):
     arguments = [f"--workdir={bundle}", "--format=jsonl", "--config.decoding.samples=2"]
     generate.main([*arguments, "--prefix=red dog", "--prefix=a"])
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -46,8 +46,8 @@ def test_objects_are_what_the_class_gives(bundle, capsys):
 
 
 @pytest.mark.long
-def test_lines_of_standard_input(bundle, capsys, monkeypatch):
-    """An empty line begins a text; chunks do not change the samples."""
+def test_each_line_of_standard_input_is_continued(bundle, capsys, monkeypatch):
+    """An empty line is an empty prefix. Chunks do not change the samples."""
     monkeypatch.setattr(generate, "CHUNK_LINES", 2)
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"red\n\nblue\n")))
     generate.main([f"--workdir={bundle}"])
@@ -57,18 +57,18 @@ def test_lines_of_standard_input(bundle, capsys, monkeypatch):
     assert capsys.readouterr().out == output
 
 
-def test_an_export_carries_its_tokenizer(bundle):
+def test_export_contains_its_tokenizer(bundle):
     run = runs.load(bundle)
     assert isinstance(run.task.tokenizer, Characters)
     assert len(run.task.tokenizer) > 260
 
 
-def test_a_run_that_translates_is_refused(tiny_run):
+def test_run_of_another_task_is_an_error(tiny_run):
     with pytest.raises(UserError, match=r"'translation'.*language_modeling"):
         generate.main([f"--workdir={tiny_run}", "--prefix=a"])
 
 
 @pytest.mark.parametrize("prefixes", ["ab", b"ab", None, [None], [b"a"]])
-def test_what_is_no_list_of_texts_is_refused(bundle, prefixes):
+def test_prefixes_that_are_no_list_of_texts_are_errors(bundle, prefixes):
     with pytest.raises(UserError, match="prefixes"):
         Generator.load(bundle).generate(prefixes)

@@ -1,4 +1,4 @@
-"""--help of the commands, as a newcomer reads it."""
+"""Tests of the help texts of commands."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ DECODING = "  decoding.beam_size=4 "
 
 
 def help_of(capsys, name, *arguments):
-    """What the `main` of a command prints when it is asked for help."""
+    """Returns the help text that the `main` of a command prints."""
     main = importlib.import_module(f"tfm.commands.{name}").main
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "100")
@@ -41,17 +41,9 @@ def help_of_process(*arguments):
     ("command", "usage", "others"),
     [
         ("evaluate", "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
-        (
-            "translate",
-            "usage: tfm translate --workdir",
-            ["  --n_best=1 ", DECODING],
-        ),
+        ("translate", "usage: tfm translate --workdir", ["  --n_best=1 ", DECODING]),
         ("export", "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
-        (
-            "compare",
-            "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n",
-            ["  --sentences=5 "],
-        ),
+        ("compare", "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n", ["  --sentences=5 "]),
         (
             "visualize",
             "usage: tfm visualize --workdir=WORKDIR [EXAMPLE ...] [--FLAG",
@@ -65,16 +57,15 @@ def test_help_shows_usage_flags_and_fields(command, usage, others, capsys):
     for text in (usage, *others):
         assert text in shown
     assert "  --checkpoint=CHECKPOINT " in shown or "compare" in usage
-    assert "verbosity" not in shown  # a flag of absl
+    assert "verbosity" not in shown  # absl would add this flag
 
 
 @pytest.mark.long
-def test_help_needs_no_device():
+def test_help_does_not_need_a_device():
     assert "  --split=test " in help_of_process("eval.py", "--help")
 
 
-def test_help_of_train_shows_config_values(capsys):
-    """Those of the command line among them."""
+def test_help_of_train_shows_the_values_of_the_config_and_the_command_line(capsys):
     shown = help_of(capsys, "train", "--config=configs/quickstart.py", "-h", "--config.training.keep=7")
     assert (
         "tfm train --config=FILE --workdir=WORKDIR [--FLAG=VALUE ...] [--config.FIELD=VALUE ...]\n" in shown
@@ -93,13 +84,13 @@ def test_help_of_train_shows_config_values(capsys):
 
 
 @pytest.mark.parametrize("option", ["--help", "-help", "-h", "-?", "--help=true", "--helpshort"])
-def test_help_is_asked_for_in_many_ways(option):
+def test_all_spellings_of_help_are_recognized(option):
     assert is_help_asked(["--workdir=x", option])
     assert not is_help_asked(["--", option])
     assert not is_help_asked(["--workdir=help"])
 
 
-def test_fields_are_shown_with_meaning_and_range(monkeypatch):
+def test_fields_are_shown_with_their_help_and_range(monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     lines = list(help_text.all_fields(Config()))
     assert "* training.warmup_steps" not in "\n".join(lines)

@@ -1,4 +1,4 @@
-"""What the commands let through to the terminal."""
+"""Tests of the log lines and errors that commands show."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from tfm.commands import console
 
 @pytest.fixture(autouse=True)
 def _as_before():
-    """The loggers that the commands set are as they were, after the test."""
+    """Restores the loggers after a test."""
     loggers = [logging.getLogger(name) for name in (None, "tfm", "absl", "asyncio")]
     before = [(each.level, each.handlers[:], each.filters[:]) for each in loggers]
     yield
@@ -21,7 +21,7 @@ def _as_before():
         each.handlers[:], each.filters[:] = handlers, filters
 
 
-def test_only_warnings_of_orbax_are_shown(capsys):
+def test_only_warnings_of_absl_are_shown(capsys):
     console.start_logging()
     absl.logging.info("a file was written")
     absl.logging.warning("Skipping merge of %s", "checkpoints")
@@ -41,7 +41,7 @@ def test_late_callbacks_of_tensorstore_are_hidden(monkeypatch):
 
 
 @pytest.mark.long
-def test_a_full_memory_is_an_error_message(capsys):
+def test_memory_error_is_an_error_message(capsys):
     with pytest.raises(SystemExit) as end, console.exit_on_error():
         raise MemoryError
     assert end.value.code == 2

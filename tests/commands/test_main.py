@@ -1,4 +1,4 @@
-"""The console command finds its commands, and refuses others."""
+"""Tests of the console command `tfm`: commands, help, version and errors."""
 
 import importlib
 import os
@@ -22,7 +22,7 @@ def test_commands_are_the_modules_with_a_main():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_command_has_its_own_options(name):
+def test_each_command_has_its_own_options(name):
     assert importlib.import_module(f"tfm.commands.{name}").main.options is OPTIONS[name]
 
 
@@ -33,42 +33,40 @@ def test_help_lists_the_commands(arguments, capsys):
     assert all(f"  {name} " in shown for name in OPTIONS)
 
 
-def test_help_with_a_command_shows_the_help_of_the_command(monkeypatch):
-    called = []
-    monkeypatch.setattr(train, "main", called.append)
-    main.main(["help", "train"])
-    assert called == [["--help"]]
-
-
-def test_help_of_an_unknown_command_names_a_similar_command(capsys):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["help", "trian"], "'train'"),
+        (["tranlate", "--workdir=x"], "'tranlate': did you mean 'translate'?"),
+    ],
+)
+def test_unknown_command_is_an_error_with_a_suggestion(arguments, message, capsys):
     with pytest.raises(SystemExit) as raised:
-        main.main(["help", "trian"])
+        main.main(arguments)
     assert raised.value.code == 2
-    assert "'train'" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
-def test_an_unknown_command_is_refused(capsys):
-    with pytest.raises(SystemExit) as raised:
-        main.main(["tranlate", "--workdir=x"])
-    assert raised.value.code == 2
-    assert "'tranlate': did you mean 'translate'?" in capsys.readouterr().err
-
-
-def test_the_version_is_printed(capsys):
+def test_version_flag_prints_the_version(capsys):
     main.main(["--version"])
     assert capsys.readouterr().out == f"tfm {tfm.__version__}\n"
 
 
-def test_a_command_gets_its_arguments(monkeypatch):
+TRAIN_FLAGS = ["--config=x", "--workdir=x", "--config.training.steps=3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"), [(["train", *TRAIN_FLAGS], TRAIN_FLAGS), (["help", "train"], ["--help"])]
+)
+def test_command_receives_its_arguments_or_the_help_flag(arguments, received, monkeypatch):
     called = []
     monkeypatch.setattr(train, "main", called.append)
-    arguments = ["--config=x", "--workdir=x", "--config.training.steps=3"]
-    main.main(["train", *arguments])
-    assert called == [arguments]
+    main.main(arguments)
+    assert called == [received]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--workdir=x", "--no_such_flag"], ["--workdir=x", "stray"]])
-def test_a_wrong_flag_is_reported_before_jax_is_imported(arguments):
+def test_wrong_flags_are_errors_before_jax_is_imported(arguments):
     code = "import sys; from tfm.commands.main import main\ntry: main(['evaluate', *sys.argv[1:]])\n"
     code += "except SystemExit as end: print(end.code, 'jax' in sys.modules)"
     result = run_python("-c", code, *arguments)
@@ -76,7 +74,7 @@ def test_a_wrong_flag_is_reported_before_jax_is_imported(arguments):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no /dev/full")
-def test_help_into_a_full_disk_is_an_error_message():
+def test_help_to_a_full_disk_is_an_error():
     command = [sys.executable, "-m", "tfm", "help"]
     with open("/dev/full", "w") as full:
         result = subprocess.run(
@@ -88,8 +86,7 @@ def test_help_into_a_full_disk_is_an_error_message():
 
 
 @pytest.mark.long
-def test_commands_can_be_called_again(tiny_run, capsys, tmp_path):
-    """Also in a program with flags of its own."""
+def test_commands_can_be_called_repeatedly_in_one_process(tiny_run, capsys, tmp_path):
     for split in ("validation", "test"):
         folder = str(tmp_path / split)
         evaluate.main([f"--workdir={tiny_run}", f"--split={split}", f"--output_dir={folder}"])

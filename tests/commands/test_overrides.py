@@ -1,4 +1,4 @@
-"""--config.field=value: what it accepts, and the error messages for what it does not."""
+"""Tests of --config.field=value: accepted values, errors, and changed optimizers and models."""
 
 import dataclasses
 import logging
@@ -36,18 +36,18 @@ from tfm.training.optimizers import SGD, Adam, AdamW
         ("model.key_features=x", "config.model.key_features must be of type int, got 'x'."),
     ],
 )
-def test_a_value_of_another_type_is_refused(argument, message):
+def test_value_of_a_wrong_type_is_an_error(argument, message):
     with pytest.raises(UserError, match=re.escape(message)):
         entries.overrides([f"--config.{argument}"])
 
 
-def test_a_long_value_is_shown_in_part():
+def test_error_truncates_a_long_value():
     with pytest.raises(UserError, match=r"training.steps.*'999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])
     assert len(str(error.value)) < 150
 
 
-def test_what_another_name_drops_is_logged(caplog):
+def test_settings_dropped_by_another_name_are_logged(caplog):
     with caplog.at_level("INFO"):
         entries.overrides(["--config.training.optimizer.name=sgd"])
     assert "optimizer.name=sgd: the settings of the config for adam are dropped" in caplog.text
@@ -57,8 +57,8 @@ def test_what_another_name_drops_is_logged(caplog):
     assert "dropped" not in caplog.text
 
 
-def test_another_optimizer_has_its_own_defaults(corpus):
-    """The fields of the file's section go, those of both classes too; the order of the flags is free."""
+def test_another_optimizer_has_its_own_defaults_in_any_order_of_flags(corpus):
+    """All fields of the old optimizer are dropped, including fields that both optimizers have."""
     saved = make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
     arguments = ["optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"]
     found = entries.overrides([f"--config.training.{one}" for one in arguments], saved)
@@ -67,7 +67,7 @@ def test_another_optimizer_has_its_own_defaults(corpus):
         saved, training=dataclasses.replace(saved.training, steps=9, optimizer=AdamW(weight_decay=0.3))
     )
     for flag in (["--config.training.optimizer.name=adam"], ["--config.training.optimizer.name", "adam"]):
-        assert entries.overrides(flag, saved) == saved  # it has this name already
+        assert entries.overrides(flag, saved) == saved  # the optimizer already has this name
     last = ["--config.training.optimizer.name=lion", "--config.training.optimizer.name", "sgd"]
     assert entries.overrides(last, saved).training.optimizer == SGD()
 
@@ -88,13 +88,13 @@ def test_another_optimizer_has_its_own_defaults(corpus):
         ),
     ],
 )
-def test_an_optimizer_that_does_not_fit(arguments, message):
+def test_unknown_optimizers_and_their_unknown_fields_are_errors(arguments, message):
     with pytest.raises(UserError) as error:
         entries.overrides([f"--config.training.optimizer.{one}" for one in arguments])
     assert str(error.value).startswith(message)
 
 
-def test_a_field_that_may_be_none_takes_none(corpus):
+def test_optional_fields_accept_none(corpus):
     saved = make_config(corpus, peak_learning_rate=0.5)
     assert entries.overrides(["--config.training.peak_learning_rate=None"], saved) == make_config(corpus)
     found = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
@@ -103,7 +103,7 @@ def test_a_field_that_may_be_none_takes_none(corpus):
         entries.overrides(["--config.training.steps=None"])
 
 
-def test_a_number_that_may_be_a_word_takes_both():
+def test_field_of_a_number_or_auto_accepts_both():
     for text, value in (("auto", "auto"), ("8000", 8000)):
         found = entries.overrides([f"--config.data.vocabulary_size={text}"])
         assert found.data.vocabulary_size == value
@@ -113,14 +113,14 @@ def test_a_number_that_may_be_a_word_takes_both():
             entries.overrides([f"--config.data.vocabulary_size={text}"])
 
 
-def test_patterns_are_set_as_one_text_or_a_tuple():
+def test_patterns_may_be_one_text_or_a_tuple():
     for value in ("encoder/*", "('encoder/*',)", "'encoder/*',"):
         assert entries.overrides([f"--config.training.freeze={value}"]).training.freeze == ("encoder/*",)
     found = entries.overrides(["--config.training.freeze='encoder/*','embedding/*'"])
     assert found.training.freeze == ("encoder/*", "embedding/*")
 
 
-def test_the_values_and_the_other_arguments_are_returned():
+def test_override_returns_the_values_and_the_other_arguments():
     arguments = [
         "a",
         "--config.training.steps",
@@ -143,7 +143,7 @@ def test_the_values_and_the_other_arguments_are_returned():
 @pytest.mark.parametrize(
     "argument", ["--config.training.steps=5", "--config.nothing=5", "--config.training=5"]
 )
-def test_arguments_after_dashes_are_no_fields(argument):
+def test_arguments_after_two_dashes_are_no_fields(argument):
     changed = override(Config(), ["--config.training.steps=3", "--", argument])
     assert changed.fields == {"training.steps": 3}
     assert changed.rest[-1] == argument
@@ -155,14 +155,14 @@ def test_only_switches_have_a_negation():
         override(Config(), ["--noconfig.training.seed"])
 
 
-def test_without_fields_the_config_is_the_same():
+def test_config_is_unchanged_without_fields():
     base = Config()
     assert override(base, ["a", "--other=1"]) == (base, {}, ["a", "--other=1"])
 
 
 @dataclasses.dataclass(frozen=True)
 class WideConfig(TransformerConfig):
-    """A config with another default and another field."""
+    """A subclass with another default and an additional field."""
 
     name: str = f"{__name__}:wide"
     d_ff: int = 96
@@ -171,7 +171,7 @@ class WideConfig(TransformerConfig):
 
 @dataclasses.dataclass(frozen=True)
 class OtherConfig:
-    """A config without a common class."""
+    """A config that is no subclass."""
 
     name: str = f"{__name__}:other"
     d_model: int = field(8, "A field.", minimum=1, maximum=99)
@@ -191,13 +191,13 @@ class other:
 
 @pytest.fixture
 def small():
-    """A config whose model is far smaller than the default."""
+    """Returns a config whose model is much smaller than the default."""
     allow_modules([__name__])
     return Config(model=TransformerConfig(d_model=16, heads=2, encoder_layers=1))
 
 
 @pytest.mark.parametrize("name", ["same", "wide"])
-def test_a_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
+def test_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
     with caplog.at_level("INFO"):
         model = override(
             small, [f"--config.model.name={__name__}:{name}", "--config.model.heads=4"]
@@ -207,7 +207,7 @@ def test_a_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
     assert not caplog.messages
 
 
-def test_a_model_of_another_config_class_is_warned_of_with_both_sizes(caplog):
+def test_model_of_another_config_class_yields_a_warning_with_both_sizes(caplog):
     base = Config(model=TransformerConfig(d_model=16, heads=2))
     with caplog.at_level("WARNING"):
         changed = override(base, ["--config.model.name=rnn_seq2seq"]).config

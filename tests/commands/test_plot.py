@@ -1,4 +1,4 @@
-"""tfm plot: every kind from a run, and the mistakes that it tells of."""
+"""Tests of `tfm plot`: every kind of plot, and errors."""
 
 import functools
 import re
@@ -23,7 +23,7 @@ from tfm.workdir import runs
 
 @pytest.fixture
 def drawn(monkeypatch):
-    """The figures that are drawn, with the paths of their files, in place of these."""
+    """Replaces the saving of figures. Returns the list of (figure, path)."""
     found = []
     monkeypatch.setattr(plot, "save", lambda figure, path, _: found.append((figure, path)))
     return found
@@ -38,7 +38,7 @@ def points(axes, line=0):
     return axes.lines[line].get_xydata()
 
 
-def test_curves_need_no_name_of_a_kind(drawn, tiny_run):
+def test_curves_are_the_default_kind(drawn, tiny_run):
     rows = read_metrics(str(tiny_run))
     for arguments in ([tiny_run], ["curves", tiny_run]):
         axes = draw(drawn, *arguments)[0]
@@ -50,16 +50,15 @@ def test_curves_need_no_name_of_a_kind(drawn, tiny_run):
     assert drawn[-1][1] == "a.svg"
 
 
-def test_positions(drawn):
+def test_positions_have_the_requested_size(drawn):
     axes = draw(drawn, "positions", "--length=7", "--d_model=6")
     assert axes[0].images[0].get_array().shape == (7, 6)
-    np.testing.assert_allclose(
-        points(axes[1] if axes[1].lines else axes[2])[0], [0, 3]
-    )  # sin^2 + cos^2, three times
+    # At distance 0, each of the three frequencies contributes sin^2 + cos^2 = 1.
+    np.testing.assert_allclose(points(axes[1] if axes[1].lines else axes[2])[0], [0, 3])
 
 
 @pytest.mark.long
-def test_masks(drawn):
+def test_masks_remove_the_masked_weights(drawn):
     axes = [each for each in draw(drawn, "masks") if each.images and each.get_label() != "<colorbar>"]
     before, after = axes[:4], axes[4:]
     assert [each.get_title().split("\n")[0] for each in before] == [
@@ -76,7 +75,7 @@ def test_masks(drawn):
         np.testing.assert_allclose(weights.sum(-1), mask.any(-1), atol=1e-6)
 
 
-def test_schedules(drawn):
+def test_schedules_have_the_values_of_the_flags(drawn):
     (axes,) = draw(drawn, "schedules", "--d_model=64", "--warmup_steps=10", "--steps=50")
     peak = (64 * 10) ** -0.5
     assert len(axes.lines) == 4
@@ -87,8 +86,8 @@ def test_schedules(drawn):
 
 
 @pytest.mark.long
-def test_predictions_are_those_of_scoring(tiny_run):
-    """Each predicted token, put in its place, has the probability that scoring gives it there."""
+def test_probabilities_of_predictions_equal_those_of_scoring(tiny_run):
+    """Scores each predicted token in place of the target token at its position."""
     run = randomize_weights(runs.load(str(tiny_run)))
     model, config = run.task.model, run.task.config.decoding
     source, target = ([*run.task.tokenizer.encode([text])[0], 2] for text in ("red dog", "small cat"))
@@ -103,15 +102,15 @@ def test_predictions_are_those_of_scoring(tiny_run):
 
 
 @pytest.mark.long
-def test_calibration(drawn, tiny_run):
+def test_calibration_is_between_0_and_1(drawn, tiny_run):
     (axes,) = draw(drawn, "calibration", tiny_run, "--sentences=5")
-    assert len(axes.lines) == 2  # with the diagonal
+    assert len(axes.lines) == 2  # the diagonal and the curve
     confidence, accuracy = points(axes, 1).T
     assert ((confidence >= 0) & (confidence <= 1)).all()
     assert ((accuracy >= 0) & (accuracy <= 1)).all()
 
 
-def test_lengths(drawn, tiny_run, tmp_path):
+def test_lengths_have_scores_of_groups_of_sentences(drawn, tiny_run, tmp_path):
     config = runs.open_folder(str(tiny_run)).config
     save(config, runs.config_path(str(tmp_path)))
     with pytest.raises(UserError, match=r"tfm evaluate --workdir="):
@@ -127,7 +126,7 @@ def test_lengths(drawn, tiny_run, tmp_path):
 
 
 @pytest.mark.long
-def test_neighbours(drawn, tiny_run):
+def test_neighbours_have_the_largest_cosines(drawn, tiny_run):
     run = runs.load(str(tiny_run))
     (index,) = run.task.tokenizer.encode(["r"])[0]
     (axes,) = draw(drawn, "neighbours", tiny_run, "r")
@@ -142,7 +141,7 @@ def test_neighbours(drawn, tiny_run):
 
 
 @pytest.mark.long
-def test_norms(drawn, tiny_run):
+def test_norms_of_gradients_and_activations_are_drawn(drawn, tiny_run):
     gradients, activations = draw(drawn, "norms", tiny_run)
     assert [label.get_text() for label in gradients.get_yticklabels()] == [
         "embedding",
@@ -165,43 +164,31 @@ def test_norms(drawn, tiny_run):
         (["positions", "--d_model=7"], "Expected an even --d_model"),
         (["no_such_folder"], "Expected the metrics of a run at no_such_folder"),
         (["calibration", "no_such_folder"], "Expected the folder of a run at no_such_folder"),
+        (["RUN", "RUN"], "RUN"),
+        (["RUN", "--metric=bleu"], r"'bleu'.*train/nll"),
+        (["positions", "RUN"], "has no learned positions"),
     ],
 )
-def test_mistakes_are_told(arguments, message):
-    with pytest.raises(UserError, match=message):
-        plot.main(arguments)
-
-
-def test_a_run_given_twice_is_told(tiny_run):
-    with pytest.raises(UserError, match=re.escape(str(tiny_run))):
-        plot.main([str(tiny_run), str(tiny_run)])
-
-
-def test_an_unknown_metric_is_told(tiny_run):
-    with pytest.raises(UserError, match=r"'bleu'.*train/nll"):
-        plot.main([str(tiny_run), "--metric=bleu"])
-
-
-def test_a_run_without_learned_positions_is_told(tiny_run):
-    with pytest.raises(UserError, match="has no learned positions"):
-        plot.main(["positions", str(tiny_run)])
+def test_mistakes_are_errors(arguments, message, tiny_run):
+    with pytest.raises(UserError, match=message.replace("RUN", re.escape(str(tiny_run)))):
+        plot.main([each.replace("RUN", str(tiny_run)) for each in arguments])
 
 
 @pytest.mark.parametrize("name", ["calibration", "lengths", "neighbours"])
-def test_runs_that_do_not_translate_are_told(name, regression_run):
+def test_runs_of_other_tasks_are_errors(name, regression_run):
     with pytest.raises(UserError, match=f"tfm plot {name} needs a run that translates"):
         plot.main([name, str(regression_run)])
 
 
 @pytest.mark.long
-def test_a_file_is_written(tmp_path):
+def test_figure_is_written_to_the_output(tmp_path):
     path = tmp_path / "schedules.pdf"
     plot.main(["schedules", f"--output={path}"])
     assert path.read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.long
-def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
+def test_samples_are_written_as_a_page_with_pictures(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     run.mkdir()
@@ -212,7 +199,7 @@ def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
     plot.main(["samples", str(run)])
     assert capsys.readouterr().out == "samples.md\n"
     page = (tmp_path / "samples.md").read_text(encoding="utf-8")
-    assert page.count("\n## ") == 4 + 1  # sentences, and the pictures
+    assert page.count("\n## ") == 4 + 1  # sentences and pictures
     pictures = re.findall(r"\(<(.+)>\)", page)
     assert len(pictures) == 2
     assert all((tmp_path / each).is_file() for each in pictures)
@@ -223,6 +210,6 @@ def test_samples_of_a_run_become_a_page(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("kind", ["calibration", "neighbours", "norms"])
-def test_plots_of_a_model_read_the_chosen_checkpoint(kind, tiny_run, tmp_path):
+def test_plots_of_a_model_load_the_chosen_checkpoint(kind, tiny_run, tmp_path):
     result = run_command("plot", kind, tiny_run, "--checkpoint=5", f"--output={tmp_path}/a.png")
     assert (result.code, "got '5'" in result.error) == (2, True), result.error

@@ -1,4 +1,4 @@
-"""The live line of progress: what it shows, and that the log stays above it."""
+"""Tests of the progress bar of training."""
 
 import contextlib
 import logging
@@ -10,9 +10,9 @@ from tfm.commands import console, progress_bar
 
 @contextlib.contextmanager
 def terminal(monkeypatch):
-    """A terminal in the place of standard error; yields a function that returns what it showed.
+    """Replaces standard error by a terminal. Yields a function that returns the shown text.
 
-    Not a fixture: between fixtures and test, pytest sets standard error.
+    This is no fixture, because pytest replaces standard error after the fixtures.
     """
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "100")
@@ -36,20 +36,20 @@ def terminal(monkeypatch):
     root.handlers[:], root.level = before
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
+def test_bar_is_shown_on_a_terminal(monkeypatch):
     with terminal(monkeypatch):
         assert progress_bar.is_wanted()
         monkeypatch.setenv("TERM", "dumb")
         assert not progress_bar.is_wanted()
 
 
-def test_a_file_gets_none(tmp_path, monkeypatch):
+def test_no_bar_is_written_to_a_file(tmp_path, monkeypatch):
     with open(tmp_path / "log", "w") as file:
         monkeypatch.setattr("sys.stderr", file)
         assert not progress_bar.is_wanted()
 
 
-def test_it_shows_step_loss_speed_and_rate(monkeypatch):
+def test_bar_shows_step_loss_rate_and_speed(monkeypatch):
     with terminal(monkeypatch) as read:
         bar = progress_bar.ProgressBar(900, "tokens")
         bar.on_step(301, {"loss": (12.0, 8.0)})
@@ -59,10 +59,10 @@ def test_it_shows_step_loss_speed_and_rate(monkeypatch):
         shown = read()
     assert "350/900" in shown
     assert "loss 1.1250  lr 1.00e-03  12,346 tokens/s" in shown
-    assert shown.rstrip().endswith("\x1b[2K")  # the line is gone
+    assert shown.rstrip().endswith("\x1b[2K")  # the line is cleared
 
 
-def test_it_shows_the_rates_of_all_updates(monkeypatch):
+def test_bar_shows_the_learning_rates_of_all_updates(monkeypatch):
     with terminal(monkeypatch) as read:
         bar = progress_bar.ProgressBar(900, "points")
         bar.on_log(350, {"train/generator/learning_rate": 0.001, "train/discriminator/learning_rate": 0.002})
@@ -72,7 +72,7 @@ def test_it_shows_the_rates_of_all_updates(monkeypatch):
     assert "lr 1.00e-03 2.00e-03" in shown
 
 
-def test_the_log_stays_above_it(monkeypatch):
+def test_log_lines_stay_above_the_bar(monkeypatch):
     with terminal(monkeypatch) as read:
         console.start_logging()
         bar = progress_bar.ProgressBar(9, "tokens")
@@ -81,5 +81,5 @@ def test_the_log_stays_above_it(monkeypatch):
         bar.close("finished")
         shown = read()
     before, after = shown.split("a line of the log")
-    assert before.rpartition("\x1b[2K")[2].count(":") == 2  # on a line that was cleared: the time of day
-    assert "1/9" in after  # drawn again below
+    assert before.rpartition("\x1b[2K")[2].count(":") == 2  # the time of day is on a cleared line
+    assert "1/9" in after  # the bar is drawn again below the log line

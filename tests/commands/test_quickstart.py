@@ -1,4 +1,4 @@
-"""tfm quickstart: the three commands, one after the other."""
+"""Tests of `tfm quickstart`."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tfm.errors import UserError
 
 @pytest.fixture
 def calls(monkeypatch):
-    """[(command, its arguments)] of what would have run."""
+    """Replaces the three commands. Returns the list of (command, arguments)."""
     calls = []
     for name in ("train", "evaluate", "visualize"):
         main = lambda argv, name=name: calls.append((name, *argv))  # noqa: E731
@@ -16,13 +16,13 @@ def calls(monkeypatch):
     return calls
 
 
-def test_it_trains_evaluates_and_draws(calls):
+def test_quickstart_trains_evaluates_and_draws(calls):
     quickstart.main([])
     workdir = "--workdir=runs/quickstart"
     assert calls == [("train", "--config=quickstart", workdir), ("evaluate", workdir), ("visualize", workdir)]
 
 
-def test_the_folder_can_be_another(calls):
+def test_workdir_may_be_set_but_not_empty(calls):
     quickstart.main(["--workdir=elsewhere"])
     assert all(call[-1] == "--workdir=elsewhere" for call in calls)
     with pytest.raises(UserError, match="--workdir is empty"):

@@ -1,4 +1,4 @@
-"""tfm replay: what it prints and writes."""
+"""Tests of `tfm replay`: output and errors."""
 
 import shutil
 
@@ -18,7 +18,7 @@ def entries(folder):
 
 
 @pytest.mark.long
-def test_a_step_is_printed_and_written(tiny_run, tmp_path, capsys):
+def test_replayed_step_is_printed_and_written(tiny_run, tmp_path, capsys):
     before, name = entries(tiny_run), "decoder.layers_0.cross_attention.weights"
     output = tmp_path / "step.npz"
     replay.main([f"--workdir={tiny_run}", "--step=6", "--heads", f"--read={name}", f"--output={output}"])
@@ -45,7 +45,7 @@ def test_a_step_is_printed_and_written(tiny_run, tmp_path, capsys):
     assert " ".join(row[4:]) == str(list(weights.shape))
 
 
-def test_tables_have_a_row_for_each():
+def test_tables_have_a_row_for_each_item():
     changes = [Change("a/kernel", None, 3.0, 0.5, 0.25), Change("a/kernel", 1, 2.0, 0.125, 1e-9)]
     assert [line.split() for line in replay.format_changes(changes)] == [
         ["parameter", "norm", "gradient", "update"],
@@ -58,7 +58,7 @@ def test_tables_have_a_row_for_each():
     ]
 
 
-def test_a_run_without_its_vocabulary_is_not_replayed_with_another(tiny_run, tmp_path):
+def test_run_without_its_vocabulary_is_an_error_and_learns_no_other(tiny_run, tmp_path):
     shutil.copytree(tiny_run, tmp_path / "run")
     (tmp_path / "run" / VOCABULARY_FILE).unlink()
     with pytest.raises(UserError, match=VOCABULARY_FILE):
@@ -66,7 +66,7 @@ def test_a_run_without_its_vocabulary_is_not_replayed_with_another(tiny_run, tmp
     assert not (tmp_path / "run" / VOCABULARY_FILE).exists()
 
 
-def test_an_export_has_no_steps(tmp_path):
+def test_replaying_an_export_is_an_error(tmp_path):
     export = make_workdir(tmp_path / "export")
     (export / PARAMETERS_FILE).touch()
     with pytest.raises(UserError, match="is an export and has no steps to replay"):

@@ -1,4 +1,4 @@
-"""tfm status and tfm list: what they print of runs in each state."""
+"""Tests of `tfm status` and `tfm list` for runs in each state."""
 
 import json
 import os
@@ -21,12 +21,12 @@ def workdir(tmp_path):
 
 
 def shown(capsys, *argv):
-    """{name: text} of what tfm status prints."""
+    """Returns {name: text} of the lines that `tfm status` prints."""
     status.main(argv)
     return {line[:16].strip(): line[16:] for line in capsys.readouterr().out.splitlines()}
 
 
-def test_a_run_that_has_not_begun(workdir, capsys):
+def test_run_without_any_step_is_not_started(workdir, capsys):
     lines = shown(capsys, str(workdir))
     assert lines["state"].startswith("not started")
     assert lines["step"] == "0 of 100"
@@ -37,7 +37,7 @@ def test_a_run_that_has_not_begun(workdir, capsys):
     assert shown(capsys, str(workdir))["state"] == "stopped before its first checkpoint"
 
 
-def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):
+def test_status_of_a_finished_run_has_all_lines(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(100, 280.0))
     (workdir / "checkpoints" / "100").mkdir(parents=True)
     (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
@@ -56,13 +56,13 @@ def test_a_run_that_is_there_in_full(workdir, capsys, monkeypatch):
     assert lines["last start"] == "2026-01-01 on here 01234567"
 
 
-def test_a_clock_that_was_set_back_gives_no_negative_time(workdir, capsys, monkeypatch):
+def test_clock_that_was_set_back_yields_no_negative_time(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0))
     monkeypatch.setattr(status.time, "time", lambda: 40.0)
     assert shown(capsys, str(workdir))["training"].endswith("at step 10, 0:00 ago")
 
 
-def test_a_run_in_training(workdir, capsys):
+def test_running_training_has_a_process_and_the_time_left(workdir, capsys):
     write_metrics(workdir, logged(10, 100.0), logged(40, 160.0))
     with lock_workdir(str(workdir)):
         lines = shown(capsys, str(workdir))
@@ -72,7 +72,7 @@ def test_a_run_in_training(workdir, capsys):
     assert " training " in capsys.readouterr().out
 
 
-def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
+def test_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
     write_metrics(workdir, logged(40, 160.0), validated(40, 0.25))
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
@@ -84,13 +84,13 @@ def test_a_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
     assert header.index("step") == run.index("40/100")
 
 
-def test_a_run_in_two_folders_is_listed_once(workdir, capsys):
+def test_run_that_is_found_twice_is_listed_once(workdir, capsys):
     list_command.main([str(workdir), str(workdir.parent)])
     _, run = capsys.readouterr().out.splitlines()
     assert run.split()[0] == str(workdir)
 
 
-def test_an_export_is_no_stopped_run(workdir, capsys):
+def test_export_has_its_own_state(workdir, capsys):
     (workdir / PARAMETERS_FILE).write_bytes(b"")
     lines = shown(capsys, str(workdir))
     assert lines["state"] == "exported model"
@@ -100,7 +100,7 @@ def test_an_export_is_no_stopped_run(workdir, capsys):
     assert run.split()[2] == "export"
 
 
-def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):
+def test_run_without_read_permission_is_listed_as_unreadable(workdir, capsys, monkeypatch):
     def refuse(path):
         raise PermissionError(13, "Permission denied", path)
 
@@ -113,7 +113,7 @@ def test_a_run_that_the_system_refuses_is_listed(workdir, capsys, monkeypatch):
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "starts.jsonl", "config.json"])
 @pytest.mark.parametrize("task", ["translation", "nobody.imports:this"])
-def test_a_run_with_a_pipe_is_listed(name, task, workdir):
+def test_run_with_a_pipe_is_listed_as_unreadable(name, task, workdir):
     """Opening a pipe would wait forever."""
     config = json.loads((workdir / "config.json").read_text())
     (workdir / "config.json").write_text(json.dumps(config | {"task": task}))
@@ -122,7 +122,7 @@ def test_a_run_with_a_pipe_is_listed(name, task, workdir):
     assert list_command.describe(str(workdir))[3] == "unreadable"
 
 
-def test_no_run_is_an_error_message(tmp_path, monkeypatch):
+def test_listing_no_runs_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="There is no run in"):
         list_command.main([str(tmp_path)])
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""tfm sweep: the plan, mistakes of the user, and a whole sweep of a small task."""
+"""Tests of `tfm sweep`: variants, plans, mistakes, and a complete sweep of a small task."""
 
 import json
 import signal
@@ -39,7 +39,7 @@ def get_variants():
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
-    """The file of a sweep."""
+    """Returns the path of a config file with variants."""
     path = tmp_path_factory.mktemp("config") / "own.py"
     path.write_text(CONFIG)
     return path
@@ -49,13 +49,13 @@ def read(*argv):
     return parse(Train, [*argv, "--workdir=none"]).config
 
 
-def test_a_variant_is_a_config_of_its_own(path):
+def test_variant_may_be_used_as_a_config(path):
     chosen = read(f"--config={path}:sgd")
     assert (chosen.training.optimizer.name, chosen.model.noise) == ("sgd", 0.5)
     assert read(f"--config={path}").model.noise == 0.1
 
 
-def test_flags_beside_a_variant_are_stronger(path):
+def test_flags_take_precedence_over_a_variant(path):
     assert read("--config.model.noise=0.25", f"--config={path}:sgd").model.noise == 0.25
 
 
@@ -63,7 +63,7 @@ def test_shipped_config_has_variants_by_name():
     assert read("--config=table3:big").model.d_model == 1024
 
 
-def test_an_unknown_variant_names_the_nearest(path):
+def test_error_for_an_unknown_variant_suggests_the_nearest(path):
     with pytest.raises(UserError, match=r"'sgdd'.*'sgd'"):
         read(f"--config={path}:sgdd")
     with pytest.raises(UserError, match=r"'zzz'.*adam, sgd"):
@@ -91,7 +91,7 @@ def test_file_without_variants_is_an_error(tmp_path, content, message):
         config_files.read_variants(str(tmp_path / "bad.py"))
 
 
-def test_the_plan_starts_nothing(path, tmp_path, capsys):
+def test_dry_run_prints_the_plan_and_starts_nothing(path, tmp_path, capsys):
     sweep.main([str(path), f"--workdir={tmp_path / 'out'}", "--seeds=2", "--dry_run"])
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:2] for line in lines[1:3]] == [["adam", "0/2"], ["sgd", "0/2"]]
@@ -99,12 +99,12 @@ def test_the_plan_starts_nothing(path, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_all_variants_that_do_not_fit_are_named(tmp_path):
+def test_error_names_all_invalid_variants_once(tmp_path):
     variants = 'Variant("a", {"model.noize": 1}), Variant("b"), Variant("c", {"model.noise": 7})'
     (tmp_path / "bad.py").write_text(CONFIG + f"\n\ndef get_variants():\n    return [{variants}]\n")
     with pytest.raises(UserError) as error:
         sweep.main(["--config", str(tmp_path / "bad.py"), f"--workdir={tmp_path}", "--dry_run", "--seeds=2"])
-    assert str(error.value).count("Variant") == 2  # once for all seeds
+    assert str(error.value).count("Variant") == 2  # the error names a variant once for all seeds
     assert "Variant a: config.model.noize does not exist; did you mean 'noise'" in str(error.value)
     assert "Variant c: config.model.noise" in str(error.value)
     assert "Variant b" not in str(error.value)
@@ -115,7 +115,7 @@ def test_pattern_without_a_variant_is_an_error(path, tmp_path):
         sweep.main([str(path), f"--workdir={tmp_path}", "--only=C-*", "--dry_run"])
 
 
-def test_a_variant_is_chosen_by_only(path, tmp_path, capsys):
+def test_variants_are_selected_by_the_flag_only(path, tmp_path, capsys):
     with pytest.raises(UserError, match="--only"):
         sweep.main([f"{path}:sgd", f"--workdir={tmp_path}", "--dry_run"])
     sweep.main([str(path), f"--workdir={tmp_path}", "--only=s*", "--dry_run"])
@@ -123,7 +123,7 @@ def test_a_variant_is_chosen_by_only(path, tmp_path, capsys):
 
 
 @pytest.mark.long
-def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
+def test_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     workdir = tmp_path / "out"
     command = [str(path), f"--workdir={workdir}", "--seeds=1", "--config.training.seed=7", "--jobs=2"]
     sweep.main(command)
@@ -150,7 +150,7 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     changed = "adam seed 7 (model.noise was 0.1 and is now 0.3), sgd seed 7 (model.noise was 0.5 and"
     assert changed in str(error.value)
     with pytest.raises(UserError, match=r"with other configs than the planned ones: sgd seed 7 \(model"):
-        sweep.main([*command, "--only=adam", "--config.model.noise=0.1"])  # sgd stays in the table
+        sweep.main([*command, "--only=adam", "--config.model.noise=0.1"])  # the table still contains sgd
     with pytest.raises(UserError, match=r"evaluated with another checkpoint \(checkpoint last\)"):
         sweep.main([*command, "--checkpoint=best"])
     with pytest.raises(UserError, match=r"no score 'eror'.*'error'"):
@@ -163,7 +163,7 @@ def test_a_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
 
 @pytest.fixture
 def planned_runs(path, tmp_path, monkeypatch):
-    """Returns a function that calls the command and returns the (name, config, arguments) of its runs."""
+    """Returns a function that runs the command and returns (name, config, arguments) of planned runs."""
 
     def call(*arguments):
         plans = []
@@ -182,7 +182,7 @@ def planned_runs(path, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "given", [["--config.model.noise=0.25"], ["--config.model.noise", "0.25"], ["--flagfile={file}"]]
 )
-def test_a_field_reaches_all_runs_however_it_is_given(given, path, tmp_path, planned_runs):
+def test_field_of_the_command_line_applies_to_all_runs(given, path, tmp_path, planned_runs):
     (tmp_path / "flags").write_text("--config.model.noise=0.25\n")
     arguments = [each.format(file=tmp_path / "flags") for each in given]
     runs = planned_runs(str(path), "--only=adam", "--seeds=2", *arguments)
@@ -194,7 +194,7 @@ def test_a_field_reaches_all_runs_however_it_is_given(given, path, tmp_path, pla
 
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_stopped_sweep_leaves_no_process_and_its_runs_resume(number, path, tmp_path):
+def test_stopped_sweep_leaves_no_process_and_keeps_checkpoints(number, path, tmp_path):
     command = [str(path), f"--workdir={tmp_path}", "--seeds=1", "--only=adam"]
     slow = ["--config.training.steps=100000", "--config.training.log_every=1000"]
     run = tmp_path / "adam" / "seed_0"

@@ -1,4 +1,4 @@
-"""Ctrl-C, closed standard streams, and standard streams whose encoding lacks characters."""
+"""Tests of Ctrl-C, and of standard streams that are closed or lack characters."""
 
 import io
 import re
@@ -39,7 +39,7 @@ terminal.end("3 lines are done")
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Unable to initialize backend 'x'\nmore"), AssertionError()])
-def test_without_a_device_the_variable_is_named(monkeypatch, error):
+def test_error_without_a_device_names_the_environment_variable(monkeypatch, error):
     def fail():
         raise error
 
@@ -82,7 +82,7 @@ def python(code, streams="", **options):
     return subprocess.run(command, check=False, **options)
 
 
-def test_ctrl_c_in_the_imports_is_one_line():
+def test_ctrl_c_during_imports_is_one_line():
     code = "import signal; from tfm.commands.terminal import exit_on_interrupt; exit_on_interrupt()"
     code += "; signal.raise_signal(signal.SIGINT)"
     result = python(code)
@@ -96,12 +96,12 @@ def test_ctrl_c_is_handled_before_slow_imports(monkeypatch):
     seen = []
     monkeypatch.setattr(terminal, "exit_on_interrupt", lambda: seen.append("handled"))
     monkeypatch.setattr(main.importlib, "import_module", lambda name: seen.append(name))
-    with pytest.raises(AttributeError):  # of the module that was not imported
+    with pytest.raises(AttributeError):  # the replaced import returns no module
         main.main(["train", "--config=x", "--workdir=x"])
     assert seen == ["handled", "tfm.commands.train"]
 
 
-def test_the_console_command_imports_nothing_slow():
+def test_console_command_imports_no_slow_packages():
     imported = python(
         "import sys, tfm.commands.main; assert not {'jax', 'numpy', 'ml_collections'} & set(sys.modules)"
     )
@@ -127,7 +127,7 @@ for name in ("stdin", "stdout"):
         assert re.match(rf"{stream}\b.* --it=FILE\b", (tmp_path / name).read_text())
 
 
-def test_open_streams_are_left_as_they_are():
+def test_open_streams_are_unchanged():
     terminal.check_open("stdout", "--output=FILE")
     result = python(
         "from tfm.commands import terminal; terminal.prepare_streams(); print(input())", input="größe"
@@ -135,20 +135,18 @@ def test_open_streams_are_left_as_they_are():
     assert result.stdout == "größe\n"
 
 
-@pytest.mark.parametrize(("errors", "shown"), [("strict", b"gr\\xf6\\xdfe"), ("replace", b"gr??e")])
-def test_characters_that_an_encoding_lacks_are_escapes(monkeypatch, errors, shown):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors=errors)
+@pytest.mark.parametrize(
+    ("encoding", "errors", "text", "shown"),
+    [
+        ("ascii", "strict", "größe", rb"gr\xf6\xdfe"),
+        ("ascii", "replace", "größe", b"gr??e"),
+        ("utf-8", "surrogateescape", "\ud800 ü", r"\ud800 ü".encode()),  # such as in a path
+    ],
+)
+def test_characters_that_an_encoding_lacks_are_escaped(monkeypatch, encoding, errors, text, shown):
+    stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
     monkeypatch.setattr(sys, "stdout", stream)
     terminal.prepare_streams()
-    print("größe", end="")
+    print(text, end="")
     stream.flush()
     assert stream.buffer.getvalue() == shown
-
-
-def test_surrogates_of_a_path_are_escapes(monkeypatch):
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="surrogateescape")
-    monkeypatch.setattr(sys, "stdout", stream)
-    terminal.prepare_streams()
-    print("\ud800 ü", end="")
-    stream.flush()
-    assert stream.buffer.getvalue() == "\\ud800 ü".encode()

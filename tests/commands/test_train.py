@@ -1,4 +1,4 @@
-"""The flags of training that fit or do not fit each other, found before any work."""
+"""Tests of `tfm train`: checks before training, failed starts, pipes and shortened warmups."""
 
 import contextlib
 import dataclasses
@@ -24,7 +24,7 @@ from tfm.training import optimizers
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_training_has_a_progress_bar_where_a_terminal_shows_it(wanted, monkeypatch):
+def test_training_has_a_progress_bar_on_a_terminal(wanted, monkeypatch):
     monkeypatch.setattr(progress_bar, "is_wanted", lambda: wanted)
     task, arguments = types.SimpleNamespace(unit="tokens"), types.SimpleNamespace(profile="")
     hooks = train.make_hooks(task, 5, arguments)
@@ -44,14 +44,14 @@ def fail(**_):
         ({"distributed": True}, r"does not find the other processes \(coordinator_address should be defined"),
     ],
 )
-def test_hosts_that_cannot_be_joined_are_refused(flags, message, monkeypatch):
+def test_hosts_that_cannot_be_joined_are_errors(flags, message, monkeypatch):
     options = HostOptions(**{"processes": 2} | flags)
     monkeypatch.setattr(jax.distributed, "initialize", fail)
     with pytest.raises(UserError, match=message):
         join_hosts(options)
 
 
-def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
+def test_work_directory_in_a_bucket_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"--workdir .*'gs://bucket/run'"):
         train.main(["--config=quickstart", "--workdir=gs://bucket/run"])
@@ -68,8 +68,7 @@ def test_a_work_directory_in_a_bucket_is_refused(tmp_path, monkeypatch):
         (["--profile=4:7"], "--profile to name steps up to 6.*, got 4:7"),
     ],
 )
-def test_a_dry_run_checks_what_the_run_would(flags, message, regression_run):
-    """Before any work."""
+def test_dry_run_makes_the_checks_of_a_run(flags, message, regression_run):
     flags = [flag.replace("WORKDIR", str(regression_run)) for flag in flags]
     with pytest.raises(UserError, match=message):
         train.main(
@@ -78,8 +77,8 @@ def test_a_dry_run_checks_what_the_run_would(flags, message, regression_run):
 
 
 @pytest.mark.long
-def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
-    """Its config names the file that keeps the rows; others are refused."""
+def test_run_from_a_pipe_resumes_without_the_pipe(tmp_path):
+    """The config of the run has the path of the stored rows. Other rows are an error."""
     write_corpus(tmp_path)
     for split in ("train", "val"):
         sides = [(tmp_path / f"{split}.{language}").read_text().splitlines() for language in ("en", "de")]
@@ -109,13 +108,13 @@ def test_a_run_from_a_pipe_resumes_without_it(tmp_path):
         ({"freeze": ("*",)}, "a parameter to train"),
     ],
 )
-def test_the_config_is_checked_before_the_vocabulary_is_trained(fields, message, tmp_path, capsys):
+def test_config_is_checked_before_the_vocabulary_is_learned(fields, message, tmp_path, capsys):
     write_corpus(tmp_path)
     config = write_config_file(tmp_path, make_config(tmp_path, **fields))
     with pytest.raises(UserError, match=message):
         train.main([f"--config={config}", f"--workdir={tmp_path / 'runs' / 'a'}"])
     assert not list(tmp_path.rglob(VOCABULARY_FILE))
-    with contextlib.suppress(UserError):  # there is no run at all
+    with contextlib.suppress(UserError):  # no run may exist
         list_runs.main([str(tmp_path / "runs")])
         assert "not started" in capsys.readouterr().out
 
@@ -149,8 +148,8 @@ def fill_disk(workdir, patch):
 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("break_start", [break_data, break_loss, break_metrics, fill_disk])
-def test_a_start_that_fails_leaves_no_started_run(break_start, is_warm, regression_run, tmp_path):
-    """Until its last preparation, the next start may therefore change every field of the config."""
+def test_failed_start_leaves_a_run_that_is_not_started(break_start, is_warm, regression_run, tmp_path):
+    """The next start may therefore change any field of the config."""
     config, workdir = write_config_file(tmp_path, tiny_regression.make_config()), tmp_path / "runs" / "a"
     arguments = [f"--config={config}", f"--workdir={workdir}"]
     arguments += [f"--warm_start={regression_run}"] * is_warm
@@ -178,8 +177,8 @@ def test_a_start_that_fails_leaves_no_started_run(break_start, is_warm, regressi
         (0.5, ["steps=2"], 1, 1.0),
     ],
 )
-def test_fewer_steps_shorten_a_warm_up_that_is_too_long(peak, flags, warmup, scale, tmp_path, caplog):
-    """The largest learning rate stays the same, and the log names both fields."""
+def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scale, tmp_path, caplog):
+    """The largest learning rate stays the same, and the change is logged."""
     made = tiny_regression.make_config(peak_learning_rate=peak)
     config = write_config_file(tmp_path, made)
     arguments = [f"--config.training.{flag}" for flag in flags]

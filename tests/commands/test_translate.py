@@ -1,4 +1,4 @@
-"""Texts in, texts out: the translator, its options, and lines of a file."""
+"""Tests of translation: the class `Translator`, its options, and files with one text per line."""
 
 import io
 import json
@@ -67,8 +67,8 @@ def test_texts_keep_their_order_in_any_batch(translator):
         ("targets", lambda translator, x: translator.align(["dog"], x)),
     ],
 )
-def test_what_is_no_list_of_texts_is_refused(translator, name, call):
-    """A text is an iterable too: of its letters."""
+def test_arguments_that_are_no_list_of_texts_are_errors(translator, name, call):
+    """A single text is an iterable of letters, too."""
     for other in ("Dog", b"Dog", 3, *([None] if name != "prefixes" else [])):
         with pytest.raises(UserError, match=f"Expected a list of texts as {name}, got {other!r}"):
             call(translator, other)
@@ -76,13 +76,13 @@ def test_what_is_no_list_of_texts_is_refused(translator, name, call):
         call(translator, ["dog", 3])
 
 
-def test_half_a_character_is_refused(translator):
-    """As Python reads a command line that is not UTF-8."""
+def test_half_a_character_is_an_error(translator):
+    """Python reads such a character from a command line that is not UTF-8."""
     with pytest.raises(UserError, match=r"half of a character in 'red \\udcff dog'"):
         translator.translate(["dog", "red \udcff dog"])
 
 
-def test_lists_of_unlike_length_are_refused(translator):
+def test_lists_of_different_lengths_are_errors(translator):
     for prefixes in (["rot"], ["rot"] * 3, []):
         with pytest.raises(UserError, match=f"as many prefixes as sentences, 2, got {len(prefixes)}"):
             translator.hypotheses(TEXTS[:2], prefixes=prefixes)
@@ -119,7 +119,7 @@ def test_search_scores_equal_a_forward_pass(translator, beam_size):
 
 
 @pytest.mark.long
-def test_a_translation_goes_on_from_its_prefix(translator):
+def test_translation_begins_with_its_prefix(translator):
     free = translator.translate(TEXTS[:4])
     prefixes = ["rot hund", "", "gross", "katze"]
     forced = [each[0].text for each in translator.hypotheses(TEXTS[:4], prefixes=prefixes)]
@@ -129,8 +129,8 @@ def test_a_translation_goes_on_from_its_prefix(translator):
 
 
 @pytest.mark.long
-def test_a_minimum_length_holds_in_tokens(tiny_run):
-    run = runs.load(str(tiny_run))  # which ends at once
+def test_translation_has_at_least_the_minimum_number_of_tokens(tiny_run):
+    run = runs.load(str(tiny_run))  # its translations end immediately
     source = [[*run.task.tokenizer.encode(["red"])[0], EOS_ID]]
     for minimum in (1, 7):
         config = DecodingConfig(max_extra_tokens=20, beam_size=3, min_length=minimum)
@@ -138,7 +138,7 @@ def test_a_minimum_length_holds_in_tokens(tiny_run):
 
 
 @pytest.mark.long
-def test_an_ensemble_of_equal_models_is_the_model(translator, tiny_run):
+def test_ensemble_of_equal_models_equals_the_model(translator, tiny_run):
     params = translator.run.params
     twice = tfm.Translator(translator.run._replace(variables=({"params": params}, {"params": params})))
     other = jax.tree.map(lambda x: x[::-1], params)
@@ -179,9 +179,6 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     assert cut == translator.translate([tokenizer.decode(first)], beam_size=1, max_input=9)
 
 
-# Lines.
-
-
 @pytest.mark.long
 def test_no_line_is_lost_between_chunks(translator):
     lines = ["red dog", "", "cat", "blue bird runs"] * 3
@@ -191,7 +188,7 @@ def test_no_line_is_lost_between_chunks(translator):
 
 
 @pytest.mark.long
-def test_every_line_is_one_line_whatever_it_holds(translator, caplog):
+def test_any_line_is_translated_to_one_line(translator, caplog):
     lines = [
         b"red\tdog",
         b"\xff\xfe cat",
@@ -209,7 +206,7 @@ def test_every_line_is_one_line_whatever_it_holds(translator, caplog):
     assert "Split an input of" in caplog.text
 
 
-def test_an_endless_line_is_cut(caplog):
+def test_too_long_line_is_cut(caplog):
     source = io.BytesIO(b"x" * (2 * LINE_BYTES + 5) + b"\nnext\n" + b"y" * (LINE_BYTES - 1) + b"\nlast")
     with caplog.at_level("WARNING", "tfm"):
         lines = list(read_lines(source))
@@ -217,7 +214,7 @@ def test_an_endless_line_is_cut(caplog):
     assert caplog.text.count("ignored the rest") == 1
 
 
-def test_chunks_hold_so_many_lines_and_bytes():
+def test_chunks_have_at_most_the_given_lines_and_bytes():
     assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
     assert list(chunks(["aaa", "bbb", "c"], 9, most_bytes=5)) == [["aaa", "bbb"], ["c"]]
     assert list(chunks(["äöü", "b"], 9, most_bytes=5)) == [["äöü"], ["b"]]
@@ -244,13 +241,13 @@ class Killed(Exception):
 
 
 def write_output(translate, text, path, origin, **options):
-    """`translate_file` as the command calls it."""
+    """Calls `translate_file` as the command does."""
     with open_output(str(path)) as target:
         translate_file(translate, io.BytesIO(text), target, origin, **options)
 
 
 def count_lines(calls, until):
-    """A translation that notes its lines and dies in the call after `until` calls."""
+    """Returns a translation that records its lines and raises `Killed` after `until` calls."""
 
     def translate(lines):
         if len(calls) == until:
@@ -261,14 +258,14 @@ def count_lines(calls, until):
     return translate
 
 
-def test_a_file_resumes_after_its_last_whole_line(tmp_path, caplog):
+def test_file_resumes_after_its_last_complete_line(tmp_path, caplog):
     lines, path, origin = [f"line {i}" for i in range(10)], tmp_path / "out", {"beam": 4, "input": ("a", 1)}
     text, calls = "".join(f"{line}\n" for line in lines).encode(), []
     with pytest.raises(Killed):
         write_output(count_lines(calls, 2), text, path, origin, most_lines=3)
     assert not path.exists()
     with open(f"{path}.part", "ab") as part:
-        part.write(b"<line")  # half a line, as a kill may leave it
+        part.write(b"<line")  # an incomplete line, as after a kill
     with caplog.at_level("INFO", "tfm"):
         write_output(count_lines(calls, 99), text, path, origin, most_lines=3)
     assert "Resuming after line 6" in caplog.text
@@ -277,7 +274,7 @@ def test_a_file_resumes_after_its_last_whole_line(tmp_path, caplog):
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_file_of_another_origin_is_kept(tmp_path):
+def test_partial_output_of_other_options_is_kept(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 4}, most_lines=1)
@@ -292,7 +289,7 @@ def test_a_file_of_another_origin_is_kept(tmp_path):
     assert path.read_text() == "mine"
 
 
-def test_another_input_does_not_resume_a_file(tmp_path):
+def test_resuming_with_another_input_is_an_error(tmp_path):
     path, text = tmp_path / "out", b"a\nb\nc\nd\n"
     with pytest.raises(Killed):
         write_output(count_lines([], 2), text, path, {}, most_lines=1)
@@ -304,7 +301,7 @@ def test_another_input_does_not_resume_a_file(tmp_path):
     assert path.read_text() == "<a>\n<b>\n<c>\n<d>\n"
 
 
-def test_an_output_from_a_pipe_does_not_resume(tmp_path):
+def test_resuming_from_a_pipe_is_an_error(tmp_path):
     path, text = tmp_path / "out", b"a\nb\nc\n"
 
     def write_from_pipe(translate):
@@ -327,7 +324,7 @@ def test_an_output_from_a_pipe_does_not_resume(tmp_path):
 
 
 @pytest.mark.long
-def test_other_weights_are_another_origin(tiny_run, monkeypatch):
+def test_origin_depends_on_the_parameters(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run))
     options = Translate(workdir="", config=run.task.config, overrides={})
     origin = translate_module.describe_origin(run, options)
@@ -335,21 +332,21 @@ def test_other_weights_are_another_origin(tiny_run, monkeypatch):
     assert translate_module.describe_origin(randomize_weights(run), options) != origin
 
 
-def test_an_empty_file_takes_other_options(tmp_path):
+def test_empty_partial_output_allows_other_options(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "out.part").touch()  # as a kill leaves it
+    (tmp_path / "out.part").touch()  # as after a kill
     (tmp_path / "out.origin").write_text('{"origin": {"beam": 4}, "checksum": ""}')
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
-    write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # its origin is noted
+    write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # the new options were recorded
     assert path.read_text() == "<a>\n<b>\n"
     assert [item.name for item in tmp_path.iterdir()] == ["out"]
 
 
-def test_a_pipe_is_read_as_a_file_is(tmp_path):
+def test_named_pipe_is_read_like_a_file(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     writer = threading.Thread(target=(tmp_path / "pipe").write_bytes, args=(b"a\nb\n",))
     writer.start()
@@ -358,12 +355,12 @@ def test_a_pipe_is_read_as_a_file_is(tmp_path):
     writer.join()
 
 
-def test_an_unwritable_output_is_an_error_message(tmp_path):
+def test_unwritable_output_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"Cannot write .*No such file or directory"):
         write_output(count_lines([], 9), b"a\n", tmp_path / "no" / "out", {})
 
 
-def test_an_output_has_one_writer_at_a_time(tmp_path):
+def test_output_has_one_writer_at_a_time(tmp_path):
     path = tmp_path / "out"
 
     def translate(lines):
@@ -375,8 +372,8 @@ def test_an_output_has_one_writer_at_a_time(tmp_path):
     assert path.read_text() == "a\nb\n"
 
 
-def test_an_output_completed_meanwhile_is_kept(tmp_path, monkeypatch):
-    """Its writer ends between the first look and the lock."""
+def test_output_that_another_process_completes_is_kept(tmp_path, monkeypatch):
+    """The other process completes the output between the first check and the lock."""
     path = tmp_path / "out"
 
     def lock_late(*arguments):
@@ -391,7 +388,7 @@ def test_an_output_completed_meanwhile_is_kept(tmp_path, monkeypatch):
 
 
 def interrupted(calls, until):
-    """As `count_lines`, ended by Ctrl-C."""
+    """Returns a translation as `count_lines` does, which raises KeyboardInterrupt instead."""
     inner = count_lines(calls, until)
 
     def translate(lines):
@@ -403,7 +400,7 @@ def interrupted(calls, until):
     return translate
 
 
-def test_ctrl_c_keeps_what_is_done(tmp_path):
+def test_ctrl_c_keeps_complete_lines(tmp_path):
     path, origin = tmp_path / "out", {"beam": 4}
     with pytest.raises(KeyboardInterrupt) as stop:
         write_output(interrupted([], 2), b"a\nb\nc\n", path, origin, most_lines=1)
@@ -414,7 +411,7 @@ def test_ctrl_c_keeps_what_is_done(tmp_path):
     assert calls == [["c"]]
 
 
-def test_ctrl_c_before_the_first_line(tmp_path):
+def test_ctrl_c_before_the_first_line_leaves_no_files(tmp_path):
     with pytest.raises(KeyboardInterrupt, match=r"^0 lines are translated$"):
         write_output(interrupted([], 0), b"a\n", tmp_path / "out", {})
     assert list(tmp_path.iterdir()) == []
@@ -424,7 +421,7 @@ def test_ctrl_c_before_the_first_line(tmp_path):
     assert target.getvalue() == b"<a>\n"
 
 
-def test_a_folder_as_input_is_named_as_such(tmp_path):
+def test_folder_as_input_is_an_error(tmp_path):
     with pytest.raises(UserError, match=rf"{tmp_path}, but it is a folder"):
         translate_module.open_source(types.SimpleNamespace(input=str(tmp_path)))
 
@@ -445,16 +442,16 @@ assert "flax" not in sys.modules
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=LIMIT).returncode == 0
 
 
-class Typed(io.BytesIO):
-    """Standard input from a keyboard."""
+class Terminal(io.BytesIO):
+    """Standard input that is a terminal."""
 
     def isatty(self):
         return True
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("stream", "lines"), [(Typed, 1), (io.BytesIO, translate_module.CHUNK_LINES)])
-def test_lines_from_a_keyboard_are_translated_one_by_one(stream, lines, tiny_run, monkeypatch):
+@pytest.mark.parametrize(("stream", "lines"), [(Terminal, 1), (io.BytesIO, translate_module.CHUNK_LINES)])
+def test_lines_from_a_terminal_are_translated_one_by_one(stream, lines, tiny_run, monkeypatch):
     limits = []
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream()))
     monkeypatch.setattr(translate_module, "translate_lines", lambda *_, most_lines: limits.append(most_lines))

@@ -1,4 +1,4 @@
-"""The files of a call, and the mistakes that it tells of."""
+"""Tests of `tfm visualize`: files, selections and errors."""
 
 import dataclasses
 import json
@@ -31,14 +31,14 @@ def run(tiny_run):
 
 
 def draw_run(run, workdir, examples, output, **options):
-    """Draws the examples of a run into `output`; returns the paths."""
+    """Draws the examples of a run into `output`. Returns the paths."""
     options |= {"workdir": str(workdir), "arguments": tuple(examples), "config": None, "overrides": {}}
     return visualize.draw_run(run, Visualize(**options), str(output))
 
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Figures without content, as files."""
+    """Replaces the drawing of figures. Writes files without figures instead."""
 
     def draw(*arguments, **_):
         with open(arguments[-1], "w", encoding="utf-8") as file:
@@ -52,7 +52,7 @@ def quick(monkeypatch):
 @pytest.mark.parametrize(
     ("fields", "search"), [({}, ""), ({"beam_size": 1}, "greedy search"), ({"samples": 8}, "samples")]
 )
-def test_a_search_that_is_not_drawn_is_told(fields, search, caplog):
+def test_warning_if_translation_uses_another_search(fields, search, caplog):
     visualize.warn_of_another_search(DecodingConfig(**fields))
     assert (f"tfm translate uses {search} here" in caplog.text) == bool(search)
     assert bool(caplog.text) == bool(search)
@@ -74,7 +74,7 @@ def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
 
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
-    """Refused before the run is loaded: there is none."""
+    """The error is raised before the run is loaded."""
     options = Visualize(workdir=str(tmp_path), arguments=(), config=None, overrides={})
     monkeypatch.setattr(Visualize, "load", None)
     with (
@@ -84,7 +84,7 @@ def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
         visualize.main.run(options)
 
 
-def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
+def test_temporary_files_of_a_killed_call_are_removed(tmp_path, monkeypatch):
     def load(_):
         raise UserError("no run")
 
@@ -98,7 +98,7 @@ def test_what_a_killed_call_left_is_removed(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
+def test_forged_list_of_figures_removes_no_other_files(run, tiny_run, quick, tmp_path):
     (tmp_path / "out").mkdir()
     for name in ("../mine", "mine.png", 5, "attention-1-cross.png/../../mine"):
         (tmp_path / "mine").write_text("mine")
@@ -109,7 +109,7 @@ def test_a_list_of_figures_removes_nothing_else(run, tiny_run, quick, tmp_path):
         assert (tmp_path / "out" / "mine.png").exists()
 
 
-def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
+def test_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
     loaded = runs.load(str(tmp_path / "export"))
     output = tmp_path / "out"
@@ -121,14 +121,14 @@ def test_an_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     assert {path.name for path in output.iterdir()} == {*(p.rsplit("/", 1)[1] for p in paths), "figures.json"}
 
 
-def test_a_long_sentence_is_refused_first(run, tiny_run, tmp_path):
+def test_long_sentence_is_an_error_before_anything_is_drawn(run, tiny_run, tmp_path):
     text = "red dog " * 400
     with pytest.raises(UserError, match=r"at most 64 tokens, got [\d,]+\. .*--max_tokens"):
         draw_run(run, tiny_run, ["red dog", text], tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
+def test_attention_that_exceeds_the_memory_is_an_error(run, tiny_run, tmp_path, monkeypatch):
     for module, message in (
         (observation, r"attention of an example needs"),
         (figures, "picture of .* pixels needs"),
@@ -141,13 +141,13 @@ def test_attention_must_fit_into_memory(run, tiny_run, tmp_path, monkeypatch):
 
 
 def call(workdir, output, *arguments):
-    """Draws into `output`; the names of the files there, without the list of them."""
+    """Draws into `output`. Returns the names of the files, except the list of figures."""
     visualize.main([f"--workdir={workdir}", f"--output={output}", *arguments])
     return {path.name for path in output.iterdir()} - {"figures.json", "figures.json.lock"}
 
 
 @pytest.mark.long
-def test_sentences_stand_beside_the_flags(tiny_run, tmp_path, quick):
+def test_sentences_may_be_arguments_or_flags(tiny_run, tmp_path, quick):
     names = call(tiny_run, tmp_path, "red dog", "--sentence=blue cat", "--format=svg", "a </script> b")
     assert names == {
         *("curves.svg", "attention.html"),
@@ -183,7 +183,7 @@ def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
         (["half \udcff"], "half of a character"),
     ],
 )
-def test_mistakes_are_told_and_nothing_is_drawn(tiny_run, tmp_path, arguments, message):
+def test_mistakes_are_errors_and_nothing_is_drawn(tiny_run, tmp_path, arguments, message):
     with pytest.raises(UserError, match=message):
         call(tiny_run, tmp_path / "out", *arguments)
     drawn = list((tmp_path / "out").glob("*"))
@@ -191,7 +191,7 @@ def test_mistakes_are_told_and_nothing_is_drawn(tiny_run, tmp_path, arguments, m
 
 
 @pytest.mark.long
-def test_a_selection_is_drawn(tiny_run, tmp_path, monkeypatch):
+def test_selected_panels_are_drawn(tiny_run, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(visualize, "draw_attention", lambda panels, *_: drawn.append(panels))
     call(tiny_run, tmp_path, "red dog", "--layer=0", "--head=mean", "--words")
@@ -219,20 +219,20 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
     (example,) = json.loads(text)["examples"]
     assert set(example["attention"]) == parts
     assert example["beam"]
-    for attention in example["attention"].values():  # neither an encoder's attention, nor values by head
+    for attention in example["attention"].values():  # no attention in the encoder and no values of heads
         assert attention["rollout"] is attention["norms"] is None
 
 
 @pytest.mark.long
-def test_a_task_that_observes_nothing_has_only_curves(regression_run, tmp_path, quick):
+def test_task_without_observations_has_only_curves(regression_run, tmp_path, quick):
     assert call(regression_run, tmp_path / "out") == {"curves.png"}
     with pytest.raises(UserError, match="An example needs a task that can observe"):
         call(regression_run, tmp_path / "out", "red dog")
 
 
 @pytest.mark.parametrize("content", ["", '{"step": 2, "train/other": 1.0}\n', None])
-def test_a_run_that_has_logged_nothing_has_no_curves(content, regression_run, tmp_path, quick):
-    """A checkpoint may come before the first line of the log, for example that of a warm start."""
+def test_run_without_metrics_has_no_curves(content, regression_run, tmp_path, quick):
+    """A checkpoint may exist before the first line of the log, for example at a warm start."""
     workdir = tmp_path / "run"
     shutil.copytree(regression_run, workdir)
     (workdir / METRICS_FILE).unlink()
@@ -242,7 +242,7 @@ def test_a_run_that_has_logged_nothing_has_no_curves(content, regression_run, tm
 
 
 @pytest.mark.long
-def test_lines_are_drawn_where_every_sentence_has_the_word(run, tiny_run, quick, tmp_path, monkeypatch):
+def test_lines_of_a_word_in_every_sentence_are_drawn(run, tiny_run, quick, tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
         visualize, "draw_lines", lambda *arguments: drawn.setdefault(arguments[-1], arguments)
@@ -265,7 +265,7 @@ def test_lines_are_drawn_where_every_sentence_has_the_word(run, tiny_run, quick,
         ({"layer": 0, "head": "1"}, "cat", "'cat'"),
     ],
 )
-def test_lines_of_a_word_need_a_head_and_the_word_in_every_sentence(
+def test_lines_require_a_layer_a_head_and_the_word_in_every_sentence(
     run, tiny_run, quick, tmp_path, selection, word, named
 ):
     with pytest.raises(UserError, match=named):
