@@ -194,7 +194,7 @@ def test_error_without_hypotheses_asks_to_run_evaluate(folder):
     )
 
 
-def test_a_single_run_is_an_error(folder):
+def test_single_run_is_an_error(folder):
     with pytest.raises(UserError) as error:
         compare.main([str(folder)])
     assert str(error.value) == f"Expected DIR_A DIR_B in addition to the flags, got {folder}."

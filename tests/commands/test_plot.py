@@ -8,10 +8,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from tests.support.commands import run_command
-from tests.support.tiny import randomize_weights
 from tfm.commands import plot
 from tfm.config import save
-from tfm.decoding.score import predict_pairs, score_pairs
 from tfm.errors import UserError
 from tfm.schedules import linear_decay
 from tfm.training.run_log import read_metrics
@@ -83,22 +81,6 @@ def test_schedules_have_the_values_of_the_flags(drawn):
     np.testing.assert_allclose(points(axes, 1), np.stack([np.arange(1, 51), expected], 1))
     for line in range(4):
         np.testing.assert_allclose(points(axes, line)[9, 1], peak, rtol=1e-6)
-
-
-@pytest.mark.long
-def test_probabilities_of_predictions_equal_those_of_scoring(tiny_run):
-    """Scores each predicted token in place of the target token at its position."""
-    run = randomize_weights(runs.load(str(tiny_run)))
-    model, config = run.task.model, run.task.config.decoding
-    source, target = ([*run.task.tokenizer.encode([text])[0], 2] for text in ("red dog", "small cat"))
-    ((ids, probabilities),) = predict_pairs(model, run.params, [source], [target], config)
-    changed = [[*target[:i], token, *target[i + 1 :]] for i, token in enumerate(ids.tolist())]
-    scores = score_pairs(model, run.params, [source] * len(target), changed, config)
-    np.testing.assert_allclose(probabilities, [np.exp(each[i]) for i, each in enumerate(scores)], rtol=1e-4)
-    (own,) = score_pairs(model, run.params, [source], [target], config)
-    assert (probabilities >= np.exp(own) - 1e-6).all()
-    ((_, both),) = predict_pairs(model, (run.params, run.params), [source], [target], config)
-    np.testing.assert_allclose(both, probabilities, rtol=1e-5)
 
 
 @pytest.mark.long

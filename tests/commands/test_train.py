@@ -5,6 +5,7 @@ import dataclasses
 import errno
 import json
 import types
+from unittest import mock
 
 import jax
 import pytest
@@ -31,10 +32,6 @@ def test_training_has_a_progress_bar_on_a_terminal(wanted, monkeypatch):
     assert [type(hook) for hook in hooks] == [progress_bar.ProgressBar] * wanted
 
 
-def fail(**_):
-    raise ValueError("coordinator_address should be defined.")
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
@@ -46,7 +43,8 @@ def fail(**_):
 )
 def test_hosts_that_cannot_be_joined_are_errors(flags, message, monkeypatch):
     options = HostOptions(**{"processes": 2} | flags)
-    monkeypatch.setattr(jax.distributed, "initialize", fail)
+    error = ValueError("coordinator_address should be defined.")
+    monkeypatch.setattr(jax.distributed, "initialize", mock.Mock(side_effect=error))
     with pytest.raises(UserError, match=message):
         join_hosts(options)
 

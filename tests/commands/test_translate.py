@@ -31,7 +31,6 @@ from tfm.commands.translate import (
 from tfm.data.sources.text_files import one_line
 from tfm.data.tokenizers.protocol import EOS_ID, split_ids
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.score import score_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.io.files import open_locked
@@ -104,18 +103,6 @@ def test_n_best_are_distinct_and_sorted(translator):
             translator.hypotheses(["red"], n_best=5, **{field: 4})
     with pytest.raises(UserError, match="at least 1 translation"):
         translator.hypotheses(["red"], n_best=0)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("beam_size", [1, 4])
-def test_search_scores_equal_a_forward_pass(translator, beam_size):
-    run = translator.run
-    config = DecodingConfig(max_extra_tokens=5, beam_size=beam_size)
-    sources = [[*ids, EOS_ID] for ids in run.task.tokenizer.encode(TEXTS[:4])]
-    found = [each[0] for each in translate_ids(run.task.model, run.params, sources, config)]
-    scores = score_pairs(run.task.model, run.params, sources, [ids for ids, _ in found], config)
-    expected = [x.sum() / ((5 + len(x)) / 6) ** 0.6 for x in scores]
-    np.testing.assert_allclose([score for _, score in found], expected, rtol=1e-4)
 
 
 @pytest.mark.long

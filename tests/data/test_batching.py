@@ -116,7 +116,7 @@ def test_data_without_usable_pairs_are_an_error(tmp_path):
 
 @pytest.mark.parametrize("fields", [{"max_length": 16}, {"row_length": 16, "batching": "packed"}])
 @pytest.mark.parametrize("side", [0, 1])
-def test_a_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
+def test_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
     texts = [["a", "b"] for _ in range(3)]
     for pair, tokens in zip(texts, (15, 16, 17), strict=True):
         pair[side] = "s" * (tokens - 1)  # EOS is added

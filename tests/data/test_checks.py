@@ -110,7 +110,7 @@ def test_error_lists_every_problem_of_every_split(tmp_path):
         assert problem in answer
 
 
-def test_the_default_test_split_may_be_absent(tmp_path):
+def test_default_test_split_may_be_absent(tmp_path):
     """A test split is required only if the user sets its name or one of its files exists."""
     write(tmp_path, GOOD, GOOD)
     assert check(tmp_path) == check(tmp_path, test="") == ""

@@ -215,7 +215,7 @@ def batches(seed=0, batch_size=4, **options):
     return ImageBatches(SOURCE, ImagesConfig(batch_size=batch_size, **fields), seed, **options)
 
 
-def test_a_batch_may_be_larger_than_an_epoch():
+def test_batch_may_be_larger_than_an_epoch():
     labels = batches(batch_size=25).batch(0)["labels"]
     assert np.bincount(labels).tolist() == np.clip(np.bincount(labels), 2, 3).tolist()
 

@@ -25,7 +25,7 @@ def test_csv_records_equal_those_of_the_standard_library(tmp_path, monkeypatch, 
 
 
 @pytest.mark.parametrize(("longest", "is_error"), [(3, True), (4, False)])
-def test_a_line_may_be_as_long_as_the_limit(tmp_path, longest, is_error):
+def test_line_may_be_as_long_as_the_limit(tmp_path, longest, is_error):
     (tmp_path / "file").write_bytes("a\nb\u00e4c\n\n".encode())  # 4 bytes on line 2
     file = TextFile(str(tmp_path / "file"), max_line_bytes=longest)
     error = pytest.raises(UserError, match=r"Line 2 of .*file has more than 3 bytes")

@@ -24,7 +24,7 @@ def test_only_newlines_separate_lines(tmp_path):
     ]
 
 
-def test_a_split_is_a_field_or_a_file_stem(tmp_path):
+def test_split_is_a_field_or_a_file_stem(tmp_path):
     write(tmp_path, b"a\n", b"b\n", stem="val.2016")
     config = text_config(tmp_path, validation="val.2016")
     assert pairs_of(config, "validation") == pairs_of(config, "val.2016") == [("a", "b")]

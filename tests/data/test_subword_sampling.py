@@ -109,7 +109,7 @@ def test_each_epoch_has_each_pair_once_in_the_next_segmentation(folder, tokenize
     assert pieces[0] != pieces[1] != pieces[2] != pieces[0]
 
 
-def test_the_order_differs_between_segmentations(folder, tokenizer):
+def test_order_differs_between_segmentations(folder, tokenizer):
     """With almost no dropout, the segmentations differ in nothing but the order."""
     batches = open_split(folder, tokenizer, batching="buckets", subword_dropout=1e-9)
     first, second = (batches.describe(step)["pairs"] for step in (0, batches.batches))

@@ -83,7 +83,7 @@ def memory(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 3, 8, 21])
-def test_a_batch_has_a_power_of_two_of_rows_of_similar_length(count):
+def test_batches_have_a_power_of_two_of_rows_of_similar_length(count):
     lengths, seen = np.random.default_rng(0).integers(1, 40, count).tolist(), []
 
     def make_arguments(rows):
@@ -137,13 +137,13 @@ def test_batch_size_that_ran_out_of_memory_is_not_tried_again(most):
     assert len([count for count in program.tried if count > most]) <= 4  # two sizes on two threads
 
 
-def test_a_row_that_fits_while_no_other_batch_runs_is_computed():
+def test_row_that_fits_while_no_other_batch_runs_is_computed():
     program = Program(max_at_once=1)
     assert run(program, batch_size=1) == EXPECTED
     assert program.at_once == 2
 
 
-def test_a_single_row_that_runs_out_of_memory_is_an_error():
+def test_single_row_that_runs_out_of_memory_is_an_error():
     with pytest.raises(UserError, match=r"Row \d .*RESOURCE_EXHAUSTED: 9 bytes\.\)\. Shorten it"):
         run(Program(max_rows=0))
 

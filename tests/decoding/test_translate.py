@@ -103,17 +103,6 @@ def translate(texts, params, n_best=1, **options):
     return task.hypotheses(params, texts, DecodingConfig(**options), n_best=n_best)
 
 
-@pytest.mark.long
-def test_score_of_a_split_input_is_the_sum_over_its_parts():
-    parts, params = ["3 4 5", "6 7 8", "9"], bigrams(eos=-30.0)
-    each = translate(parts, params, max_extra_tokens=2)
-    (whole,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4)[0]
-    assert whole.text == " ".join(found[0].text for found in each)
-    assert whole.score == pytest.approx(sum(found[0].score for found in each))
-    (cut,) = translate([" ".join(parts)], params, max_extra_tokens=2, max_input=4, overflow="cut")[0]
-    assert cut.text == each[0][0].text
-
-
 def test_samples_are_ordered_by_utility():
     (found,) = translate(["3 4 5 6"], bigrams(), n_best=6, samples=6, max_extra_tokens=4)
     scores = [one.score for one in found]

@@ -105,7 +105,8 @@ def test_report_counts_errors_by_the_rules_of_evalb(run, answers):
     assert found["bracketing precision"].value == 100
     assert found["well-formed outputs"].value == 80
     assert found["well-formed outputs"].signature == "per cent; repairs: missing tags 1"
-    brackets = [len(tree_spans(tree)) for tree in stored_trees(run, "test")]
+    spans = map(parsing.list_spans, stored_trees(run, "test"))
+    brackets = [sum(node.label != "TOP" for node in nodes) for nodes in spans]
     matched = 1 + sum(brackets[2:])
     assert found["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
     assert found["bracketing F1, all"].value == pytest.approx(200 * matched / (sum(brackets) + matched))
@@ -115,10 +116,6 @@ def stored_trees(run, split):
     sources, tokens = read_sides(run.task.config.data, split)
     pairs = zip(tokens, sources, strict=True)
     return [restore_tree(each.split(), words.split()).tree for each, words in pairs]
-
-
-def tree_spans(tree):
-    return [node for node in parsing.list_spans(tree) if node.label != "TOP"]
 
 
 @pytest.mark.long

@@ -42,10 +42,6 @@ def linear_loss(variables, batch, context):
     return LossOutput({"loss": (total, jnp.float32(batch["x"].size))})
 
 
-def linear_state():
-    return make_state({"w": jnp.float32([1.0, 2.0])}, OPTIMIZER, ema_decay=0.5)
-
-
 GOOD = {"x": np.ones((4, 2), np.float32)}
 BAD = [{"x": np.float32([[1, 1], [1, x], [1, 1], [1, 1]])} for x in (1e30, 0)]
 
@@ -53,7 +49,7 @@ BAD = [{"x": np.float32([[1, 1], [1, x], [1, 1], [1, 1]])} for x in (1e30, 0)]
 def updates(batches, **options):
     """Trains a step for each batch. Returns all states, the initial state first, and all metrics."""
     step = jax.jit(make_step(linear_loss, OPTIMIZER, ema_decay=0.5, **options))
-    states, metrics = [linear_state()], []
+    states, metrics = [make_state({"w": jnp.float32([1.0, 2.0])}, OPTIMIZER, ema_decay=0.5)], []
     for batch in batches:
         state, found = step(states[-1], batch)
         states.append(state)

@@ -84,7 +84,7 @@ def test_lines_of_runs_have_names_and_differ_without_colour(figures):
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("_a", "b"), ("_child0",), ("$x$",)])
-def test_the_legend_has_every_drawn_line(names):
+def test_legend_has_every_drawn_line(names):
     for figure in (
         plots.plot_curves(dict.fromkeys(names, ROWS) | {"absent": [{"step": 1}]}, ["train/nll"]),
         plots.plot_schedules(dict.fromkeys(names, np.ones(3))),

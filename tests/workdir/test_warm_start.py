@@ -44,25 +44,16 @@ def settings(corpus, **options):
     return dataclasses.replace(config, validation_sentences=0)
 
 
-def any_task(**options):
-    """Returns the config of a tiny regression that keeps every checkpoint."""
-    return tiny_regression.make_config(checkpoint_every=1, keep=99, **options)
-
-
 @pytest.fixture
 def known(tiny_run, corpus, tmp_path):
     """Returns a copy of the tiny run."""
     return shutil.copytree(tiny_run, tmp_path / "known")
 
 
-@pytest.fixture
-def known_of_any_task(regression_run, tmp_path):
-    return shutil.copytree(regression_run, tmp_path / "known")
-
-
 @pytest.mark.long
-def test_warm_start_loads_the_best_parameters_only_at_the_first_start(known_of_any_task, tmp_path):
-    known, config, new = known_of_any_task, any_task(ema_decay=0.5), tmp_path / "new"
+def test_warm_start_loads_the_best_parameters_only_at_the_first_start(regression_run, tmp_path):
+    known, new = shutil.copytree(regression_run, tmp_path / "known"), tmp_path / "new"
+    config = tiny_regression.make_config(checkpoint_every=1, keep=99, ema_decay=0.5)
     begin(config, new, source=known, steps=2)
     best = runs.load(str(known)).params
     jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)

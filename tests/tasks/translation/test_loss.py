@@ -47,16 +47,11 @@ def task_and_batches(request, tmp_path_factory):
     return task, assembled
 
 
-def compile_loss(task):
-    """Returns a compiled function (params, batch, key) -> (terms, metrics)."""
-    return quick_jit(lambda params, batch, key: task.loss({"params": params}, batch, Context(0, key))[:2])
-
-
 def loss_of(task, params, batches):
     """Returns {name: [sum, count]} over all batches."""
-    found, run = {}, compile_loss(task)
+    found, loss = {}, quick_jit(lambda params, batch: task.loss({"params": params}, batch, Context())[:2])
     for batch in batches:
-        terms, metrics = run(params, batch, None)
+        terms, metrics = loss(params, batch)
         for name, pair in (metrics | terms).items():
             found[name] = found.get(name, 0) + np.array(pair, np.float64)
     return found
