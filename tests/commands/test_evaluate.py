@@ -69,6 +69,12 @@ def scores_of(folder, name="test"):
     return [score["name"] for score in report["scores"]]
 
 
+def test_settings_are_printed_before_the_scores(command, capsys):
+    command()
+    shown = capsys.readouterr().out.splitlines()
+    assert shown.index("beam_size=4") < shown.index(str(BLEU))
+
+
 class Closed(io.StringIO):
     """A closed standard output."""
 

@@ -72,3 +72,14 @@ def test_run_of_another_task_is_an_error(tiny_run):
 def test_prefixes_that_are_no_list_of_texts_are_errors(bundle, prefixes):
     with pytest.raises(UserError, match="prefixes"):
         Generator.load(bundle).generate(prefixes)
+
+
+@pytest.mark.parametrize(("is_terminal", "sizes"), [(True, [1, 1, 1]), (False, [3])])
+def test_each_line_of_a_terminal_is_answered_at_once(is_terminal, sizes, monkeypatch):
+    lines = io.TextIOWrapper(io.BytesIO(b"a\nb\nc\n"))
+    monkeypatch.setattr(lines, "isatty", lambda: is_terminal, raising=False)
+    monkeypatch.setattr("sys.stdin", lines)
+    chunks = list(generate.numbered_chunks(None))
+    assert [len(chunk) for _, chunk in chunks] == sizes
+    assert [first for first, _ in chunks] == list(range(0, 3, sizes[0]))
+    assert [line for _, chunk in chunks for line in chunk] == ["a", "b", "c"]
