@@ -36,6 +36,7 @@ def check(folder, **fields):
     return ""
 
 
+# {name: (content of train.en, error message)}
 CONTENTS = {
     "empty": (b"", "train.en is empty"),
     "only a mark": (b"\xef\xbb\xbf", "train.en has 1 lines and .*train.de has 2"),
@@ -53,10 +54,25 @@ CONTENTS = {
 }
 
 
-@pytest.mark.parametrize("name", CONTENTS)
-def test_unreadable_text_is_an_error_with_its_file(tmp_path, name):
-    content, message = CONTENTS[name]
-    write(tmp_path, content, GOOD)
+# {name: (function that creates something at the path, error message)}
+NOT_A_FILE = {
+    "a folder": (os.mkdir, r"train\.en, got a folder"),
+    "a pipe": (os.mkfifo, "pipe"),
+    "a device": (lambda path: os.symlink(os.devnull, path), "device"),
+    "a broken link": (lambda path: os.symlink("gone", path), "broken link"),
+    "a link to itself": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
+    "no file": (lambda path: None, "train.en .*but there is none"),
+}
+
+
+@pytest.mark.parametrize("name", CONTENTS | NOT_A_FILE)
+def test_unreadable_text_file_is_an_error(tmp_path, name):
+    made, message = (CONTENTS | NOT_A_FILE)[name]
+    (tmp_path / "train.de").write_bytes(GOOD)
+    if callable(made):
+        made(tmp_path / "train.en")
+    else:
+        (tmp_path / "train.en").write_bytes(made)
     with pytest.raises(UserError, match=message):
         sources.check_splits(text_config(tmp_path, validation="train"))
 
@@ -80,25 +96,6 @@ def test_error_has_the_number_of_the_first_bad_line_in_any_chunk(tmp_path, monke
     texts[bad] = texts[-1] = b"bad \xe4 line"
     write(tmp_path, b"\n".join(texts), b"x\n" * 50)
     assert f"Line {bad + 1} of" in check(tmp_path)
-
-
-NO_FILES = {
-    "a folder": (os.mkdir, r"train\.en, got a folder"),
-    "a pipe": (os.mkfifo, "pipe"),
-    "a device": (lambda path: os.symlink(os.devnull, path), "device"),
-    "a broken link": (lambda path: os.symlink("gone", path), "broken link"),
-    "a link to itself": (lambda path: os.symlink("train.en", path), "Too many levels of symbolic links"),
-    "no file": (lambda path: None, "train.en .*but there is none"),
-}
-
-
-@pytest.mark.parametrize("name", NO_FILES)
-def test_path_without_a_regular_file_is_an_error(tmp_path, name):
-    make, message = NO_FILES[name]
-    (tmp_path / "train.de").write_bytes(GOOD)
-    make(tmp_path / "train.en")
-    with pytest.raises(UserError, match=message):
-        sources.check_splits(text_config(tmp_path, validation="train"))
 
 
 def test_error_lists_every_problem_of_every_split(tmp_path):

@@ -50,32 +50,24 @@ def test_every_split_needs_one_name_per_tag(folder):
     check_splits(text_config(folder, train="train_de,train_fr", validation="dev_de,dev_fr", tags="<de>,<fr>"))
 
 
-@pytest.mark.parametrize(
-    "tags", ["<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;"]
-)
-def test_invalid_tags_are_errors(tags):
-    with pytest.raises(UserError, match=r"data\.tags .*<de>"):
-        PairsConfig(kind="text", tags=tags)
+TAGS = ("<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;")
+SHARES = ("0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3")
 
 
 @pytest.mark.parametrize(
-    "mixing", ["0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3"]
+    ("fields", "message"),
+    [
+        *(({"tags": tags}, r"data\.tags .*<de>") for tags in TAGS),
+        *(({"mixing": shares}, r"data\.mixing .*above 0") for shares in SHARES),
+        ({"train": "news,talks", "mixing": "1"}, r"data\.mixing has 1 .*data\.train .*2 "),
+        ({"train": "news,talks", "mixing": "1,2,3"}, r"data\.mixing has 3 .*data\.train .*2 "),
+        ({"kind": "tfds", "mixing": "1,2"}, r"data\.kind=text and table, got 'tfds'"),
+        ({"kind": "tfds", "tags": "<de>,<fr>"}, r"data\.kind=text and table, got 'tfds'"),
+    ],
 )
-def test_invalid_shares_are_errors(mixing):
-    with pytest.raises(UserError, match=r"data\.mixing .*above 0"):
-        PairsConfig(kind="text", mixing=mixing)
-
-
-@pytest.mark.parametrize("fields", [{"mixing": "1,2"}, {"tags": "<de>,<fr>"}])
-def test_tags_and_shares_require_text_or_table_files(fields):
-    with pytest.raises(UserError, match=r"data\.kind=text and table, got 'tfds'"):
-        PairsConfig(**fields)
-
-
-@pytest.mark.parametrize("mixing", ["1", "1,2,3"])
-def test_number_of_shares_must_equal_the_number_of_corpora(mixing):
-    with pytest.raises(UserError, match=rf"data\.mixing has {mixing.count(',') + 1} .*data\.train .*2 "):
-        PairsConfig(kind="text", train="news,talks", mixing=mixing)
+def test_invalid_tags_and_shares_are_errors(fields, message):
+    with pytest.raises(UserError, match=message):
+        PairsConfig(**{"kind": "text"} | fields)
 
 
 @pytest.mark.parametrize(
