@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from jax.sharding import AxisType, PartitionSpec
 
 from tests.support.bare_task import make_state, make_step
@@ -114,6 +115,23 @@ def test_pmap_equals_one_device():
     for devices in (2, 8):
         assert_equal(train(devices, parallel="pmap", dropout=0.3), one)
     assert make_partitioner(TrainingConfig()).devices == 8
+
+
+@pytest.mark.parametrize("is_step", [True, False])
+@pytest.mark.parametrize("parallel", ["jit", "pmap", "mesh"])
+def test_only_a_step_frees_the_state_before_it(parallel, is_step):
+    """A step would otherwise need memory for two states."""
+    layout = layout_of(1 if parallel == "jit" else 8, parallel=parallel)
+    placed = layout.place({"params": {"x": np.ones(8, np.float32)}})
+    batch = layout.place_batch({"rows": np.ones((8, 1), np.float32)})
+
+    def increase(state, batch, constants, *, over_rows):
+        return jax.tree.map(lambda x: x + 1, state), {}
+
+    compiled = layout.compile(increase, placed, is_step=is_step)
+    increased, _ = compiled(placed, batch, None)
+    np.testing.assert_array_equal(layout.fetch(increased)["params"]["x"], 2.0)
+    assert placed["params"]["x"].is_deleted() == is_step
 
 
 def test_every_mesh_equals_one_device():
