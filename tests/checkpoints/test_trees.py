@@ -9,6 +9,7 @@ import pytest
 from tfm.checkpoints import trees
 from tfm.checkpoints.retention import Retention, rank
 from tfm.errors import UserError
+from tfm.training.config import TrainingConfig
 
 LARGE = np.random.default_rng(0).normal(size=300).astype(np.float32)
 TREE = {"params": {"w": np.float32([[1, 2], [3, 4]]), "large": LARGE}, "step": np.int32(3)}
@@ -121,3 +122,5 @@ def test_the_newest_the_best_and_one_an_hour_are_kept():
     assert Retention(2, 0, 0.0).select(times, scores) == {7, 8}
     assert Retention(1, 1, 0.0).select(times, scores | {9: 7.0}) == {1, 8}  # there is no checkpoint of step 9
     assert rank({2: 1.0, 4: 3.0, 6: 3.0}) == [6, 4, 2]
+    config = TrainingConfig()
+    assert Retention() == (config.keep, config.keep_best, config.keep_hours)

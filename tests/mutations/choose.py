@@ -15,7 +15,11 @@ from tests.mutations.record import FOLDER
 from tests.support.paths import ROOT
 
 EXECUTES_LINES, IS_BESIDE, EXECUTES_FILE = range(3)
-DEFAULTS = "tests/wiring/test_defaults.py"  # compares values that no test executes
+# Tests that read the code, or compare values that any test may have executed by an import.
+ALWAYS = (
+    "tests/wiring/test_defaults.py",
+    "tests/test_architecture.py::test_text_files_are_opened_with_an_encoding",
+)
 SECONDS = 150.0  # of a processor, for the tests of one mutation
 SLOW_SECONDS = 1.0  # of a processor, for a single test
 KEYWORDS = {
@@ -111,14 +115,14 @@ def words_of(text: str) -> set[str]:
 def choose_tests(path: str, lines: Collection[int]) -> list[str]:
     """Returns the tests that may notice a mutation of lines of a file, up to a limit of time.
 
-    The test of all defaults comes first. Then come the tests that execute the lines, the tests of the same
+    The tests in `ALWAYS` come first. Then come the tests that execute the lines, the tests of the same
     test files, which may read what an earlier test left in a cache, and the tests that execute other lines of
     the file. Among them, quick tests come before slow tests, and one case of each slow test comes before its
     other cases. The tests whose names share words with the lines come first, and then cheap tests that
     execute few other files.
 
     Lines that run when a module is imported say nothing about a test, because any test may be the first to
-    import the module. For such lines, all tests that call a function of the file come after the defaults.
+    import the module. For such lines, all tests that call a function of the file come next.
     """
     recorded, calls = read(), function_lines(path)
     at_import = calls.isdisjoint(lines)
@@ -141,9 +145,9 @@ def choose_tests(path: str, lines: Collection[int]) -> list[str]:
     source = (ROOT / path).read_text(encoding="utf-8").splitlines()
     mutated = words_of(" ".join(source[line - 1] for line in lines))
     seconds = {test: recorded.cost(test) for test in ranks}
-    chosen, left = [DEFAULTS], SECONDS
+    chosen, left = [*ALWAYS], SECONDS
     for test in order(ranks, seconds, mutated):
-        if seconds[test] <= left or len(chosen) == 1:
+        if seconds[test] <= left or len(chosen) == len(ALWAYS):
             chosen.append(test)
             left -= seconds[test]
     return chosen
