@@ -97,9 +97,10 @@ def test_each_epoch_has_each_pair_once_in_the_next_segmentation(folder, tokenize
     expected = collections.Counter(open_pairs(text_config(folder), "train")[:])
     step, pieces = 0, []
     for epoch in range(7):
-        found = []
+        found, first = [], step
         while batches.epoch_of(step) == epoch:
-            assert batches.describe(step)["segmentation"] == epoch % 3
+            place = batches.describe(step)
+            assert (place["epoch"], place["batch"], place["segmentation"]) == (epoch, step - first, epoch % 3)
             found += sentences(batches.batch(step))
             step += 1
         texts = [tuple(map(tokenizer.decode, pair)) for pair in found]
