@@ -9,7 +9,7 @@ from tests.support.layer_cases import B, D, L, noisy, random
 from tfm import layers
 
 
-@pytest.mark.parametrize("alpha", [1.0, 3.0])
+@pytest.mark.parametrize("alpha", [1.0, 2.0, 0.5])
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
 def test_each_order_adds_the_scaled_input_to_the_sublayer(order, alpha):
     x = random(B, L, D)

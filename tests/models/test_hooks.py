@@ -166,12 +166,13 @@ def test_a_reordered_cache_reorders_the_cache_of_each_layer():
     )
 
 
+@pytest.mark.parametrize("factor", [0.25, 2.0])
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
-def test_the_output_of_a_residual_connection_has_a_factor(order):
-    plain, scaled = (layers.Residual(order, output_scale=scale) for scale in (1.0, 0.25))
+def test_the_output_of_a_residual_connection_has_a_factor(order, factor):
+    plain, scaled = (layers.Residual(order, output_scale=scale) for scale in (1.0, factor))
     variables = initialize(plain, X, lambda x: x**2, train=False)
     outputs = [apply(module, variables, X, lambda x: x**2, train=False) for module in (plain, scaled)]
-    np.testing.assert_allclose(outputs[1], 0.25 * outputs[0], atol=1e-5)
+    np.testing.assert_allclose(outputs[1], factor * outputs[0], atol=1e-5)
 
 
 # Universal Transformer
