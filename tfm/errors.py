@@ -14,6 +14,11 @@ class UserError(ValueError):
         super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message)))
 
 
+def first_line(error: BaseException) -> str:
+    """Returns the first line of an error's text, or the name of its type if the text is empty."""
+    return str(error).strip().split("\n")[0] or type(error).__name__
+
+
 def install_extra(extra: str) -> str:
     """Returns the advice to install one of the extras of pyproject.toml, for the end of an error message.
 

@@ -67,6 +67,17 @@ def test_each_part_of_an_array_on_several_devices_is_compared(changed, folder):
     assert ("large" in trees.find_difference(folder, digests)) == (changed is not None)
 
 
+@pytest.mark.parametrize(("text", "told"), [("", "ValueError"), ("\nfailed: x\ny", "failed: x")])
+def test_error_while_reading_back_is_a_difference(text, told, folder, monkeypatch):
+    """Also an error whose text is empty or begins with a line end."""
+
+    def fail(*_):
+        raise ValueError(text)
+
+    monkeypatch.setattr(trees, "_compare_values", fail)
+    assert trees.find_difference(folder, trees.digest_tree(TREE)) == told
+
+
 def test_shapes_survive_their_description():
     shapes = trees.shapes_of(trees.describe_arrays(TREE | {"state": (np.zeros(2, np.float16),)}))
     assert shapes["state"]["0"].dtype == np.float16

@@ -11,7 +11,7 @@ import orbax.checkpoint as ocp
 from etils import epath
 from flax.traverse_util import unflatten_dict
 
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.tree_paths import join_path
 
 BLOCK_BYTES = 1 << 15  # of a digest
@@ -83,7 +83,7 @@ def find_difference(folder: str, expected: Digests) -> str:
             if difference := _compare_values(folder, expected, np.flatnonzero(groups == group)):
                 return difference
     except (OSError, ValueError, KeyError) as error:  # raised by TensorStore and for damaged JSON
-        return str(error).splitlines()[0]
+        return first_line(error)
     return ""
 
 
@@ -120,10 +120,10 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
     """
     for branch in like:
         if branch not in stored:
-            advice = "Leave training.ema_decay as the run was started with."
-            if branch != "average":
-                advice = "Use the config that it was trained with."
-            raise UserError(f"{what} has no {branch}. {advice}")
+            raise UserError(
+                f"{what} has no {branch}. Use the config that it was trained with. training.ema_decay above 0 "
+                "adds the branch average."
+            )
     check_shapes(like, {branch: stored[branch] for branch in like}, what)
     like = jax.tree.map(_with_sharding, dict(like))
     arguments = ocp.checkpoint_utils.construct_restore_args(like)
@@ -133,7 +133,7 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree)):
             raise KeyError("an array is missing")
     except (ValueError, KeyError, TypeError) as error:  # somebody else wrote the manifest of these files
-        raise UserError(f"{what} cannot be read: {str(error).splitlines()[0]}") from error
+        raise UserError(f"{what} cannot be read: {first_line(error)}") from error
     return tree
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.io.files import user_cache
 from tfm.training.setup import COMPILED_FOLDER
 
@@ -26,9 +26,8 @@ def check_device() -> None:
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # JAX asserts that the requested platform exists
-        reason = f" ({str(error).splitlines()[0]})" if str(error) else ""
         raise UserError(
-            f"JAX finds no device to compute on{reason}. JAX_PLATFORMS is "
+            f"JAX finds no device to compute on ({first_line(error)}). JAX_PLATFORMS is "
             f"{_jax_option('jax_platforms')!r}: check it, and check that JAX is installed for this platform."
         ) from None
 

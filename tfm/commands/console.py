@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from tfm.commands import terminal
-from tfm.errors import EXIT_CODE, UserError
+from tfm.errors import EXIT_CODE, UserError, first_line
 from tfm.io.files import io_error_message
 
 BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
@@ -120,10 +120,10 @@ def _end_if_a_host_is_lost(error: Exception) -> None:
     if jax is None or not (jax.distributed.is_initialized() and LOST_HOST.search(str(error))):
         return
     terminal.flush_output()
-    reason = str(error).splitlines()[0]
     print(
-        f"error: Another process of this command has ended, or the connection failed ({reason}). Start the "
-        "same command on all hosts again. Training resumes from its last checkpoint.",
+        "error: Another process of this command has ended, or the connection failed "
+        f"({first_line(error)}). Start the same command on all hosts again. Training resumes from its last "
+        "checkpoint.",
         file=sys.stderr,
         flush=True,
     )

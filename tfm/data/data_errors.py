@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Callable, Iterator
 
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.io.files import io_error_message
 
 
@@ -63,5 +63,4 @@ def damage_error(
     """
     if getattr(error, "errno", None) is not None and not isinstance(error, FileNotFoundError):
         return error
-    reason = str(error).strip().split("\n")[0] or type(error).__name__
-    return kind(f"{problem} ({reason}): {advice}.")
+    return kind(f"{problem} ({first_line(error)}): {advice}.")

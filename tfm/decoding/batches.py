@@ -18,7 +18,7 @@ from jax.experimental import multihost_utils
 
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.memory import format_bytes, free_memory, is_out_of_memory
 from tfm.sharding import count_row_shards, fetch, find_mesh
 
@@ -165,8 +165,9 @@ class _Runner:
         except jax.errors.JaxRuntimeError as error:
             if not is_out_of_memory(error):
                 raise
-            reason = str(error).split("\n")[0]
-            self._raise_too_large(indices, f"does not fit into the memory of the device ({reason})")
+            self._raise_too_large(
+                indices, f"does not fit into the memory of the device ({first_line(error)})"
+            )
 
     def _run_parts(self, indices: list[int], size: int) -> list[Any]:
         """Runs the rows in parts of `size` rows and returns the result of each row."""

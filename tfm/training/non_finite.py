@@ -17,7 +17,7 @@ from jax.experimental import multihost_utils
 
 from tfm.checkpoints.store import CheckpointStore
 from tfm.dropout import rows_of_shard
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.sharding import fetch
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
@@ -53,7 +53,7 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
     try:
         culprit = _find_culprit(setup, state, step, batch)
     except RuntimeError as error:  # of XLA: one device may not hold what several did
-        culprit = f"not found ({str(error).splitlines()[0]})"
+        culprit = f"not found ({first_line(error)})"
     if jax.process_index() == 0:
         with contextlib.suppress(OSError), open(os.path.join(folder, REPORT), "w", encoding="utf-8") as file:
             json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)

@@ -15,7 +15,7 @@ import numpy as np
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.io.lock import DirectoryGuard
 from tfm.layers.parameter_axes import record_axes
 from tfm.memory import (
@@ -260,7 +260,7 @@ class Setup:
                 advice = ", and the constants (a teacher needs the model's vocabulary)" if constants else ""
                 raise UserError(
                     f"The loss of the update {learner.name!r} does not fit its arguments "
-                    f"({str(error).splitlines()[0]}, at {place}): check the shapes of the model and the "
+                    f"({first_line(error)}, at {place}): check the shapes of the model and the "
                     f"batch{advice}."
                 ) from error
             check_output(output, self.state.model_state)

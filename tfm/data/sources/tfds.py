@@ -9,7 +9,7 @@ from typing import Any
 
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 
 UNKNOWN_SIZE = 1 << 40  # examples of a split before its download
 BAD_SPLIT = (ValueError, KeyError, AssertionError, NotImplementedError)  # what TFDS raises for its name
@@ -75,7 +75,7 @@ def reading(folder: str) -> Iterator[None]:
     try:
         yield
     except (*DAMAGE, DecodeError) as error:
-        raise UserError(describe_damage(folder, str(error).split("\n")[0])) from None
+        raise UserError(describe_damage(folder, first_line(error))) from None
 
 
 def describe_damage(folder: str, reason: str) -> str:
@@ -97,11 +97,10 @@ def find_builder(name: str, directory: str) -> Any:
     try:
         return tfds.builder(name, file_format="array_record", data_dir=directory or None)
     except (json_format.Error, AssertionError, ValueError, not_found) as error:
-        reason = str(error).strip().split("\n")[0]
         raise UserError(
-            f"TFDS cannot open the data set '{name}' in {directory or 'its own folder'} ({reason}): check "
-            "data.name. If its files are damaged, delete their folder. If they are in another format than "
-            "array_record, set data.directory to another folder."
+            f"TFDS cannot open the data set '{name}' in {directory or 'its own folder'} "
+            f"({first_line(error)}): check data.name. If its files are damaged, delete their folder. If they "
+            "are in another format than array_record, set data.directory to another folder."
         ) from None
 
 
