@@ -5,6 +5,7 @@ import ctypes
 import dataclasses
 import math
 import os
+import pathlib
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -12,11 +13,12 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.config import walk_fields
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.tree_paths import join_path
 
 M_ARENA_MAX = -8  # of mallopt(3)
-CGROUP_LIMIT = "/sys/fs/cgroup/memory.max"  # of a container on Linux, with version 2 of control groups
+CGROUPS = "/sys/fs/cgroup"  # folder of the control groups of Linux, version 2
+CGROUP_OF_PROCESS = "/proc/self/cgroup"  # file with the control group of this process
 INT32 = 4
 BATCH_ARRAYS = 6  # tokens, positions and segments of both sides
 BATCHES_HELD = 9  # batches in memory: the current and the prefetched, see `tfm.data.batches.schedule`
@@ -84,9 +86,8 @@ def explain_out_of_memory(gradient_accumulation_steps: int) -> Iterator[None]:
     except jax.errors.JaxRuntimeError as error:
         if not is_out_of_memory(error):
             raise
-        first_line = str(error).split("\n")[0]
         raise UserError(
-            f"A step does not fit into a device ({first_line}): {_advice(gradient_accumulation_steps)}"
+            f"A step does not fit into a device ({first_line(error)}): {_advice(gradient_accumulation_steps)}"
         ) from None
 
 
@@ -232,11 +233,24 @@ def free_memory() -> int | None:
 
 
 def host_memory() -> int:
-    """Returns the bytes of this host, or of the container of this process if its limit is smaller."""
+    """Returns the bytes that this process may use: the host's memory, or a smaller limit of a control group.
+
+    Containers, SLURM and systemd limit the control group of a process or a group that contains it.
+    """
     host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError), open(CGROUP_LIMIT, encoding="ascii") as file:
-        host = min(host, int(file.read()))  # without a limit, the file contains "max", a ValueError
-    return host
+    return min([host, *_control_group_limits()])
+
+
+def _control_group_limits() -> Iterator[int]:
+    """Yields the memory limits of the control group of this process and of all groups that contain it."""
+    own = ""
+    with contextlib.suppress(OSError), open(CGROUP_OF_PROCESS, encoding="utf-8", errors="replace") as file:
+        own = next((line[3:].strip() for line in file if line.startswith("0::")), "")  # version 2
+    group = pathlib.Path(CGROUPS, own.lstrip("/"))
+    for folder in (group, *group.parents):
+        # Without a limit, the file contains "max", a ValueError.
+        with contextlib.suppress(OSError, ValueError):
+            yield int((folder / "memory.max").read_text(encoding="ascii"))
 
 
 def _advice(gradient_accumulation_steps: int) -> str:

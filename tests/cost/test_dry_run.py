@@ -73,10 +73,24 @@ def test_out_of_memory_is_an_error_message():
 def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
     whole = memory.available_memory()
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "CGROUP_LIMIT", str(limit))
+    monkeypatch.setattr(memory, "CGROUPS", str(tmp_path))
     for text, expected in (("max", whole), (f"{2**30}", 2**30 // jax.local_device_count())):
         limit.write_text(f"{text}\n")
         assert memory.available_memory() == expected
+
+
+@pytest.mark.parametrize("line", ["0::/job.slice/step\n", "4:memory:/other\n0::/job.slice/step\n"])
+@pytest.mark.parametrize("limited", ["", "job.slice", "job.slice/step"])
+def test_the_smallest_limit_of_the_control_groups_counts(tmp_path, monkeypatch, line, limited):
+    """Also a limit of a group that contains the group of the process, such as that of a SLURM job."""
+    (tmp_path / "own").write_text(line)
+    (tmp_path / "job.slice" / "step").mkdir(parents=True)
+    for folder in ("", "job.slice", "job.slice/step"):
+        text = f"{2**30}" if folder == limited else "max" if folder == "job.slice" else f"{2**31}"
+        (tmp_path / folder / "memory.max").write_text(f"{text}\n")
+    monkeypatch.setattr(memory, "CGROUPS", str(tmp_path))
+    monkeypatch.setattr(memory, "CGROUP_OF_PROCESS", str(tmp_path / "own"))
+    assert memory.host_memory() == 2**30
 
 
 @pytest.mark.long
