@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import scipy.constants
+
 
 class Retention(NamedTuple):
     """Numbers of checkpoints to keep. A checkpoint is kept if any of the three rules selects it.
@@ -29,7 +31,7 @@ class Retention(NamedTuple):
         kept = {*steps[-self.newest :], *ranked[: self.best]}
         last = None
         for step in steps if self.hours else []:
-            if last is None or times[step] - last >= 3600 * self.hours:
+            if last is None or times[step] - last >= scipy.constants.hour * self.hours:
                 kept.add(step)
                 last = times[step]
         return kept

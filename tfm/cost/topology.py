@@ -13,12 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import scipy.constants
 from jax.experimental import topologies
 
 from tfm import backend
 from tfm.cost import hlo
 from tfm.cost.chips import CHIPS, Chip, Roofline, estimate
-from tfm.errors import UserError, install_extra
+from tfm.errors import UserError, first_line, install_extra
 from tfm.memory import count_device_bytes, count_elements, explain_out_of_memory, format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
@@ -26,7 +27,6 @@ from tfm.training.task import Batch, Task, variable_shapes
 
 COLUMN = 20  # characters of the column of names
 BATCHES = 10  # first batches of the run; the fullest counts for the speed
-SECONDS_OF_AN_HOUR = 3600
 LIBTPU_SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu searches the network for a TPU
     "TPU_STDERR_LOG_LEVEL": "3",  # otherwise libtpu prints that no TPU exists
@@ -88,8 +88,7 @@ def find_devices(topology: str) -> tuple[Sequence[jax.Device], Chip]:
         settings = CHIP_SETTINGS.get(generation, {})
         description = topologies.get_topology_desc(platform="tpu", topology_name=topology, **settings)
     except (jax.errors.JaxRuntimeError, RuntimeError, ValueError) as error:
-        first_line = str(error).split("\n")[0]
-        raise UserError(f"libtpu does not support --topology={topology!r} ({first_line}).") from None
+        raise UserError(f"libtpu does not support --topology={topology!r} ({first_line(error)}).") from None
     return description.devices, CHIPS[generation]
 
 
@@ -210,6 +209,6 @@ def describe_time(
     yield "step", f"at least {1000 * seconds:.2f} ms, bound by {roofline.bound} (ms: {shares})"
     yield "speed", f"at most {units / seconds:,.0f} {unit}/s, {units / seconds / chips:,.0f} per chip"
     yield "utilisation", f"at most {100 * roofline.utilisation:.0f} % of the chip's peak"
-    hours = steps * seconds / SECONDS_OF_AN_HOUR
+    hours = steps * seconds / scipy.constants.hour
     yield "run", f"{steps:,} steps, at least {hours:,.2f} hours, {hours * chips:,.1f} chip-hours"
     yield "", "Compiled and estimated, not measured."

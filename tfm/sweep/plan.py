@@ -5,6 +5,8 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
+import scipy.constants
+
 from tfm import tasks
 from tfm.backend import compile_for
 from tfm.memory import count_elements
@@ -12,7 +14,6 @@ from tfm.sweep.variants import Variant
 from tfm.training.task import variable_shapes
 
 FLOPS_OF_A_PARAMETER = 6  # for each token: one multiply-add forward and two backward
-SECONDS_OF_AN_HOUR = 3600
 
 
 class PlannedRun(NamedTuple):
@@ -75,7 +76,7 @@ def estimate_hours(run: PlannedRun, flops_per_second: float | None) -> float | N
     flops = run.count_flops()
     if flops is None or not flops_per_second:
         return None
-    return flops / flops_per_second / SECONDS_OF_AN_HOUR
+    return flops / flops_per_second / scipy.constants.hour
 
 
 def describe_plan(
