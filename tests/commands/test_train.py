@@ -63,6 +63,7 @@ def test_work_directory_in_a_bucket_is_an_error(tmp_path, monkeypatch):
         (["--allow_change=training.sed"], r"--allow_change: .*did you mean 'training\.seed'"),
         (["--warm_start=WORKDIR/none"], "Expected the folder of a run"),
         (["--warm_start=x", "--warm_start_map=a"], "TARGET=SOURCE.*'a'"),
+        (["--from_step=3"], "--from_step is not for --dry_run"),
         (["--profile=4:7"], "--profile to name steps up to 6.*, got 4:7"),
     ],
 )

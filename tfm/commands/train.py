@@ -55,6 +55,8 @@ def main(options: Train) -> None:
         find_tracker(name)  # raises an error if its package is not installed
     if options.topology and not options.dry_run:
         raise UserError("--topology is only for --dry_run, because a run uses the devices of this machine.")
+    if options.from_step is not None and options.dry_run:
+        raise UserError("--from_step is not for --dry_run, because a dry run computes no step. Leave it out.")
     if options.warm_start_map and not options.warm_start:
         raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
     if options.warm_start:  # checked before the folder of the run is created
