@@ -213,16 +213,26 @@ def test_rows_that_a_resumed_run_repeats_do_not_count(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("loss", "skipped", "warns"), [((0, 0), 0, True), ((0, 0), 2, False), ((3, 1), 1, False)]
+    ("loss", "updates", "warns"), [((0, 0), 2, True), ((0, 0), 0, False), ((3, 1), 1, False)]
 )
-def test_loss_with_a_count_of_zero_yields_a_warning(loss, skipped, warns, tmp_path, caplog):
+def test_loss_with_a_count_of_zero_yields_a_warning(loss, updates, warns, tmp_path, caplog):
+    """Steps that were skipped, and steps in which an update is not due, have no gradient norm."""
     task = Regression(make_config())
+    sums = {"loss": loss, "gradient_norm": (0.5 * updates, updates)}
     with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
-        metrics = StepMetrics(
-            Setup(task, task.config.training), None, guard, None, 0, {"loss": loss, "skipped": (skipped, 2)}
-        )
+        metrics = StepMetrics(Setup(task, task.config.training), None, guard, None, 0, sums)
         metrics.report(2)
     assert ("up to 2 counts nothing" in caplog.text) == warns
+
+
+def test_error_of_a_loss_without_a_text_is_named_by_its_type(monkeypatch):
+    def fail(*_):
+        raise ValueError
+
+    task = Regression(make_config())
+    monkeypatch.setattr(task, "loss", fail)
+    with pytest.raises(UserError, match=r"update 'loss' .*\(ValueError, at .*test_loop"):
+        Setup(task, task.config.training).check_losses(task.open_data().example())
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])

@@ -285,6 +285,14 @@ def test_divergence_yields_one_warning(caplog):
     assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
 
 
+def test_divergence_of_one_update_is_found_if_the_other_loss_counts_nothing(caplog):
+    monitor = DivergenceMonitor(TrainingConfig(diverged_after=3), ("a/loss", "b/loss"))
+    for step in range(1, 9):
+        monitor.must_end(step, {"skipped": (0.0, 1.0), "a/loss": (step, 1.0), "b/loss": (0.0, 0.0)})
+    [record] = caplog.records
+    assert "above 1, " in record.message
+
+
 def test_no_warning_without_a_limit_or_below_the_first_loss_of_the_run(caplog):
     for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
         watch = DivergenceMonitor(config, first_losses={"loss": first})

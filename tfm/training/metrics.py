@@ -108,11 +108,15 @@ class StepMetrics:
         return metrics
 
     def _warn_if_nothing_counts(self, step: int) -> None:
-        """Warns if the count of a loss is 0, because such a loss trains nothing and has no mean."""
-        skipped, steps = self.sums.get("skipped", (0.0, 0.0))
+        """Warns if the count of a loss is 0, because such a loss trains nothing and has no mean.
+
+        Each update that is computed counts a gradient norm. Without one, the steps were skipped, or the
+        update was not due in any of them.
+        """
         for name in self._setup.loss_names:
+            _, updates = self.sums.get(f"{name.removesuffix('loss')}gradient_norm", (0.0, 0.0))
             _, count = self.sums.get(name, (0.0, 0.0))
-            if skipped < steps and count <= 0:
+            if updates and count <= 0:
                 log.warning(
                     "The %s of the steps up to %s counts nothing and trains nothing, because the count of "
                     "its (sum, count) is %.4g. Correct the task's loss or the data.",
@@ -165,9 +169,13 @@ class DivergenceMonitor:
         return False
 
     def _check_divergence(self, step, losses):
-        """Counts the steps in a row in which no update had a loss below its first loss.
+        """Counts consecutive steps in which all losses are above their first values, and warns of many.
 
         The losses of adversaries rise in turn, so that a single loss above its start is no divergence.
+
+        Args:
+          step: number of the step, counted from 1.
+          losses: {name: mean} of the losses that count anything in this step.
         """
         for name, loss in losses.items():
             self._first_losses.setdefault(name, loss)
@@ -178,7 +186,7 @@ class DivergenceMonitor:
             log.warning(
                 "The loss has been above %s, where the run started, for %s steps up to step %s: "
                 "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
-                ", ".join(f"{self._first_losses[name]:.4g}" for name in self._losses),
+                ", ".join(f"{self._first_losses[name]:.4g}" for name in losses),
                 f"{self._above:,}",
                 f"{step:,}",
             )
