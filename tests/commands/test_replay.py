@@ -2,14 +2,16 @@
 
 import shutil
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.support.workdirs import make_workdir
 from tfm.commands import replay
 from tfm.data.config import VOCABULARY_FILE
-from tfm.diagnosis.replay import Change
+from tfm.diagnosis.replay import Change, Replay
 from tfm.errors import UserError
+from tfm.training.step import TrainState
 from tfm.workdir.bundle import PARAMETERS_FILE
 
 
@@ -56,6 +58,20 @@ def test_tables_have_a_row_for_each_item():
         ["activation", "mean", "deviation", "largest", "shape"],
         ["x", "-1", "2", "3", "[1,", "2]"],
     ]
+
+
+def test_arrays_in_bfloat16_are_written_in_float32(tmp_path):
+    value = jnp.array([1.5, -2.0], jnp.bfloat16)
+    step = Replay(
+        1, 0, {"x": np.arange(2)}, {}, {}, TrainState(0, {}, {}), TrainState(0, {}, {}), {}, {"y": value}, {}
+    )
+    replay.write_arrays(str(tmp_path / "step.npz"), step)
+    with np.load(tmp_path / "step.npz") as arrays:
+        assert {name: array.dtype.name for name, array in arrays.items()} == {
+            "batch/x": "int64",
+            "read/y": "float32",
+        }
+        np.testing.assert_array_equal(arrays["read/y"], [1.5, -2.0])
 
 
 def test_run_without_its_vocabulary_is_an_error_and_learns_no_other(tiny_run, tmp_path):

@@ -18,6 +18,7 @@ from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import TrainState, make_context
+from tfm.training.task import Update
 from tfm.workdir import runs
 
 READ = "decoder.*.cross_attention.weights"
@@ -145,11 +146,43 @@ def test_heads_add_up_to_their_parameter(translation):
     assert all(change.update > 0 for change in whole.values())
 
 
+def test_damaged_checkpoint_is_not_the_start(run, regression_run, tmp_path):
+    workdir = shutil.copytree(regression_run, tmp_path / "run")
+    for path in (workdir / "checkpoints" / "3").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1])
+    assert replay_step(*run[:2], str(workdir), 4).start == 2
+
+
+def test_activations_are_those_of_an_update_that_is_due(tiny_run):
+    """The first update is due in every second step only, and the step 4 of the last case has no update."""
+    task, training, _ = open_run(tiny_run)
+    batch = next(task.open_data().train_batches(0))
+    for step, every, name in ((0, (2, 1), "a/loss"), (1, (2, 1), "b/loss"), (3, (2, 2), "")):
+        updates = (
+            Update("a", task.loss, ("encoder/*",), every=every[0]),
+            Update("b", task.loss, ("decoder/*", "embedding/*"), every=every[1]),
+        )
+        two = Translation(task.config, task.tokenizer)
+        two.updates = lambda updates=updates: updates
+        setup = Setup(two, training)
+        state = jax.device_get(setup.initialize()).replace(step=np.int32(step))
+        if name:
+            reads, losses = replay._read_activations(setup, state, batch, [READ])
+            assert reads
+            assert [*losses] == [name]
+        else:
+            with pytest.raises(UserError, match="Step 4 "):
+                replay._read_activations(setup, state, batch, [READ])
+
+
 @pytest.mark.long
 def test_what_cannot_be_made_again(run, tiny_run, tmp_path):
     with pytest.raises(UserError, match=r"between 1 and training.steps 6, got 7"):
         replay_step(*run, 7)
-    with pytest.raises(UserError, match=r"needs a checkpoint before it, and in .* the first is of step 2"):
+    with pytest.raises(
+        UserError, match=r"needs an intact checkpoint before it, and in .* the first is of step 2"
+    ):
         replay_step(*run, 2)
     with pytest.raises(UserError, match="there is none"):
         replay_step(*run[:2], str(tmp_path), 2)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from tfm import tasks
@@ -52,7 +53,7 @@ def write_arrays(path: str, replay: Replay) -> None:
     """Writes the arrays of a step into a .npz file.
 
     Their names begin with "batch/", "before/" and "after/" (the parameters), "gradient/" and "read/" (the
-    activations).
+    activations). Arrays in bfloat16 are written in float32, because NumPy cannot read bfloat16.
 
     Raises:
       UserError: if an I/O error occurs.
@@ -65,7 +66,8 @@ def write_arrays(path: str, replay: Replay) -> None:
         "read": replay.reads,
     }
     arrays: dict[str, Any] = {
-        join_path(where): np.asarray(x) for where, x in jax.tree_util.tree_leaves_with_path(trees)
+        join_path(where): np.asarray(x, np.float32 if x.dtype == jnp.bfloat16 else x.dtype)
+        for where, x in jax.tree_util.tree_leaves_with_path(trees)
     }
     with atomic_file(path) as file:
         np.savez(file, **arrays)

@@ -1,4 +1,4 @@
-"""Makes one step of a run again, from the checkpoint before it, and reads what happened in it."""
+"""Recomputes one training step of a run, with its gradients and the activations of its forward pass."""
 
 import contextlib
 import dataclasses
@@ -31,8 +31,8 @@ from tfm.training.task import Batch, Task
 from tfm.tree_paths import join_path
 
 LOG_EVERY = 50  # steps
-SAME_LOSS = 1e-5  # relative difference of the mean, of a model in float32
-SAME_LOSS_ROUNDED = 1e-3  # of a model in another dtype
+MAX_LOSS_DIFFERENCE = 1e-5  # relative difference of the mean losses of a model in float32
+MAX_ROUNDED_DIFFERENCE = 1e-3  # the same for a model in another dtype
 log = logging.getLogger(__name__)
 
 
@@ -46,9 +46,10 @@ class Replay(NamedTuple):
       facts: what identifies the batch in the data, see `Data.describe_batch`.
       metrics: {name: mean} of the step.
       before, after: the `TrainState` before and after it.
-      gradients: gradients of the mean loss, a tree like the parameters; 0 for a parameter that the step does
-        not train.
-      reads: {name: activation}, see `tfm.interpret`; rows in the order of `Partitioner.split_rows`.
+      gradients: gradients of the mean loss, a tree like the parameters. The gradient of a parameter that the
+        step does not train is 0.
+      reads: {name: activation} of the first update that is due in the step, see `tfm.interpret`. The rows
+        have the order of `Partitioner.split_rows`.
       axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
     """
 
@@ -87,8 +88,8 @@ def replay_step(
 ) -> Replay:
     """Recomputes one training step.
 
-    Restores the newest earlier checkpoint and repeats the steps in between. The result is identical bit for
-    bit on the same devices and versions. Writes nothing.
+    Restores the newest earlier checkpoint that is intact, and repeats the steps in between. The result is
+    identical bit for bit on the same devices and versions. Writes nothing.
 
     Args:
       task, config, workdir: of the run, as `tfm.training.loop.train` takes them.
@@ -96,9 +97,9 @@ def replay_step(
       read: names or globs of activations of the forward passes of the step, see `tfm.interpret`.
 
     Raises:
-      UserError: if there is no usable checkpoint before the step, the run has fewer steps, there are several
-        hosts, a glob matches nothing, or the pass that reads is not the pass of the step, as dropout under
-        model.scan.
+      UserError: if no intact checkpoint is before the step, the run has fewer steps, there are several hosts,
+        a glob matches nothing, activations are read of a step without an update, or the pass that reads
+        activations has another loss than the step. Dropout under model.scan causes such a difference.
     """
     if not 1 <= step <= config.steps:
         raise UserError(f"Expected a step between 1 and training.steps {config.steps:,}, got {step:,}.")
@@ -112,19 +113,19 @@ def replay_step(
     placed = partitioner.place(state)
     for number in range(start + 1, step):
         if (number - start) % LOG_EVERY == 1:
-            jax.block_until_ready(placed)  # so that the line is true
+            jax.block_until_ready(placed)  # otherwise the line would report steps that are not computed yet
             log.info("Recomputing step %s before step %s", f"{number:,}", f"{step:,}")
         placed, _ = make_step(placed, partitioner.place_batch(next(batches)), setup.constants)
     batch = next(batches)
     placed_batch = partitioner.place_batch(batch)
     before = jax.device_get(partitioner.fetch(placed))
     gradients = _compute_gradients(setup, placed, placed_batch)
-    reads, loss = _read_activations(setup, before, batch, list(read))
+    reads, losses = _read_activations(setup, before, batch, list(read))
     placed, metrics = make_step(placed, placed_batch, setup.constants)
     after = jax.device_get(partitioner.fetch(placed))
     mean_metrics = means(jax.device_get(partitioner.fetch(metrics)))
-    if reads:
-        expected = mean_metrics.get(setup.loss_names[0], loss)
+    for name, loss in losses.items():
+        expected = mean_metrics.get(name, loss)  # a step that was skipped has no loss
         check_same_pass(loss, expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
     facts = data.describe_batch(step - 1)
     return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads, setup.axes)
@@ -144,7 +145,7 @@ def _warn_of_another_config(task: Task, workdir: str, step: int) -> None:
 
 
 def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
-    """The `Change` of each parameter; with `heads`, also that of each head where a parameter has them."""
+    """Yields the `Change` of each parameter and, if `heads` is set, of each of its attention heads."""
     trees = replay.before.params, replay.gradients, replay.after.params
     leaves = zip(*map(jax.tree.leaves, trees), strict=True)
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(replay.before.params)]
@@ -161,19 +162,20 @@ def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
 
 
 def _restore_before(setup, workdir, step):
-    """Returns (step, state) of the newest checkpoint before a step."""
+    """Returns (step, state) of the newest intact checkpoint before a step."""
     checkpoints = open_checkpoints(setup.task, setup.config, workdir, assets=setup.assets())
     with contextlib.closing(checkpoints):
         steps = checkpoints.steps()
-        before = [each for each in steps if each < step]
-        if not before:
+        intact = (each for each in reversed(steps) if each < step and not checkpoints.find_damage(each))
+        start = next(intact, None)
+        if start is None:
             there = f"the first is of step {steps[0]:,}" if steps else "there is none"
             raise UserError(
-                f"Replaying step {step:,} needs a checkpoint before it, and in {checkpoints.folder} "
+                f"Replaying step {step:,} needs an intact checkpoint before it, and in {checkpoints.folder} "
                 f"{there}: choose a later step, or train with a larger training.keep."
             )
         like = setup.partitioner.like(setup.state)
-        return before[-1], TrainState.from_items(checkpoints.restore(before[-1], like.items()))
+        return start, TrainState.from_items(checkpoints.restore(start, like.items()))
 
 
 def _compute_gradients(setup, placed, batch):
@@ -194,19 +196,29 @@ def _compute_gradients(setup, placed, batch):
 
 
 def _read_activations(setup, state, batch, names):
-    """Returns ({name: activation}, mean loss) of the forward passes of the first update.
-
-    Reads the rows of all devices and micro-batches, on the host.
+    """Reads activations of the first update that is due in the step, of all devices and micro-batches.
 
     Args:
       setup: of the run.
       state: the state before the step, on the host.
       batch: a host batch.
       names: names or globs of activations. If they are empty, the result is empty, too.
+
+    Returns:
+      ({name: activation} on the host, {name of the metric of the loss: mean loss of the forward passes}).
+
+    Raises:
+      UserError: if no update is due in the step, or a glob matches nothing.
     """
     if not names:
-        return {}, 0.0
-    learner, micro_batches = setup.learners[0], setup.config.gradient_accumulation_steps
+        return {}, {}
+    due = [index for index, each in enumerate(setup.learners) if state.step % each.every == 0]
+    if not due:
+        raise UserError(
+            f"Step {state.step + 1:,} has no activations to read, because no update of the task is due in "
+            "it. Choose another step, or replay without reading."
+        )
+    learner, micro_batches = setup.learners[due[0]], setup.config.gradient_accumulation_steps
     mesh = setup.partitioner.mesh  # of `pmap`, too, which divides rows in the same way
     partitioner = Partitioner([*mesh.devices.flat], mesh.shape["fsdp"], mesh.shape["tensor"], setup.axes)
 
@@ -234,24 +246,24 @@ def _read_activations(setup, state, batch, names):
     placed, placed_batch = partitioner.place(state), partitioner.place_batch(batch)
     reads, terms = jax.device_get(compiled(placed, placed_batch, context))
     total, count = loss_of(jax.tree.map(np.sum, terms))
-    return reads, float(total / find_divisor(count))
+    return reads, {setup.loss_names[due[0]]: float(total / find_divisor(count))}
 
 
-def check_same_pass(found: float, expected: float, dtype: str) -> None:
-    """Checks that the pass that read activations has the loss of the step.
+def check_same_pass(loss: float, expected: float, dtype: str) -> None:
+    """Checks that the forward pass that reads activations has the loss of the step.
 
     Args:
-      found: mean loss of the pass.
+      loss: mean loss of the forward pass.
       expected: mean loss of the step.
-      dtype: in which the model computes.
+      dtype: compute dtype of the model.
 
     Raises:
       UserError: if the losses differ by more than rounding.
     """
-    tolerance = SAME_LOSS if dtype == "float32" else SAME_LOSS_ROUNDED
-    if abs(found - expected) > tolerance * abs(expected):
+    tolerance = MAX_LOSS_DIFFERENCE if dtype == "float32" else MAX_ROUNDED_DIFFERENCE
+    if abs(loss - expected) > tolerance * abs(expected):
         raise UserError(
-            f"The forward pass that reads activations has the loss {found:.6g} and the step {expected:.6g}: "
+            f"The forward pass that reads activations has the loss {loss:.6g} and the step {expected:.6g}: "
             "dropout under model.scan draws other masks when layers run one by one. Replay without reading."
         )
 
