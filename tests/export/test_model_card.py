@@ -59,6 +59,7 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
             PairsConfig(kind="huggingface", directory="/home/me/set"),
             "a saved data set, `train`, validated on",
         ),
+        (PairsConfig(kind="tfds", name="a/b", train="a|b"), r"| data | TFDS `a/b`, `a\|b`, validated on"),
         (DocumentsConfig(kind="table"), "tables, `train`, validated on `validation`, as bytes"),
         (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face `a/b`, `train`, validated on"),
         (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),

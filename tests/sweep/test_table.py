@@ -1,6 +1,7 @@
 """The table of a sweep: intervals against SciPy, the judgement, and the Markdown."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -97,6 +98,14 @@ def test_table_has_a_line_per_finished_variant():
     difference = difference_interval({0: 31.0, 1: 31.5}, {0: 30.0, 1: 30.2}).format("+")
     assert cells[2][4:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
     assert cells[3][4:] == ["9.00", "", "-21.00", "", ""]  # from base of seed 0
+
+
+def test_bars_and_stars_in_names_stay_within_their_cells():
+    name = "C-*|x"
+    table = make_table([Variant(name)], [row(name, 0, 9.0)], ["BLEU"])
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {10}
+    assert table.splitlines()[2].startswith(r"| C-\*\|x | 1 |")
+    assert table.endswith(" |\n")
 
 
 def test_differences_show_the_sign_of_positive_numbers():

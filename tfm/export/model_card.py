@@ -102,7 +102,7 @@ def write(
     card = TEMPLATE.format(
         title=title,
         summary=summary,
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        rows="\n".join(f"| {name} | {_keep_in_cell(value)} |" for name, value in rows.items()),
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
         python=python,
         command=command,
@@ -161,6 +161,11 @@ def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:
     ]
     lines += [f"- {score.name}: **{score.format_value()}** `{score.signature}`" for score in record.scores]
     return "\n".join(lines)
+
+
+def _keep_in_cell(value: str) -> str:
+    """Returns a value that may contain code in backticks, without the bars and line ends that end a cell."""
+    return " ".join(value.split()).replace("|", "\\|")
 
 
 def _which(steps: Sequence[int], ensemble: bool = False) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import stdtrit
 
+from tfm.io.markdown import format_table
 from tfm.sweep.variants import PARAMETERS, Variant
 
 CONFIDENCE = 0.95
@@ -82,14 +83,14 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], n
       rows: the finished runs, as `tfm.sweep.results.Result.describe` returns them.
       names: names of the scores to show.
     """
-    header = ["variant", "seeds", "parameters (millions)", "FLOP"]
+    head = ["variant", "seeds", "parameters (millions)", "FLOP"]
     for name in names:
-        header += [name, f"{name}, published", f"{name} - base", "published - base", "reproduced"]
-    table = [header, ["---"] * len(header)]
-    for variant in variants:
-        if any(row["variant"] == variant.name for row in rows):
-            table.append(list(_cells(variant, variants[0], rows, names)))
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in table)
+        head += [name, f"{name}, published", f"{name} - base", "published - base", "reproduced"]
+    finished = {row["variant"] for row in rows}
+    lines = [
+        list(_cells(variant, variants[0], rows, names)) for variant in variants if variant.name in finished
+    ]
+    return format_table(head, lines) + "\n"
 
 
 def _cells(

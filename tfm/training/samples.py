@@ -1,8 +1,6 @@
 """Writes and reads the samples of a run: examples of the model's outputs at each evaluation."""
 
-import html
 import os
-import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 
 from tfm.errors import UserError
+from tfm.io import markdown
 from tfm.io.files import append_json_line, read_json_lines, writing
 from tfm.training.hooks import Hook
 from tfm.training.run_log import RESUMED, drop_repeated
@@ -17,7 +16,6 @@ from tfm.training.task import Samples
 
 SAMPLES_FILE = "samples.jsonl"
 SAMPLES_FOLDER = "samples"  # contains the pictures
-FORMATTING = re.compile(r"([\\`*_\[|])")  # characters that Markdown reads as formatting within a line
 
 
 class StepSamples(NamedTuple):
@@ -96,9 +94,7 @@ def step_name(step: int) -> str:
 
 def format_table(rows: Sequence[Mapping[str, str]]) -> str:
     """Returns rows with the same names as a table in Markdown."""
-    names = list(rows[0])
-    lines = [names, ["---"] * len(names), *(list(row.values()) for row in rows)]
-    return "\n".join(f"| {' | '.join(map(_format_cell, line))} |" for line in lines)
+    return markdown.format_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
 def format_samples(samples: Sequence[StepSamples], folder: str) -> str:
@@ -132,13 +128,8 @@ def _format_example(number: int, rows: list[tuple[int, dict[str, str]]]) -> str:
     same = [name for name in first if len(rows) > 1 and len({row.get(name) for _, row in rows}) == 1]
     varying = [name for name in first if name not in same] or same[-1:]
     table = [{"step": f"{step:,}"} | {name: row.get(name, "") for name in varying} for step, row in rows]
-    once = [f"{name}: {_format_cell(first[name])}" for name in same if name not in varying]
+    once = [f"{name}: {markdown.format_cell(first[name])}" for name in same if name not in varying]
     return "\n\n".join([f"## {number + 1}", *once, format_table(table)])
-
-
-def _format_cell(text: str) -> str:
-    """Returns a text on one line of a Markdown table that shows it as it is, also "<unk>" or "2*3*4"."""
-    return FORMATTING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
 def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
