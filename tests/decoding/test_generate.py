@@ -138,6 +138,13 @@ def test_beam_search_keeps_only_the_end_of_a_long_prefix(caplog):
         generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
 
 
+def test_no_warning_if_beam_search_cuts_only_the_start_of_the_text(caplog):
+    config = dataclasses.replace(GREEDY, max_tokens=14, beam_size=2)
+    with caplog.at_level(logging.WARNING):
+        generate_ids(MODEL, parameters(), [LONG[: POSITIONS - 14]], config)
+    assert not caplog.records
+
+
 def slide(prefix, ids, max_tokens):
     """Yields the log-probabilities of each next token, under a window with half of it for new tokens."""
     text, half = [BOS_ID, *prefix, *ids], POSITIONS // 2

@@ -5,7 +5,12 @@ import types
 
 import pytest
 
-from tfm.decoding.protocol import SequenceToSequence, check_continues, check_translates
+from tfm.decoding.protocol import (
+    SequenceToSequence,
+    check_continues,
+    check_translates,
+    read_cross_attention,
+)
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 
@@ -31,3 +36,10 @@ def test_error_names_all_missing_attributes(check):
             continue
         with pytest.raises(UserError, match=rf"'gpt' .*: it has no {' and no '.join(missing)}\."):
             check(model)
+
+
+@pytest.mark.parametrize(("config", "name"), [({"name": "gpt"}, "gpt"), ({}, "SimpleNamespace")])
+def test_model_without_cross_attention_is_an_error_that_names_it(config, name):
+    model = types.SimpleNamespace(config=types.SimpleNamespace(**config), attention_points={})
+    with pytest.raises(UserError, match=f"'{name}' has no 'cross'"):
+        read_cross_attention(model, lambda: None)

@@ -70,6 +70,12 @@ def test_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengt
             assert not {PAD_ID, BOS_ID} & set(ids)
 
 
+@pytest.mark.parametrize("prefixes", [[], [[4]], [[4]] * 3])
+def test_prefixes_that_do_not_pair_with_sources_are_an_error(prefixes):
+    with pytest.raises(UserError, match=f"each of 2 sources, got {len(prefixes)}"):
+        translate_ids(MODEL, bigrams(), inputs_of(3, 4), DecodingConfig(), prefixes=prefixes)
+
+
 @pytest.mark.long
 def test_samples_depend_on_the_seed_and_on_the_number_of_their_input():
     def draw(lengths, **fields):

@@ -133,6 +133,8 @@ def generate_ids(
 def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int]:
     """Returns the last tokens of a prompt, so that `max_tokens` of `max_length` positions remain.
 
+    Logs a warning if tokens of the text are cut off. The first token of the prompt is BOS.
+
     Raises:
       UserError: If no position remains for the prompt.
     """
@@ -142,13 +144,15 @@ def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int
             "Expected decoding.max_tokens of a beam search to be below the number of positions of the model "
             f"({max_length:,}), got {max_tokens:,}. Lower it, or set decoding.beam_size=1."
         )
-    log.warning(
-        "Using only the last %s of %s tokens of a text, because up to %s more tokens follow "
-        "(decoding.max_tokens)",
-        f"{kept:,}",
-        f"{len(prompt) - 1:,}",
-        f"{max_tokens:,}",
-    )
+    length = len(prompt) - 1
+    if kept < length:
+        log.warning(
+            "Using only the last %s of %s tokens of a text, because up to %s more tokens follow "
+            "(decoding.max_tokens)",
+            f"{kept:,}",
+            f"{length:,}",
+            f"{max_tokens:,}",
+        )
     return prompt[-kept:]
 
 

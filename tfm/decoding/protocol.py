@@ -144,11 +144,15 @@ def _check_attributes(
     """Raises a UserError that lists all missing methods and attributes of a model."""
     missing = [name for name in needed if not hasattr(model, name)]
     if missing:
-        name = getattr(model.config, "name", type(model).__name__)
         raise UserError(
-            f"The model {name!r} {problem}: it has no {' and no '.join(missing)}. Choose {example}, or see "
-            f"tfm.decoding.protocol.{protocol.__name__}."
+            f"The model {_name_of(model)!r} {problem}: it has no {' and no '.join(missing)}. Choose "
+            f"{example}, or see tfm.decoding.protocol.{protocol.__name__}."
         )
+
+
+def _name_of(model: Any) -> str:
+    """Returns the name of a model in its config, or the name of its class if the config has no name."""
+    return getattr(model.config, "name", type(model).__name__)
 
 
 def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, jax.Array]:
@@ -167,7 +171,7 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
     if "cross" not in model.attention_points:
         raise UserError(
             f"Alignments and the coverage penalty need a model that attends to the source, but the model "
-            f"{model.config.name!r} has no 'cross' in its attention_points. Choose another model. A "
+            f"{_name_of(model)!r} has no 'cross' in its attention_points. Choose another model. A "
             "recurrent model attends to the source unless model.attention is 'none'."
         )
     return read_attention(model.attention_points["cross"], compute)

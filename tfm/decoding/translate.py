@@ -48,10 +48,13 @@ def translate_ids(
       one. Samples are in arbitrary order.
 
     Raises:
-      UserError: If `n_best` is above the beam size, if an output could have more tokens than the model has
-        positions, if a single source does not fit into the memory, or if probabilities are NaN.
+      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if an output
+        could have more tokens than the model has positions, if a single source does not fit into the memory,
+        or if probabilities are NaN.
     """
     check_n_best(n_best, config)
+    if prefixes is not None and len(prefixes) != len(sources):
+        raise UserError(f"Expected a prefix for each of {len(sources):,} sources, got {len(prefixes):,}.")
     pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
     check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
