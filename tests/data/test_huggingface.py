@@ -90,6 +90,19 @@ def test_missing_splits_folders_and_columns_are_errors(datasets, saved, tmp_path
             sources.check_splits(config, ("train",))
 
 
+def test_damaged_file_of_a_data_set_by_name_is_an_error_with_its_reason(datasets, tmp_path, monkeypatch):
+    """Also for the test split, which may be missing but not damaged."""
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sets" / "mine").mkdir(parents=True)
+    for split in ("train", "test"):
+        (tmp_path / "sets" / "mine" / f"{split}.csv").write_text("en,de\na,b\nc,d,e,f\n")
+    config = saved_config(tmp_path, directory="", name="sets/mine")
+    for split in ("train", "test"):
+        assert "line 3" in problem(config, split)
+
+
 def test_error_asks_to_install_the_package(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(UserError, match=r"set data\.name or data\.directory"):

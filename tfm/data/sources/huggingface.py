@@ -88,7 +88,13 @@ def _load_by_name(datasets: Any, name: str, split: str) -> Any:
     path, _, configuration = name.partition(":")
     try:
         return datasets.load_dataset(path, configuration or None, split=split)
-    except (OSError, ValueError, RuntimeError) as error:  # its own errors are among these
+    except datasets.exceptions.DatasetGenerationError as error:  # its own text gives no reason
+        raise damage_error(
+            error.__cause__ or error,
+            f"Hugging Face's datasets cannot read the files of {name}",
+            "correct the files, or choose another data.name",
+        ) from None
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise damage_error(
             error,
             f"Hugging Face's datasets cannot load the split '{split}' of {name}",
