@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import jax
 import numpy as np
@@ -162,12 +163,26 @@ def test_changed_class_names_are_errors(config, tmp_path):
     with open(tmp_path / classification.LABELS_FILE, "w", encoding="utf-8") as file:
         json.dump(["dog", "cat", "bird"], file)
     task = classification.create(config, str(tmp_path), new=False)
-    with pytest.raises(
-        UserError, match=r"classes that the model was trained with, dog, cat, bird, got cat, dog, bird"
-    ):
-        task.open_data()
-    with pytest.raises(UserError, match=r"'test'.*got cat, dog"):
-        next(task.report({"params": None}, "test"))
+    for split, open_data in (("train", task.open_data), ("test", lambda: next(task.report({}, "test")))):
+        with pytest.raises(UserError, match=rf"'{split}'.*class 0 is 'cat' instead of 'dog'"):
+            open_data()
+
+
+@pytest.mark.parametrize(
+    ("trained", "message"),
+    [
+        ([*"abcdefghijkz"], "class 11 is 'l' instead of 'z'"),
+        ([*"abcdefghijk"], "class 11 is 'l' instead of None"),
+    ],
+)
+def test_error_shows_the_first_class_name_that_differs(config, monkeypatch, trained, message):
+    names = [*"abcdefghijkl"]
+    image = np.zeros((1, config.model.image_size, config.model.image_size, config.model.channels))
+    source = types.SimpleNamespace(label_names=names, take=lambda _: (image, None))
+    monkeypatch.setattr(classification, "open_images", lambda *_: source)
+    with pytest.raises(UserError, match=message):
+        classification.open_split(config, "train", trained)
+    assert classification.open_split(config, "train", [*names, "m"]) is source
 
 
 @pytest.mark.parametrize("content", [b"", b"[1, 2, 3]", b"{}", b"[" * 100_000, b"\xff", b'["cat"]'])

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -331,9 +332,11 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
             f"Set model.classes to {len(names)}."
         )
     if label_names is not None and names != label_names[: len(names)]:
+        pairs = itertools.zip_longest(names, label_names)
+        label, (name, trained) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise UserError(
             f"Expected the classes of the split '{split}' to be the classes that the model was trained with, "
-            f"{', '.join(label_names[:10])}, got {', '.join(names[:10])}."
+            f"but class {label:,} is {name!r} instead of {trained!r}."
         )
     return source
 
