@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tfm import attention, losses, masks, positions
+from tfm.array_types import check_arrays
 
 QUERY, KEY, VALUE = (np.zeros((2, n, 3, width), np.float32) for n, width in ((5, 4), (6, 4), (6, 8)))
 MASK, WEIGHTS = np.ones((2, 1, 5, 6), bool), np.zeros((2, 3, 5, 6), np.float32)
@@ -134,3 +135,13 @@ def test_batch_axes_of_positions_are_broadcast():
 def test_tests_check_all_annotations():
     with pytest.raises(jaxtyping.TypeCheckError):
         attention.attention_weights(QUERY, KEY, scale="large")
+
+
+def test_annotation_of_jax_arrays_is_checked():
+    @check_arrays
+    def total(x: jaxtyping.Float[jax.Array, "A B"]):
+        return x.sum()
+
+    assert total(jnp.ones((2, 3))) == 6
+    with pytest.raises(ValueError, match=r"x to have the shape \[A, B\], got \(2,\)"):
+        total(jnp.ones(2))

@@ -73,9 +73,13 @@ def check_arrays(function: Function) -> Function:
 
 
 def _array_annotation(parameter: inspect.Parameter) -> Any:
-    """Returns the annotation of jaxtyping, or None. `Float[Array, ...]` is a union of two annotations."""
+    """Returns the annotation of jaxtyping, or None.
+
+    `Float[Array, ...]` is a union of two annotations, for JAX and for NumPy. `Float[jax.Array, ...]` is a
+    single annotation.
+    """
     is_union = typing.get_origin(parameter.annotation) in (typing.Union, types.UnionType)
-    alternatives = typing.get_args(parameter.annotation) if is_union else ()
+    alternatives = typing.get_args(parameter.annotation) if is_union else (parameter.annotation,)
     return next((each for each in alternatives if hasattr(each, "dim_str")), None)
 
 
