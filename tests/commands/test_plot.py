@@ -163,6 +163,13 @@ def test_runs_of_other_tasks_are_errors(name, regression_run):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("arguments", [["RUN", "--output=a.txt"], ["RUN", "RUN"]])
+def test_mistakes_are_found_before_anything_is_decoded(arguments, tiny_run, monkeypatch):
+    monkeypatch.setattr(plot.runs, "load", None)
+    with pytest.raises(UserError, match="a.txt|twice"):
+        plot.main(["calibration", *(argument.replace("RUN", str(tiny_run)) for argument in arguments)])
+
+
 def test_figure_is_written_to_the_output(tmp_path):
     path = tmp_path / "schedules.pdf"
     plot.main(["schedules", f"--output={path}"])

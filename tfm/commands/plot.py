@@ -1,7 +1,7 @@
 """Plots for papers and notes: tfm plot KIND [DIR ...]
 
   tfm plot DIR [DIR ...]               training and validation curves of several runs (or: curves DIR ...)
-  tfm plot positions [DIR]             position encodings, and the learned positions of a run if it has them
+  tfm plot positions [DIR]             position encodings, and the learned positions of a run
   tfm plot masks                       padding, causal and packed masks before and after the softmax
   tfm plot schedules                   learning rates of all schedules
   tfm plot calibration DIR [DIR ...]   share of correct tokens by predicted probability
@@ -37,12 +37,13 @@ from tfm.tasks.translation.task import sample_evenly
 from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
-from tfm.visualize.figures import save
+from tfm.visualize.figures import find_format, save
 from tfm.workdir import runs
 
 PIECES = ("animal", "street", "tired", "wide")  # words of the example sentences of the paper's authors
 NEIGHBOURS = 10  # number of nearest pieces to draw for each piece
 DPI = 200  # high, because figures are only as wide as a column of text
+PAGE_ENDING = "md"  # of the kinds that write a page in Markdown
 MASKED_LENGTH = 8  # number of positions in the drawn masks
 
 
@@ -63,7 +64,10 @@ class Kind(NamedTuple):
 
 
 def draw_curves(options: Plot, folders: Sequence[str]) -> Figure:
-    """Draws the metrics of --metric for several runs. The default is training loss and all of validation."""
+    """Draws the metrics of --metric for several runs.
+
+    The default metrics are the training loss and all metrics of the validation split.
+    """
     rows = [read_metrics(folder) for folder in folders]
     logged = sorted({name for each in rows for row in each for name in row if "/" in name})
     validation = [name for name in logged if name.startswith("validation/")]
@@ -76,7 +80,11 @@ def draw_curves(options: Plot, folders: Sequence[str]) -> Figure:
 
 
 def draw_positions(options: Plot, folders: Sequence[str]) -> Figure:
-    """Draws both layouts of the sinusoids and, given a run, its learned position tables."""
+    """Draws both layouts of the sinusoids and, given a run, its learned position tables.
+
+    Raises:
+      UserError: if --d_model is odd, or the model of the run has no learned positions.
+    """
     if options.d_model % 2:
         raise UserError(
             f"Expected an even --d_model, because each frequency has a sine and a cosine, got "
@@ -138,7 +146,7 @@ def draw_schedules(options: Plot, _: Sequence[str]) -> Figure:
 
 def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws the calibration of each run on at most --sentences pairs of --split, or of validation."""
-    calibrations = []
+    names, calibrations = _name_runs(folders), []
     for folder in folders:
         run = runs.load(folder, checkpoint=options.checkpoint)
         runs.require_translation(run.task.config, "tfm plot calibration")
@@ -150,17 +158,17 @@ def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
         predicted = predict_pairs(run.task.model, run.params, sources, targets, config.decoding)
         ids, probabilities = (np.concatenate(each) for each in zip(*predicted, strict=True))
         calibrations.append(measures.calibrate(probabilities, ids == np.concatenate(targets)))
-    return plots.plot_calibration(dict(zip(_name_runs(folders), calibrations, strict=True)))
+    return plots.plot_calibration(dict(zip(names, calibrations, strict=True)))
 
 
 def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:
     """Draws BLEU by the number of words in the source, from the hypotheses that tfm evaluate wrote."""
-    groups = []
+    names, groups = _name_runs(folders), []
     for folder in folders:
         system = compare.read_system(folder, options.name or "", options.split or "test", "tfm plot lengths")
         texts = (system.sources, system.hypotheses, system.references)
         groups.append(measures.score_by_length(*texts, lambda *each: translation_metrics.bleu(*each).value))
-    return plots.plot_lengths(dict(zip(_name_runs(folders), groups, strict=True)))
+    return plots.plot_lengths(dict(zip(names, groups, strict=True)))
 
 
 def draw_neighbours(options: Plot, arguments: Sequence[str]) -> Figure:
@@ -240,7 +248,7 @@ KINDS = {
     "lengths": Kind(draw_lengths, "DIR [DIR ...]", ("split", "name")),
     "neighbours": Kind(draw_neighbours, "DIR [PIECE ...]", ("checkpoint",)),
     "norms": Kind(draw_norms, "DIR", ("checkpoint",)),
-    "samples": Kind(write_samples, "DIR", ending="md"),
+    "samples": Kind(write_samples, "DIR", ending=PAGE_ENDING),
 }
 
 
@@ -253,6 +261,8 @@ def main(options: Plot) -> None:
     _check(name, options, arguments)
     kind = KINDS[name]
     path = options.output or f"{name}.{kind.ending}"
+    if kind.ending != PAGE_ENDING:
+        find_format(path)  # checked here, because drawing may decode for minutes
     drawn = kind.draw(options, arguments)
     if isinstance(drawn, str):
         with atomic_file(path, "w") as file:

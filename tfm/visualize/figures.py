@@ -217,6 +217,18 @@ def _shorten(labels: Sequence[str]) -> list[str]:
     return [label if len(label) <= most else f"{label[: most - 1]}\u2026" for label in labels]
 
 
+def find_format(path: str) -> str:
+    """Returns the format of a figure's file, which is the ending of its path.
+
+    Raises:
+      UserError: if the ending is not one of `FORMATS`.
+    """
+    file_format = os.path.splitext(path)[1].removeprefix(".").lower()
+    if file_format not in FORMATS:
+        raise UserError(f"Expected the name of a figure to end in .{', .'.join(FORMATS)}, got {path!r}.")
+    return file_format
+
+
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:
     """Writes a figure atomically, in the format of the path's ending.
 
@@ -226,10 +238,8 @@ def save(figure: Figure, path: str, dpi: int = DPI) -> None:
       dpi: pixels per inch of PNG files, and of images inside SVG and PDF files.
 
     Raises:
-      UserError: if the ending is not one of `FORMATS`.
+      UserError: see `find_format`.
     """
-    file_format = os.path.splitext(path)[1].removeprefix(".").lower()
-    if file_format not in FORMATS:
-        raise UserError(f"Expected the name of a figure to end in .{', .'.join(FORMATS)}, got {path!r}.")
+    file_format = find_format(path)
     with matplotlib.rc_context(SAVING), atomic_file(path) as file:
         figure.savefig(file, dpi=dpi, format=file_format, metadata=UNDATED[file_format])
