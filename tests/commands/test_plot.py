@@ -166,7 +166,7 @@ def test_runs_of_other_tasks_are_errors(name, regression_run):
 @pytest.mark.parametrize("arguments", [["RUN", "--output=a.txt"], ["RUN", "RUN"]])
 def test_mistakes_are_found_before_anything_is_decoded(arguments, tiny_run, monkeypatch):
     monkeypatch.setattr(plot.runs, "load", None)
-    with pytest.raises(UserError, match="a.txt|twice"):
+    with pytest.raises(UserError, match=r"a\.txt|twice"):
         plot.main(["calibration", *(argument.replace("RUN", str(tiny_run)) for argument in arguments)])
 
 

@@ -121,8 +121,8 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
     for branch in like:
         if branch not in stored:
             raise UserError(
-                f"{what} has no {branch}. Use the config that it was trained with. training.ema_decay above 0 "
-                "adds the branch average."
+                f"{what} has no {branch}. Use the config that it was trained with. training.ema_decay above "
+                "0 adds the branch average."
             )
     check_shapes(like, {branch: stored[branch] for branch in like}, what)
     like = jax.tree.map(_with_sharding, dict(like))

@@ -48,9 +48,9 @@ def translate_ids(
       one. Samples are in arbitrary order.
 
     Raises:
-      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if an output
-        could have more tokens than the model has positions, if a single source does not fit into the memory,
-        or if probabilities are NaN.
+      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if an
+        output could have more tokens than the model has positions, if a single source does not fit into the
+        memory, or if probabilities are NaN.
     """
     check_n_best(n_best, config)
     if prefixes is not None and len(prefixes) != len(sources):
