@@ -74,7 +74,7 @@ def test_error_while_reading_back_is_a_difference(text, told, folder, monkeypatc
     def fail(*_):
         raise ValueError(text)
 
-    monkeypatch.setattr(trees, "_compare_values", fail)
+    monkeypatch.setattr(trees, "array_handler", fail)
     assert trees.find_difference(folder, trees.digest_tree(TREE)) == told
 
 

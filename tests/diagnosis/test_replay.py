@@ -168,12 +168,12 @@ def test_activations_are_those_of_an_update_that_is_due(tiny_run):
         setup = Setup(two, training)
         state = jax.device_get(setup.initialize()).replace(step=np.int32(step))
         if name:
-            reads, losses = replay._read_activations(setup, state, batch, [READ])
+            reads, losses = replay.read_activations(setup, state, batch, [READ])
             assert reads
             assert [*losses] == [name]
         else:
             with pytest.raises(UserError, match="Step 4 "):
-                replay._read_activations(setup, state, batch, [READ])
+                replay.read_activations(setup, state, batch, [READ])
 
 
 @pytest.mark.long

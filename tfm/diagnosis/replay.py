@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -120,7 +120,7 @@ def replay_step(
     placed_batch = partitioner.place_batch(batch)
     before = jax.device_get(partitioner.fetch(placed))
     gradients = _compute_gradients(setup, placed, placed_batch)
-    reads, losses = _read_activations(setup, before, batch, list(read))
+    reads, losses = read_activations(setup, before, batch, list(read))
     placed, metrics = make_step(placed, placed_batch, setup.constants)
     after = jax.device_get(partitioner.fetch(placed))
     mean_metrics = means(jax.device_get(partitioner.fetch(metrics)))
@@ -195,7 +195,9 @@ def _compute_gradients(setup, placed, batch):
     return jax.device_get(partitioner.fetch(compiled(placed, batch, setup.constants)))
 
 
-def _read_activations(setup, state, batch, names):
+def read_activations(
+    setup: Setup, state: TrainState, batch: Batch, names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Reads activations of the first update that is due in the step, of all devices and micro-batches.
 
     Args:
