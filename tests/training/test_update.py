@@ -143,6 +143,8 @@ def test_average_starts_from_the_initial_parameters():
     pointers = [tree["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.params)]
     assert pointers[0] != pointers[1]  # a step donates both buffers
     assert Setup(Linear(), TrainingConfig()).initialize_with(lambda _: new).average is None
+    with pytest.raises(UserError, match=r"initial variables .*params/.* absent"):
+        Setup(Linear(), TrainingConfig()).initialize_with(lambda _: {})
 
 
 @pytest.mark.parametrize("fields", [{"parallel": "mesh"}, {}])

@@ -183,18 +183,22 @@ class Setup:
         return jax.jit(lambda key: self._create(self.task.init(key)), out_shardings=where)
 
     def initialize_with(self, load: Callable[[Variables], Variables]) -> TrainState:
-        """Returns the first state, placed, with the variables that `load` makes from the random ones.
+        """Returns the first state, placed on the devices, with loaded variables.
+
+        Args:
+          load: function from the random variables of the task to the variables of the state.
 
         Raises:
-          UserError: if a shape differs from the shape in the task.
+          UserError: if an array is missing, or its shape differs from the shape in the task.
         """
         variables = load(jax.jit(self.task.init)(self.init_key))
         expected = {"params": self.state.params, **self.state.model_state}
-        check_shapes(expected, {name: variables[name] for name in expected}, "The set of initial variables")
+        loaded = {name: variables.get(name, {}) for name in expected}
+        check_shapes(expected, loaded, "The set of initial variables")
         return self.partitioner.place(jax.jit(self._create)(dict(variables)))
 
     def compile_step(self, batch: Batch) -> CompiledStep:
-        """Compiles the step for one shape of batch. A later call with it uses what was compiled.
+        """Compiles the step for one shape of batch. Later calls with this shape use the compiled program.
 
         Args:
           batch: a host batch of the largest shape, so that a step that does not fit fails before the first.
@@ -224,7 +228,7 @@ class Setup:
           pool: has a thread to compile in, while the data are opened.
 
         Returns:
-          A function that is called with `Data.example`, and returns and raises as `compile_step`.
+          A function from `Data.example` to the result of `compile_step`. It raises the same errors.
         """
         planned = self.task.example()
         if planned is None:
@@ -337,13 +341,13 @@ def open_checkpoints(
     assets: dict[str, str] | None = None,
     scores: Scores | None = None,
 ) -> CheckpointStore:
-    """Opens the checkpoints of a run, as training and evaluation find them.
+    """Opens the checkpoints of a run with its assets, scores and rules of retention.
 
     Args:
-      task, config, workdir: of the run.
-      guard: guard of the run folder, for training.
-      assets: see `CheckpointStore`; None takes the assets of the task.
-      scores: scores of the evaluations; None reads them from the run folder.
+      task, config, workdir: task, training config and folder of the run.
+      guard: guard of the run folder. Only training needs it.
+      assets: see `CheckpointStore`. None means the assets of the task.
+      scores: scores of the evaluations. None reads them from the run folder.
     """
     return CheckpointStore(
         os.path.join(workdir, CHECKPOINT_FOLDER),
