@@ -23,8 +23,8 @@ def is_cpu() -> bool:
 def compile_for(platform: str) -> Iterator[None]:
     """Traces programs for a platform ("tpu", "cuda"), whichever one the process runs on.
 
-    JAX does not notice this when it looks for a function that it traced before. Create the functions inside,
-    and do not call them afterwards.
+    JAX reuses the trace of a function even if the platform has changed in between. Therefore create the
+    functions inside the context, and do not call them after it.
     """
     _compiling_for.append(platform)
     try:

@@ -44,7 +44,9 @@ def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) 
         like = jax.eval_shape(task.init, jax.random.key(0))
         expected = flatten(like)
         if problems := _find_problems(renamed, expected):
-            raise UserError(f"The arrays do not fit the model {config.model.name}: {'; '.join(problems)}.")
+            raise UserError(
+                f"The arrays do not fit the model of the task {config.task}: {'; '.join(problems)}."
+            )
         variables = {name: np.asarray(renamed[name], x.dtype) for name, x in expected.items()}
         write_bundle(Run(task, unflatten(variables, like), [0]), folder, workdir=workdir)
 

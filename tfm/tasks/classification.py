@@ -47,7 +47,7 @@ from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Repo
 from tfm.visualize.observation import Observation, Prediction, image_track, observe
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
-LARGEST_LABELS = 1 << 28  # bytes of that file
+MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
 log = logging.getLogger(__name__)
 
 
@@ -357,7 +357,7 @@ def _read_labels(path: str, classes: int) -> tuple[list[str], str]:
       UserError: if the file is missing, or is not a list of as many texts as the model has classes.
     """
     try:
-        content = read_limited(path, LARGEST_LABELS)
+        content = read_limited(path, MAX_LABELS_BYTES)
     except FileNotFoundError:
         raise UserError(f"Expected the names of the classes in {path}, but the file is missing.") from None
     try:

@@ -20,8 +20,9 @@ RESUMED = "resumed"  # marks the line of a restart; its step is the step that th
 def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
     """Returns the rows of metrics.jsonl, sorted by step.
 
-    A resumed run repeats the steps after its checkpoint, possibly with other results. The rows that it wrote
-    for these steps before the restart are left out. So are damaged lines, for example a truncated last line.
+    A resumed run repeats the steps after its checkpoint, possibly with other results. The result leaves out
+    the rows that the run wrote for these steps before the restart. It also leaves out damaged lines, for
+    example a truncated last line.
 
     Args:
       workdir: work directory of the run.

@@ -18,11 +18,11 @@ def open_dataset(
     """Returns the texts of a split, whose Arrow files are memory-mapped.
 
     Args:
-      name: of the data set, with its configuration after a colon: "wmt/wmt14:de-en".
-      directory: a folder that `save_to_disk` has written, or one with such a folder for each split; "" loads
-        the data set by its name.
-      split: its name.
-      columns: the columns of the texts of a row.
+      name: name of the data set, with its configuration after a colon: "wmt/wmt14:de-en".
+      directory: a folder that `save_to_disk` has written, or a folder that contains such a folder for each
+        split. "" loads the data set by its name.
+      split: name of the split.
+      columns: names of the columns whose texts a row consists of.
       clean: applied to each text.
 
     Raises:

@@ -105,7 +105,7 @@ class Config:
         check_fields(self)
         if self.training.patience and not self.validation_sentences:
             raise UserError(
-                "training.patience stops training by the BLEU of the validation sentences, but "
+                "training.patience stops training by the score of the validation sentences, but "
                 "validation_sentences is 0. Set it above 0, or set training.patience to 0."
             )
         longest, decoding = self.model.max_length, self.decoding

@@ -13,8 +13,8 @@ from tfm.training.trackers.run_ids import read_id, write_id
 
 NAME = "mlflow"
 EXPERIMENT = "tfm"  # default for MLFLOW_EXPERIMENT_NAME
-LONGEST_VALUE = 500  # characters of a parameter that all stores of MLflow accept
-MOST_PARAMETERS = 100  # of a request
+MAX_VALUE_CHARACTERS = 500  # characters of a parameter's value that all stores of MLflow accept
+MAX_REQUEST_PARAMETERS = 100  # parameters that MLflow accepts in one request
 NOT_IN_NAMES = re.compile(r"[^\w\-./ ]", re.ASCII)
 FOLDER = "samples"  # folder of the artifacts
 STATUSES: dict[Outcome, str] = {"finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
@@ -42,12 +42,12 @@ class MLflowTracker:
 
         known = self._client.get_run(self._id).data.params
         params = [
-            Param(name, str(value)[:LONGEST_VALUE])
+            Param(name, str(value)[:MAX_VALUE_CHARACTERS])
             for name, value in flatten(config).items()
             if name not in known
         ]
-        for first in range(0, len(params), MOST_PARAMETERS):
-            self._client.log_batch(self._id, params=params[first : first + MOST_PARAMETERS])
+        for start in range(0, len(params), MAX_REQUEST_PARAMETERS):
+            self._client.log_batch(self._id, params=params[start : start + MAX_REQUEST_PARAMETERS])
         self._client.log_dict(self._id, dict(config), "config.json")
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
