@@ -90,6 +90,9 @@ def test_reading_takes_the_memory_of_the_file(tmp_path):
         tracemalloc.stop()
     with pytest.raises(UserError, match=r"at most 2 bytes in .*file, got 3\b"):
         files.read_limited(tmp_path / "file", 2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match="pipe is a pipe"):
+        files.read_limited(tmp_path / "pipe", 2)
 
 
 def test_temporary_files_of_killed_processes_are_removed(tmp_path):

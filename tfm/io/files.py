@@ -114,9 +114,10 @@ def read_limited(path: str, max_bytes: int) -> bytes:
     """Returns the content of a file, after checking its size.
 
     Raises:
-      UserError: if the file has more than `max_bytes` bytes.
+      UserError: if the file has more than `max_bytes` bytes, or is a pipe, a socket or a device.
       OSError: if the file cannot be read.
     """
+    check_no_pipe(path)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
