@@ -11,6 +11,7 @@ from tests.support.tiny import make_config
 from tfm.commands import train
 from tfm.cost import topology
 from tfm.cost.chips import CHIPS
+from tfm.cost.hlo import COLLECTIVES, Collective
 from tfm.errors import UserError
 from tfm.tasks import translation
 
@@ -70,6 +71,17 @@ def test_a_step_is_described_without_being_run(task):
         chip = CHIPS["v5e"]._replace(memory=memory)
         described = dict(topology.describe_device(found, chip))
         assert ("too much" in described["peak memory"]) == is_too_much
+
+
+def test_collectives_are_summed_by_kind():
+    collectives = [
+        Collective("all-gather", ("bf16",), bytes=2**30, group=4, times=2, overlaps=True),
+        Collective("all-gather", ("f32",), bytes=2**30, group=4, times=1, overlaps=False),
+    ]
+    step = topology.CompiledStep(1, 2, 3, 4, 5, 6, collectives, host_transfers=0, roofline=None)
+    described = dict(topology.describe_device(step, CHIPS["v5e"]))
+    assert described.keys() & set(COLLECTIVES) == {"all-gather"}
+    assert described["all-gather"].startswith("3 per step, 3.00 GiB of bf16, f32; 2 overlap")
 
 
 @pytest.mark.long
