@@ -25,6 +25,10 @@ def test_no_paragraph_stands_twice():
         f"a\n\n{LONG}\n\nb",
         OTHER,
     ]
+    for characters, repetitions in ((39, 2), (40, 1)):
+        paragraph = "x" * characters
+        (text,) = drop_repeats([f"{LONG}\n\n{paragraph}\n\n{paragraph}"])
+        assert text.split("\n\n").count(paragraph) == repetitions
     for split in SPLITS:
         parts = [part.strip() for text in documents(split) for part in text.split("\n\n")]
         long = [part for part in parts if len(part) >= pydoc_topics.SHARED_CHARACTERS]

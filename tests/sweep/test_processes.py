@@ -18,9 +18,9 @@ import os, signal, sys, time
 command, workdir = sys.argv[1], next(each for each in sys.argv if each.startswith("--workdir="))
 with open("calls", "a") as file:
     file.write(" ".join([os.environ["JAX_COMPILATION_CACHE_DIR"], *sys.argv[1:]]) + "\\n")
-print("first line")
+print("first line", flush=True)
 if "bad" in workdir:
-    print("error: the reason\\n")
+    print("error: the reason\\n", file=sys.stderr)
     sys.exit(2)
 if "slow" in workdir and command == "train":
     signal.signal(signal.SIGTERM, lambda *_: (open("saved", "w").close(), sys.exit(143)))
