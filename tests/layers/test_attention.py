@@ -1,4 +1,4 @@
-"""Multi-head attention against NumPy in float64."""
+"""Tests of multi-head attention against NumPy in float64."""
 
 import functools
 
@@ -26,8 +26,8 @@ from tfm.testing.models import quick_jit
     ],
     ids=str,
 )
-def test_multi_head_attention_against_numpy(fields):
-    """Groups of heads share keys and values, which are cached once for each group."""
+def test_multi_head_attention_equals_numpy(fields):
+    """Heads of a group share their keys and values, which are cached once for each group."""
     module, heads = layers.MultiHeadAttention(D, 4, **fields), fields.get("key_value_heads", 4)
     x, keys = random(B, L, D), random(B, M, D, seed=1)
     mask = np.random.default_rng(2).random((B, 1, L, M)) < 0.7
@@ -49,14 +49,14 @@ def test_multi_head_attention_against_numpy(fields):
         ({"key_value_heads": 3}, r"key_value_heads to divide heads \(4\), got 3"),
     ],
 )
-def test_numbers_of_heads_must_divide(fields, message):
+def test_number_of_heads_must_divide_evenly(fields, message):
     module, x = layers.MultiHeadAttention(**{"features": D, "heads": 4} | fields), random(1, 2, D)
     with pytest.raises(ValueError, match=message):
         module.init(jax.random.key(0), x, x, mask=None, train=False)
 
 
 @pytest.mark.long
-def test_attention_drops_weights_only_in_training():
+def test_attention_dropout_applies_only_in_training():
     plain, dropping = attention(), attention(dropout_rate=0.5)
     x, keys = random(B, L, D), random(B, M, D, seed=1)
     params = noisy(plain.init(jax.random.key(0), x, keys, mask=None, train=False))
@@ -64,7 +64,7 @@ def test_attention_drops_weights_only_in_training():
     def run(module, train, **keywords):
         return module.apply({"params": params}, x, keys, mask=None, train=train, **keywords)
 
-    np.testing.assert_array_equal(run(dropping, False), run(plain, False))  # and needs no random key
+    np.testing.assert_array_equal(run(dropping, False), run(plain, False))  # without a random key
     rngs = {"dropout": jax.random.key(1)}
     assert not np.allclose(run(dropping, True, rngs=rngs), run(plain, True))
     np.testing.assert_array_equal(run(plain, True, rngs=rngs), run(plain, False))
@@ -80,12 +80,16 @@ def collect(module, params, x, positions, mask):
 
 
 def relative_keys(params, distance, query):
-    """Shaw et al. 2018, equation 4: the query's product with the distance's vector, clipped at 2."""
+    """Returns the product of the query and the vector of the distance, clipped at 2 (Shaw et al. 2018)."""
     return wide(params["keys"])[np.clip(distance, -2, 2) + 2] @ query
 
 
 def relative_bias(params, distance, query):
-    """With 8 buckets up to distance 6: 4 a direction, which begin at 0, 1, 2 and 4 (2 * 3^(1/2) = 3.46)."""
+    """Returns the bias of each head for a distance.
+
+    Each direction has 4 of the 8 buckets up to distance 6. They begin at 0, 1, 2 and 4, because
+    2 * 3^(1/2) = 3.46.
+    """
     bucket = np.searchsorted([1, 2, 4], abs(distance), side="right") + 4 * (distance > 0)
     return wide(params["biases"])[bucket]
 
@@ -101,7 +105,7 @@ def relative_bias(params, distance, query):
 )
 @pytest.mark.parametrize("scale", [None, 0.7])
 @pytest.mark.parametrize("implementation", [None, "xla"])
-def test_relative_positions_against_loops(bias, reference, scale, implementation):
+def test_relative_positions_equal_loops_in_numpy(bias, reference, scale, implementation):
     module = attention(position_bias=bias, scale=scale, implementation=implementation)
     x, positions = random(B, L, D), np.array([[0, 1, 2, 3, 4], [3, 0, 1, 9, 2]])
     mask = np.random.default_rng(2).random((B, 1, L, L)) < 0.7
@@ -130,8 +134,7 @@ def test_relative_positions_against_loops(bias, reference, scale, implementation
 
 
 @pytest.mark.long
-def test_ends_only_attention_by_mask():
-    """Each position sees the first and the last: the field `restrict_mask` and `first_and_last_mask`."""
+def test_restrict_mask_limits_attention_to_the_ends():
     module = attention(restrict_mask=lambda mask, *positions: first_and_last_mask(mask))
     x, positions = random(B, L, D), np.broadcast_to(np.arange(L), (B, L))
     mask = np.arange(L) < np.array([5, 3])[:, None, None, None]

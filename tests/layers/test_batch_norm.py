@@ -1,4 +1,4 @@
-"""The batch norm, compared with NumPy. tests/training/test_model_state.py covers training with it."""
+"""Tests of the batch norm against NumPy. tests/training/test_model_state.py covers training with it."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ def apply(x, rows=None, *, train):
 
 
 def normalize(x, mean, variance):
-    """Returns the normalized features with scale and bias."""
+    """Returns the normalized features after the scale and the bias."""
     return (x - mean) / np.sqrt(variance + EPSILON) * PARAMS["scale"] + PARAMS["bias"]
 
 
@@ -35,13 +35,13 @@ def test_training_uses_the_statistics_of_rows_that_are_not_padding(weights):
         np.testing.assert_allclose(after[name], expected, rtol=1e-5)
 
 
-def test_evaluation_uses_the_moving_averages_and_keeps_them():
+def test_evaluation_uses_the_moving_averages_and_does_not_change_them():
     outputs, after = apply(X, train=False)
     np.testing.assert_allclose(outputs, normalize(X, **BEFORE), atol=1e-5)
     jax.tree.map(np.testing.assert_array_equal, after, BEFORE)
 
 
-def test_the_first_moving_averages_do_not_depend_on_the_batch():
+def test_initial_moving_averages_do_not_depend_on_the_batch():
     variables = BatchNorm().init(jax.random.key(0), X, train=True)
     expected = {"mean": np.zeros(3), "variance": np.ones(3)}
     jax.tree.map(np.testing.assert_array_equal, variables["batch_stats"], expected)

@@ -1,4 +1,4 @@
-"""The constants of DeepNorm by hand."""
+"""Tests of the constants of DeepNorm against values computed by hand."""
 
 import pytest
 
@@ -6,8 +6,7 @@ from tfm.layers import encoder_decoder_constants, single_stack_constants
 
 
 def test_constants_of_an_encoder_and_a_decoder():
-    """N = 6, M = 6: (N^4 M)^(1/16) = 6^(5/16) = 1.7505."""
-    encoder, decoder = encoder_decoder_constants(6, 6)
+    encoder, decoder = encoder_decoder_constants(6, 6)  # (N^4 M)^(1/16) = 6^(5/16) = 1.7505
     assert encoder == pytest.approx((0.81 * 1.7505, 0.87 / 1.7505), rel=1e-4)
     assert decoder == pytest.approx((18**0.25, 72**-0.25))
     encoder, decoder = encoder_decoder_constants(16, 1)

@@ -1,4 +1,4 @@
-"""The initialization of kernels."""
+"""Tests of the initialization of kernels."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from tfm import layers
 
 @pytest.mark.long
 def test_kernels_are_glorot_uniform():
-    """Over the flattened [D, H * K] matrix: uniform in +- sqrt(6 / (D + H K))."""
+    """The kernels are uniform within sqrt(6 / (D + H K)) of 0, as for the flattened [D, H * K] matrix."""
     module = layers.MultiHeadAttention(64, 4, key_features=32, value_features=32)
     kernel = module.init(
         jax.random.key(0), jnp.zeros((1, 2, 64)), jnp.zeros((1, 2, 64)), mask=None, train=False

@@ -1,4 +1,4 @@
-"""The embedding, and the matrix of the logits."""
+"""Tests of the embedding and of the matrix that gives the logits."""
 
 import jax
 import numpy as np
@@ -9,7 +9,7 @@ from tfm import layers
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_embeddings_are_scaled_and_logits_may_have_the_same_matrix(tied):
+def test_embeddings_are_scaled_and_logits_may_share_their_matrix(tied):
     module, tokens = layers.Embedding(5000, 16, tied=tied), np.array([[3, 4999, 0]])
     variables = module.init(jax.random.key(0), tokens)
     table = np.asarray(variables["params"]["table"])

@@ -1,4 +1,4 @@
-"""The feed-forward network and its activations against NumPy in float64."""
+"""Tests of the feed-forward network and its activations against NumPy in float64."""
 
 import math
 
@@ -22,7 +22,7 @@ FUNCTIONS = {"relu": lambda x: np.maximum(x, 0), "swish": lambda x: x * sigmoid(
 @pytest.mark.parametrize("activation", [*FUNCTIONS, jnp.tanh])
 @pytest.mark.parametrize("gated", [False, True])
 def test_feed_forward_is_equation_2_with_an_optional_gate(activation, gated):
-    """With a gate, these are GLU and SwiGLU of Shazeer 2020."""
+    """The gated networks are the GLU and the SwiGLU of Shazeer 2020."""
     module, x = layers.FeedForward(D, F, activation, gated=gated), random(B, L, D)
     params = noisy(module.init(jax.random.key(0), x, train=False))
 
@@ -35,7 +35,7 @@ def test_feed_forward_is_equation_2_with_an_optional_gate(activation, gated):
 
 
 @pytest.mark.long
-def test_gelu_is_exact_and_gelu_tanh_approximate():
+def test_gelu_is_exact_and_gelu_tanh_is_the_approximation():
     x = np.linspace(-4, 4, 81)
     exact = [value * 0.5 * (1 + math.erf(value / 2**0.5)) for value in x]
     tanh = 0.5 * x * (1 + np.tanh((2 / np.pi) ** 0.5 * (x + 0.044715 * x**3)))

@@ -1,4 +1,4 @@
-"""The key-value cache of incremental decoding."""
+"""Tests of the key-value cache of incremental decoding."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def test_positions_beyond_the_cache_are_errors():
 
 
 @pytest.mark.long
-def test_cache_sums_coverage_of_each_hypothesis():
+def test_cache_sums_the_coverage_of_each_hypothesis():
     weights = np.random.default_rng(0).random((3, 2, 3, 5)).astype(np.float32)
     cache = cache_of(4).add_coverage(weights[0]).add_coverage(weights[1])
     parents = np.array([[2, 0, 0], [1, 1, 2]])

@@ -1,4 +1,4 @@
-"""RMSNorm against NumPy in float64; LayerNorm is part of tests/layers/test_residual.py."""
+"""Tests of the norms against NumPy in float64. tests/layers/test_residual.py also covers LayerNorm."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def test_rms_norm_divides_by_root_mean_square():
 
 
 def test_bfloat16_norms_are_computed_in_float32():
-    """Where squares overflow bfloat16's precision, the result is the float32 one, rounded once."""
+    """The result equals the float32 result rounded once, although bfloat16 is too coarse for the squares."""
     x = (300 + random(B, L, D)).astype(jnp.bfloat16)
     for norm in NORMS.values():
         module = norm(jnp.bfloat16)
@@ -30,7 +30,7 @@ def test_bfloat16_norms_are_computed_in_float32():
 
 
 def test_layer_norm_is_exact_for_features_with_a_large_mean():
-    """E[x ** 2] - E[x] ** 2 would lose all digits."""
+    """The variance as E[x ** 2] - E[x] ** 2 would lose all digits."""
     x = (10_000 + random(B, L, D)).astype(np.float32)
     module = NORMS["layer_norm"](epsilon=1e-6)
     params = module.init(jax.random.key(0), x).get("params", {})

@@ -1,4 +1,4 @@
-"""The points of the layers: no operation is added where nothing is read or edited, and names are unique."""
+"""Tests of the points of the layers, at which activations are read and edited."""
 
 import contextlib
 import functools
@@ -34,7 +34,7 @@ def make_model(**fields):
 
 @functools.cache
 def state_of(model):
-    """The shapes of the state of a model, with points or without."""
+    """Returns the shapes of the training state of a model."""
 
     def create_state(key):
         token = jnp.ones((1, 1), jnp.int32)
@@ -44,7 +44,7 @@ def state_of(model):
 
 
 def lower_step(**fields):
-    """The text of a training step before compilation, of a function of its own."""
+    """Returns the text of a new training step before compilation."""
     model = make_model(**fields)
 
     def loss(variables, batch, context):
@@ -58,7 +58,7 @@ def lower_step(**fields):
 
 
 PROGRAMS = {
-    # A coverage penalty reads a point itself.
+    # The search with a coverage penalty is left out, because the penalty reads a point.
     **{name: lambda name=name: lower_search(name) for name in SEARCHES if name != "coverage"},
     "step": lower_step,
     "step, pre-norm and dropout": lambda: lower_step(norm_order="pre", attention_dropout=0.1),
@@ -69,7 +69,7 @@ PROGRAMS = {
 
 @contextlib.contextmanager
 def without_points():
-    """The layers as if they had no points."""
+    """Removes the points from all layers."""
     replacements = {
         "observe": lambda module, name, value, *_, **__: value,
         "is_wanted": lambda module, *names: False,
@@ -88,8 +88,8 @@ def without_points():
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_off_means_off(name):
-    """The program is the one of layers without points, byte for byte, also after one with edits."""
+def test_program_is_unchanged_if_nothing_is_read_or_edited(name):
+    """The program equals that of layers without points byte for byte, even after a program with edits."""
     lower = PROGRAMS[name]
     with without_points():
         expected = lower()
@@ -100,7 +100,7 @@ def test_off_means_off(name):
 
 
 class AttendsTwice(nn.Module):
-    """One attention, used two times."""
+    """A module that applies the same attention twice."""
 
     def setup(self):
         self.attention = layers.MultiHeadAttention(features=4, heads=2)
@@ -130,7 +130,7 @@ def test_second_use_of_a_module_has_its_own_name():
 
 
 @pytest.mark.long
-def test_weights_that_are_read_are_dropped_like_weights_that_are_not():
+def test_reading_attention_weights_does_not_change_their_dropout():
     x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
     attention = layers.MultiHeadAttention(features=4, heads=2, dropout_rate=0.5)
     variables = attention.init(jax.random.key(0), x, x, mask=None, train=False)
@@ -143,7 +143,7 @@ def test_weights_that_are_read_are_dropped_like_weights_that_are_not():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
-def test_recorders_end_with_their_block():
+def test_recorders_are_inactive_after_their_block():
     def fail():
         with activate(Recorder("*")):
             with activate(None):

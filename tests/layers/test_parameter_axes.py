@@ -1,4 +1,4 @@
-"""Names of the axes of parameters: modules declare them, and `record_axes` collects them."""
+"""Tests of the names of parameter axes, which modules declare and `record_axes` collects."""
 
 import functools
 from typing import ClassVar
@@ -33,12 +33,12 @@ AXES = {
         ("step", 0, ()),
     ],
 )
-def test_the_longest_end_of_a_path_names_the_axes(path, rank, names):
+def test_axes_are_those_of_the_longest_matching_suffix_of_the_path(path, rank, names):
     assert find_axes(AXES, path, rank) == names
 
 
 @pytest.mark.parametrize("model", [*TRANSFORMERS.values(), *LANGUAGE_MODELS.values()])
-def test_every_matrix_of_a_transformer_except_positions_is_named(model):
+def test_every_matrix_of_a_transformer_except_positions_has_named_axes(model):
     token = jnp.ones((1, 1), jnp.int32)
     tokens = (token, token) if hasattr(model.config, "encoder_layers") else (token,)
     shapes, axes = record_axes(functools.partial(model.init, train=False), jax.random.key(0), *tokens)
@@ -62,7 +62,7 @@ class Twice(nn.Module):
         return Routed(name="first")(x) + Routed(name="second")(x)
 
 
-def test_a_users_module_names_its_axes_at_every_place():
+def test_axes_of_a_custom_module_are_recorded_at_every_use():
     shapes, axes = record_axes(Twice().init, jax.random.key(0), jnp.ones((1, 3)))
     assert shapes["params"]["first"]["route"]["kernel"].shape == (3, 4)
     assert axes == dict.fromkeys(("first/route/kernel", "second/route/kernel"), ("model", "hidden"))

@@ -1,4 +1,4 @@
-"""Quantized dense layers and logits against the same arithmetic in NumPy."""
+"""Tests of quantized dense layers and logits against the same arithmetic in NumPy."""
 
 import flax.linen as nn
 import jax
@@ -20,18 +20,18 @@ def random(*shape):
 
 
 def rounded(x):
-    """Each row of x in float64, as 8 bits hold it."""
+    """Returns x in float64 with each row rounded to 8 bits."""
     scales = np.abs(x.astype(np.float64)).max(-1, keepdims=True) / 127
     return np.round(x / scales) * scales
 
 
 def product(x, weights):
-    """[..., inputs] and [inputs, outputs] -> [..., outputs], both of 8 bits."""
+    """Returns the product [..., outputs] of x [..., inputs] and weights [inputs, outputs], both of 8 bits."""
     return rounded(x) @ rounded(weights.T).T
 
 
 def apply_quantized(module, params, x, **options):
-    """The module's output with what `quantize_params` makes of its parameters."""
+    """Returns the output of a module after `quantize_params` has quantized its parameters."""
     with nn.intercept_methods(quantization.multiply_quantized):
         return module.apply(quantization.quantize_params(params).variables(), x, **options)
 
@@ -40,7 +40,7 @@ def assert_close(found, expected):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_are_rounded_to_their_largest_number():
+def test_rows_are_scaled_by_their_largest_magnitude_and_rounded():
     x = random(5, 40) * np.array([[1e-20], [1e-3], [1], [1e3], [1e20]], np.float32)
     values, scales = quantization.quantize_rows(x)
     assert values.dtype == jnp.int8
@@ -50,7 +50,7 @@ def test_rows_are_rounded_to_their_largest_number():
     assert (errors <= 0.50001 * np.asarray(scales)[:, None]).all()
 
 
-def test_a_row_of_zeros_stays_zero():
+def test_quantized_row_of_zeros_stays_zero():
     values, scales = quantization.quantize_rows(jnp.zeros((2, 3)))
     assert not values.any()
     assert np.isfinite(scales).all()
@@ -59,7 +59,7 @@ def test_a_row_of_zeros_stays_zero():
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("shape", [(2, 6), (32, 1024)])  # the maximum of many numbers ignores NaN on a CPU
 @pytest.mark.parametrize("by_onednn", [True, False])
-def test_a_number_that_is_not_finite_makes_its_row_and_its_output_nan(bad, shape, by_onednn, monkeypatch):
+def test_non_finite_number_makes_its_row_and_its_output_nan(bad, shape, by_onednn, monkeypatch):
     if not by_onednn:
         monkeypatch.setattr(onednn, "multiplies_int8", lambda: False)
     x, weights = random(*shape), random(5, shape[1])
@@ -75,12 +75,12 @@ def test_products_equal_numpy(rows):
     x, weights = random(rows, 33), random(33, 20)
     found = quantization.quantize_weights(weights.T).multiply(x)
     assert_close(found, product(x, weights))
-    assert np.abs(found - x @ weights).max() > 1e-4  # rounded indeed
+    assert np.abs(found - x @ weights).max() > 1e-4  # so that the rounding has an effect
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])
 @pytest.mark.parametrize("inputs", [33, onednn.MAX_INPUTS, onednn.MAX_INPUTS + 1])
-def test_onednn_sums_on_cpus_as_exactly_as_jax(inputs, is_cpu, monkeypatch):
+def test_onednn_is_used_on_cpus_and_equals_jax(inputs, is_cpu, monkeypatch):
     weights, x = quantization.quantize_weights(random(3, inputs)), random(2, inputs)
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     by_onednn = is_cpu and onednn.multiplies_int8() and inputs <= onednn.MAX_INPUTS
@@ -91,7 +91,7 @@ def test_onednn_sums_on_cpus_as_exactly_as_jax(inputs, is_cpu, monkeypatch):
     np.testing.assert_array_equal(product, weights.multiply(x))
 
 
-DENSE = {  # name of the module: its kernel, and the axes of inputs that it sums
+DENSE = {  # name of the module: (shape of its kernel, input axes that it sums)
     "hidden": ((8, 6), -1),
     "query": ((8, 2, 3), -1),
     "output": ((2, 3, 8), (-2, -1)),
@@ -99,7 +99,7 @@ DENSE = {  # name of the module: its kernel, and the axes of inputs that it sums
 
 
 class Layer(nn.Module):
-    """One dense layer by a name."""
+    """A dense layer with the given name."""
 
     name_of_dense: str
     features: tuple[int, ...]
@@ -129,8 +129,8 @@ def test_nn_dense_without_bias_equals_numpy():
 
 
 @pytest.mark.parametrize("axis", [0, (0, 1)])
-def test_other_axes_are_multiplied_as_ever(axis):
-    """`quantize_params` takes the first axis of a kernel for its inputs, and a dense layer the last of x."""
+def test_dense_layers_over_other_axes_are_not_quantized(axis):
+    """`quantize_params` assumes that the inputs are the first axis of the kernel and the last axis of x."""
     x = random(8, 8)
     shape = (8, 6) if axis == 0 else (8, 8, 6)
     params = {"kernel": random(*shape)}
@@ -157,7 +157,7 @@ def test_logits_equal_numpy_and_lookups_are_exact(tied):
     assert list(names) == ["table" if tied else "output"]
 
 
-def test_the_result_has_the_dtype_of_the_module():
+def test_quantized_result_has_the_dtype_of_the_module():
     kernel, x = random(8, 6), random(3, 8)
     module = nn.Dense(6, use_bias=False, dtype=jnp.bfloat16)
     assert apply_quantized(module, {"kernel": kernel}, x).dtype == jnp.bfloat16
@@ -165,7 +165,7 @@ def test_the_result_has_the_dtype_of_the_module():
     assert found.dtype == jnp.float32
 
 
-def test_only_matrices_of_products_are_quantized():
+def test_only_kernels_and_the_output_embedding_are_quantized():
     params = {
         "norm": {"scale": random(8), "bias": random(8)},
         "positions": {"table": random(9, 8)},

@@ -1,4 +1,4 @@
-"""The residual connection against NumPy in float64."""
+"""Tests of the residual connection against NumPy in float64."""
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from tfm import layers
 
 @pytest.mark.parametrize("alpha", [1.0, 2.0, 0.5])
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
-def test_each_order_adds_the_scaled_input_to_the_sublayer(order, alpha):
+def test_every_norm_order_adds_the_scaled_input_to_the_sublayer(order, alpha):
     x = random(B, L, D)
     module = layers.Residual(order, input_scale=alpha)
     params = noisy(module.init(jax.random.key(0), x, lambda x: x, train=False))
