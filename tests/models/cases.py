@@ -1,4 +1,4 @@
-"""Tiny models that cover every choice of every config field, and parts that users bring themselves."""
+"""Tiny models that cover every choice of every config field, and examples of custom parts."""
 
 import dataclasses
 import functools
@@ -90,7 +90,7 @@ RNNS = {
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}
 
-# What users write.
+# Custom parts, as a user would write them.
 
 
 def sigmoid_attention(query, key, value, *, mask):
@@ -117,7 +117,7 @@ def rotate(x, positions):
 
 
 class AllAtOnce(Transformer):
-    """Another attention function, feed-forward network, norm and positions."""
+    """A Transformer with a custom attention function, feed-forward network, norm and positions."""
 
     def make_attention(self):
         return super().make_attention().clone(attention=sigmoid_attention)
@@ -136,14 +136,14 @@ class AllAtOnce(Transformer):
 
 
 class Stretched(Transformer):
-    """Queries and keys grow with their absolute position, in every attention."""
+    """A Transformer whose queries and keys grow with their absolute position in every attention."""
 
     def make_attention(self):
         return super().make_attention().clone(encode_positions=lambda x, at: x * (1 + at[..., None, None]))
 
 
 class Nearness(nn.Module):
-    """The mean of all positions, nearer ones first; nothing to learn and no keys."""
+    """An attention without parameters and keys, whose weights fall with the distance of the positions."""
 
     def __call__(self, x, keys, *, mask, positions, key_positions, **_):
         distance = jnp.abs(positions[..., :, None] - key_positions[..., None, :])
@@ -179,7 +179,7 @@ PACKAGE, *PARTS = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
 
 @functools.cache
 def documented() -> dict[str, Any]:
-    """The names that the code of docs/replace_a_part.md defines."""
+    """Returns the names that the code of docs/replace_a_part.md defines."""
     names: dict[str, Any] = {}
     for block in PARTS:
         exec(compile(block, "docs/replace_a_part.md", "exec"), names)

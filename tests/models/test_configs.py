@@ -1,4 +1,4 @@
-"""Configs that make no sense are refused, and the message names the field and its value."""
+"""Tests of the errors of invalid model configs."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.vit import ViTConfig
 
-# The error names the first field.
+# The error names at least one of the fields.
 OF_EVERY_BLOCK = [
     {"activation": "tanh"},
     {"norm_order": "middle"},
@@ -52,7 +52,7 @@ CASES = [(config, fields) for config in (TransformerConfig, DecoderLMConfig) for
 
 
 @pytest.mark.parametrize(("config", "fields"), [*CASES, *OF_ONE_MODEL], ids=str)
-def test_an_impossible_config_is_refused_and_its_field_named(config, fields):
+def test_error_of_an_invalid_config_names_the_field_and_its_value(config, fields):
     with pytest.raises(UserError) as error:
         config(**fields)
     value = next(value for name, value in fields.items() if name in str(error.value))

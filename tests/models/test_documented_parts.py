@@ -1,4 +1,7 @@
-"""The code of docs/replace_a_part.md, and the table of docs/options.md. See cases.py for the contract."""
+"""Tests of the code of docs/replace_a_part.md and the table of docs/options.md.
+
+test_contracts.py runs the contract of sequence-to-sequence models on the same code.
+"""
 
 import dataclasses
 import re
@@ -23,7 +26,7 @@ RNG = np.random.default_rng(0)
 PADDED = np.array([[5, 6, 7, 0, 0, 0, 0], [8, 9, 10, 11, 0, 0, 0]])
 
 
-def test_the_table_names_every_choice_of_each_field():
+def test_table_of_options_lists_every_choice_of_each_field():
     text = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| [^|]+ \| (`[^|]+) \|", text, re.MULTILINE)
     choices = {field.name: info_of(field).choices for field in dataclasses.fields(TransformerConfig)}
@@ -38,7 +41,7 @@ def test_every_documented_model_is_tested():
     assert classes == {"Transformer", "BatchNormTransformer", *DOCUMENTED}
 
 
-def test_convolutions_are_those_of_flax():
+def test_documented_convolutions_equal_those_of_flax():
     module = documented()["Convolutions"](16, 24)
     x, mask = RNG.normal(size=(2, 6, 16)).astype(np.float32), np.ones((2, 1, 1, 6), bool)
     variables = quick_jit(module.init)(jax.random.key(0), x, mask)
@@ -51,7 +54,7 @@ def test_convolutions_are_those_of_flax():
     np.testing.assert_allclose(module.apply(variables, x, mask), expected, atol=1e-5)
 
 
-def test_batch_norm_averages_over_tokens_without_padding():
+def test_documented_batch_norm_averages_over_tokens_without_padding():
     x, valid = 2 + RNG.normal(size=(3, 5, 4)), RNG.random((3, 5, 1)) < 0.6
     tokens = x[valid[..., 0]]
     expected = (x - tokens.mean(0)) / np.sqrt(tokens.var(0) + 1e-5)
@@ -60,7 +63,7 @@ def test_batch_norm_averages_over_tokens_without_padding():
 
 
 @pytest.mark.parametrize("name", ["BatchNormTransformer", "Transformer"])
-def test_only_with_batch_norm_does_a_sentence_depend_on_its_batch(name):
+def test_sentence_depends_on_its_batch_only_with_batch_norm(name):
     model = transformer(cls=documented()[name])
     params, other = random_parameters(model, PADDED, PADDED), PADDED.copy()
     other[1, :4] += 5
@@ -75,7 +78,7 @@ def test_only_with_batch_norm_does_a_sentence_depend_on_its_batch(name):
     assert difference.min() > 1e-3 if name == "BatchNormTransformer" else difference.max() < 1e-6
 
 
-def test_a_model_of_15_lines_in_a_users_package_trains(corpus, tmp_path, monkeypatch):
+def test_model_of_15_lines_in_another_package_trains(corpus, tmp_path, monkeypatch):
     lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
     assert len(lines) <= 15
     (tmp_path / "my_lab").mkdir()

@@ -1,4 +1,4 @@
-"""Every dropout of a model uses the rate of its config field."""
+"""Tests of the rates of all dropouts of a model."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ from tfm.layers import Dropout
 
 TOKENS = np.ones((1, 4), int)
 IMAGES = np.ones((1, 6, 6, 2), np.float32)
-OUTPUT, WEIGHTS, HIDDEN = 0.3, 0.2, 0.4  # different rates, and none of them a default
+OUTPUT, WEIGHTS, HIDDEN = 0.3, 0.2, 0.4  # different rates, none of which is a default
 BLOCK_RATES = {"dropout": OUTPUT, "attention_dropout": WEIGHTS, "feed_forward_dropout": HIDDEN}
 
 
@@ -20,7 +20,7 @@ def with_fields(model, **fields):
     return model.clone(config=dataclasses.replace(model.config, **fields))
 
 
-# model, its arguments, and how often each rate of a `Dropout` is used
+# name: (model, its arguments, how often each rate of a `Dropout` is used)
 CASES = {
     "Transformer": (
         with_fields(cases.transformer(), encoder_layers=2, decoder_layers=3, **BLOCK_RATES),
@@ -46,7 +46,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_dropout_has_the_rate_of_its_field(name, monkeypatch):
+def test_every_dropout_uses_the_rate_of_its_field(name, monkeypatch):
     model, arguments, expected = CASES[name]
     rates, call = [], Dropout.__call__
     monkeypatch.setattr(

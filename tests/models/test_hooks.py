@@ -1,4 +1,4 @@
-"""The hooks that further systems need from the layers, each with a small module that uses it."""
+"""Tests of the hooks of layers and models. Each test uses a small module of a published system."""
 
 import functools
 
@@ -35,7 +35,7 @@ def make_layer(index=0, **fields):
 
 
 def initialize(module, *arguments, **keywords):
-    """Returns variables of a module, drawn at random."""
+    """Returns random variables of a module."""
     init = quick_jit(lambda key: module.init(key, *arguments, **keywords))
     return jax.tree.map(lambda x: x + 0.1 * RNG.normal(size=x.shape).astype(x.dtype), init(jax.random.key(0)))
 
@@ -45,7 +45,7 @@ def apply(module, variables, *arguments, **keywords):
 
 
 def decode(stack, variables):
-    """Returns [B, L, D]: the causal stack over X, position by position with one hypothesis."""
+    """Returns the outputs [B, L, D] of a causal stack that reads X position by position."""
 
     @quick_jit
     def run(variables):
@@ -75,7 +75,7 @@ def assert_decodes_like_the_forward_pass(stack):
 
 
 class Typed(DecoderLM):
-    """Adds a second embedding of the tokens, and normalizes the sum of all embeddings."""
+    """A model with a second embedding of the tokens, which normalizes the sum of all embeddings."""
 
     def setup(self):
         super().setup()
@@ -93,7 +93,7 @@ class Typed(DecoderLM):
         )
 
 
-def test_a_norm_and_further_embeddings_change_the_input_of_a_stack():
+def test_subclass_may_add_a_norm_and_embeddings_to_the_input():
     model = Typed(decoder_lm().config, vocabulary_size=20)
     variables = quick_jit(lambda key: model.init(key, TOKENS, method="embed"))(jax.random.key(0))
     assert {"embedding", "types", "embedding_norm"} <= variables["params"].keys()
@@ -102,7 +102,7 @@ def test_a_norm_and_further_embeddings_change_the_input_of_a_stack():
     np.testing.assert_allclose(x.std(-1), 1, atol=1e-2)
 
 
-def test_a_bias_of_the_logits_is_part_of_the_fused_loss():
+def test_fused_loss_includes_the_bias_of_the_logits():
     embedding = layers.Embedding(20, D, use_bias=True)
     variables = initialize(embedding, TOKENS)
     variables["params"]["bias"] = RNG.normal(size=20).astype(np.float32)
@@ -119,7 +119,7 @@ def test_a_bias_of_the_logits_is_part_of_the_fused_loss():
 
 
 class LastInput(flax.struct.PyTreeNode):
-    """A cache of each hypothesis' last input [B, W, D], which moves when hypotheses are reordered."""
+    """A cache of the last input [B, W, D] of each hypothesis."""
 
     x: jax.Array
 
@@ -153,11 +153,11 @@ class ConvolutionLayer(nn.Module):
         return x, LastInput(inputs[0])
 
 
-def test_layers_of_convolutions_decode_with_their_own_cache():
+def test_convolution_layers_decode_with_their_own_cache():
     assert_decodes_like_the_forward_pass(layers.Stack(lambda index: ConvolutionLayer(), depth=2))
 
 
-def test_a_reordered_cache_reorders_the_cache_of_each_layer():
+def test_reordering_a_cache_reorders_the_cache_of_each_layer():
     x = np.arange(12.0).reshape(2, 3, 2)
     cache = DecodingCache(layers=[LastInput(x)], ancestors=jnp.zeros((2, 3, 4), jnp.int32))
     parents = np.array([[2, 0, 0], [1, 1, 2]])
@@ -168,7 +168,7 @@ def test_a_reordered_cache_reorders_the_cache_of_each_layer():
 
 @pytest.mark.parametrize("factor", [0.25, 2.0])
 @pytest.mark.parametrize("order", layers.NORM_ORDERS)
-def test_the_output_of_a_residual_connection_has_a_factor(order, factor):
+def test_output_scale_multiplies_the_output_of_a_residual_connection(order, factor):
     plain, scaled = (layers.Residual(order, output_scale=scale) for scale in (1.0, factor))
     variables = initialize(plain, X, lambda x: x**2, train=False)
     outputs = [apply(module, variables, X, lambda x: x**2, train=False) for module in (plain, scaled)]
@@ -183,7 +183,7 @@ def add_step(x, index, positions):
 
 
 class Ponder(nn.Module):
-    """Returns the sum of all outputs, weighted by a learned halting probability, and its cost."""
+    """A module that returns the sum of all outputs by learned halting probabilities, and its cost."""
 
     @nn.compact
     def __call__(self, outputs):
@@ -192,7 +192,7 @@ class Ponder(nn.Module):
         return (weights * jnp.stack(outputs)).sum(0), (weights * steps).sum(0)[..., 0]
 
 
-def test_one_shared_layer_runs_several_times_with_a_cache_for_each_step():
+def test_shared_layer_runs_several_times_with_a_cache_for_each_step():
     stack = layers.Stack(make_layer, depth=3, shared=True, before_layer=add_step)
     variables = assert_decodes_like_the_forward_pass(stack)
     assert variables["params"].keys() == {"layers_0"}
@@ -203,7 +203,7 @@ def test_one_shared_layer_runs_several_times_with_a_cache_for_each_step():
     np.testing.assert_allclose(apply(stack, variables, X, **where), x, atol=1e-5)
 
 
-def test_a_shared_layer_can_be_scanned():
+def test_scan_of_a_shared_layer_equals_the_loop():
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
     loop, scan = (layers.Stack(make_layer, depth=3, shared=True, scan=scan) for scan in (False, True))
     variables = initialize(loop, X, **where)
@@ -211,7 +211,7 @@ def test_a_shared_layer_can_be_scanned():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_a_stack_returns_a_cost_next_to_its_output():
+def test_stack_may_return_a_cost_with_its_output():
     stack = layers.Stack(make_layer, depth=3, shared=True, make_output=Ponder)
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
     x, cost = apply(stack, initialize(stack, X, **where), X, **where)
@@ -225,7 +225,10 @@ def test_a_stack_returns_a_cost_next_to_its_output():
 
 
 class EverySecond(layers.Layer):
-    """Attends to every second position only. Its cache has half the slots, and one that nobody reads."""
+    """A layer that attends to every second position.
+
+    Its cache has half the slots, plus a slot that receives the other positions and is never read.
+    """
 
     def __call__(self, x, *, mask, positions, train):
         even = jnp.arange(x.shape[1]) % 2 == 0
@@ -248,7 +251,7 @@ def alternate(index):
     return EverySecond(layers.MultiHeadAttention(D, H), layers.FeedForward(D, F))
 
 
-def test_kinds_of_layers_alternate_and_a_cache_has_fewer_slots_than_positions():
+def test_layers_may_alternate_and_a_cache_may_have_fewer_slots_than_positions():
     stack = layers.Stack(alternate, depth=3)
     assert_decodes_like_the_forward_pass(stack)
     variables = initialize(stack, X, mask=CAUSAL, positions=jnp.arange(L), train=False)
@@ -256,7 +259,7 @@ def test_kinds_of_layers_alternate_and_a_cache_has_fewer_slots_than_positions():
     assert [cache.key.shape[-1] for cache in caches] == [L, 4, L]
 
 
-def test_layers_that_differ_cannot_be_scanned():
+def test_scan_of_different_layers_is_an_error():
     stack = layers.Stack(
         lambda index: layers.Layer(layers.MultiHeadAttention(D, H), layers.FeedForward(D, F + index)),
         depth=2,
@@ -271,7 +274,7 @@ def test_layers_that_differ_cannot_be_scanned():
 # DETR
 
 
-def test_values_have_their_own_input():
+def test_values_of_attention_may_have_their_own_input():
     attention, keys, values = (
         layers.MultiHeadAttention(D, H),
         *RNG.normal(size=(2, B, 3, D)).astype(np.float32),
@@ -287,7 +290,7 @@ def test_values_have_their_own_input():
 
 
 class EachOutput(nn.Module):
-    """Returns the outputs of all layers, each after the same norm."""
+    """A module that applies the same norm to the outputs of all layers."""
 
     @nn.compact
     def __call__(self, outputs):
@@ -295,7 +298,7 @@ class EachOutput(nn.Module):
         return [norm(x) for x in outputs]
 
 
-def test_a_stack_returns_the_outputs_of_all_layers():
+def test_stack_may_return_the_outputs_of_all_layers():
     stack = layers.Stack(make_layer, depth=3, make_output=EachOutput)
     where = {"mask": None, "train": False}
     variables = initialize(stack, X, **where)
@@ -312,7 +315,7 @@ def test_a_stack_returns_the_outputs_of_all_layers():
 
 
 class Halved(nn.Module):
-    """A projection whose kernel is halved. Spectral norm divides it by its largest singular value."""
+    """A projection whose output is halved, as an example for spectral norm."""
 
     inner: nn.Module
 
@@ -326,7 +329,7 @@ class HalvedLM(DecoderLM):
         return Halved(super().make_dense(*arguments, **keywords, parent=None), name=name)
 
 
-def test_a_model_replaces_the_projections_of_all_sublayers():
+def test_model_may_replace_the_projections_of_all_sublayers():
     model, plain = HalvedLM(decoder_lm().config, vocabulary_size=20), decoder_lm()
     params = random_parameters(model, TOKENS)
     for layer in ("layers_0", "layers_1"):
@@ -344,7 +347,7 @@ def test_a_model_replaces_the_projections_of_all_sublayers():
 
 
 class RowsAndColumns(nn.Module):
-    """A learned vector for the row and one for the column of a position in a grid of three columns."""
+    """The sum of learned vectors for the row and the column of a position in a grid of three columns."""
 
     @nn.compact
     def __call__(self, positions):

@@ -1,4 +1,4 @@
-"""Learned positions (Table 3, row E): what the tables do, and that nothing reads beyond them unnoticed."""
+"""Tests of learned positions (Table 3, row E) and of reads beyond their tables."""
 
 import jax
 import jax.numpy as jnp
@@ -29,13 +29,13 @@ def logits(model, params, sources=SOURCES, targets=TARGETS, **positions):
     return model.apply({"params": params}, sources, targets, train=False, **positions)
 
 
-def test_tables_of_sinusoids_are_sinusoids():
+def test_learned_positions_with_tables_of_sinusoids_equal_sinusoids():
     tables = {name: {"table": sinusoidal_encoding(jnp.arange(9), 16)} for name in TABLES}
     expected = logits(transformer(), {name: x for name, x in PARAMS.items() if name not in TABLES})
     np.testing.assert_allclose(logits(MODEL, PARAMS | tables), expected, atol=1e-5)
 
 
-def test_gradients_reach_only_the_rows_of_each_table_that_were_read():
+def test_gradients_reach_only_the_rows_that_were_read():
     positions = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
     run = logits.__wrapped__
     gradient = quick_jit(jax.grad(lambda params: (run(MODEL, params, **positions) ** 2).sum()))(PARAMS)
@@ -44,13 +44,13 @@ def test_gradients_reach_only_the_rows_of_each_table_that_were_read():
         assert used.tolist() == [position < rows for position in range(9)]
 
 
-def test_a_position_beyond_the_table_is_nan():
+def test_positions_beyond_the_table_give_nan():
     found = np.asarray(logits(MODEL, PARAMS, input_positions=np.arange(7) + np.array([[0], [3]])))
     assert np.isfinite(found[0]).all()
     assert np.isnan(found[1]).all()
 
 
-def test_a_config_whose_lengths_exceed_the_table_is_refused():
+def test_config_with_lengths_beyond_the_table_is_an_error():
     model = TransformerConfig(positions="learned", max_positions=300, d_model=15, heads=3)
     fits = {
         "decoding": DecodingConfig(max_input=250, max_extra_tokens=50),
@@ -66,7 +66,7 @@ def test_a_config_whose_lengths_exceed_the_table_is_refused():
             Config(model=model, **fits | too_long)
 
 
-def test_a_table_as_long_as_the_longest_text_is_long_enough():
+def test_table_may_be_as_short_as_the_longest_text():
     config = DecodingConfig(beam_size=2, max_extra_tokens=2)
     sources, targets = [[*SOURCES[0, :6], EOS_ID], [7, EOS_ID]], [[*TARGETS[0], 4, EOS_ID], [EOS_ID]]
     table, found = np.random.default_rng(0).normal(size=(16, 16)).astype(np.float32), []
@@ -89,6 +89,6 @@ def test_a_table_as_long_as_the_longest_text_is_long_enough():
         lambda *model, config: score_pairs(*model, [[5]], [[5] * 10], config),
     ],
 )
-def test_a_text_longer_than_the_table_is_refused(call):
+def test_text_longer_than_the_table_is_an_error(call):
     with pytest.raises(UserError, match=r"at most 9 tokens.* 10\b"):
         call(MODEL, PARAMS, config=DecodingConfig(max_extra_tokens=2))

@@ -1,4 +1,4 @@
-"""What single options promise, beyond the contract that all options keep."""
+"""Tests of the properties of single options, in addition to the contract of all models."""
 
 import functools
 import re
@@ -42,7 +42,7 @@ def logits(model, params, tokens, start=0, stride=1):
 @pytest.mark.parametrize(
     ("positions", "expected"), [("none", True), ("interleaved", False), ("alibi", False)]
 )
-def test_only_without_positions_is_the_encoder_permutation_equivariant(positions, expected):
+def test_encoder_is_permutation_equivariant_only_without_positions(positions, expected):
     model, params = build(positions=positions)
     order = np.array([4, 0, 6, 2, 5, 1, 3])
     plain, permuted = (encode(model, params, tokens) for tokens in (TOKENS, TOKENS[:, order]))
@@ -50,19 +50,19 @@ def test_only_without_positions_is_the_encoder_permutation_equivariant(positions
 
 
 @pytest.mark.parametrize("positions", ["rotary", "relative_keys", "relative_bias", "alibi"])
-def test_relative_positions_ignore_where_the_text_begins(positions):
+def test_relative_positions_ignore_the_first_position_of_the_text(positions):
     model, params = build(positions=positions)
     np.testing.assert_allclose(logits(model, params, TOKENS, 50), logits(model, params, TOKENS), atol=1e-4)
 
 
 class AddsSinusoids(Transformer):
-    """A Transformer that adds the sinusoids of the paper, whatever its config says."""
+    """A Transformer that always adds the sinusoids of the paper."""
 
     def make_positions(self):
         return functools.partial(sinusoidal_encoding, features=self.config.d_model, layout="interleaved")
 
 
-def test_sinusoids_can_be_added_to_rotary_positions():
+def test_interleaved_and_rotary_adds_sinusoids_to_rotary_positions():
     model, params = build(positions="interleaved_and_rotary")
     both = AddsSinusoids(transformer(positions="rotary").config, model.vocabulary_size)
     np.testing.assert_array_equal(logits(model, params, TOKENS), logits(both, params, TOKENS))
@@ -72,19 +72,19 @@ def test_sinusoids_can_be_added_to_rotary_positions():
 
 
 def reached(model, params, position):
-    """Which positions of the encoder's output depend on the token at one position."""
+    """Returns for each position of the encoder output whether it depends on the token at `position`."""
     other = TOKENS[:1].copy()
     other[0, position] = 3 + other[0, position] % 7
     difference = encode(model, params, TOKENS[:1]) - encode(model, params, other)
     return (np.abs(difference)[0].max(-1) > 1e-6).tolist()
 
 
-def test_through_one_layer_a_window_of_three_reaches_the_neighbours():
+def test_window_of_three_reaches_the_neighbours_through_one_layer():
     model, params = build(attention_window=3)
     assert reached(model, params, 3) == [False, False, True, True, True, False, False]
 
 
-def test_with_ends_only_attention_both_ends_reach_all_positions():
+def test_both_ends_reach_all_positions_with_ends_only_attention():
     model = USERS["EndsOnly"]
     params = random_parameters(model, TOKENS, TOKENS)
     assert all(reached(model, params, 0))
@@ -92,8 +92,11 @@ def test_with_ends_only_attention_both_ends_reach_all_positions():
     assert reached(model, params, 2) == [position == 2 for position in range(LENGTH)]
 
 
-def test_a_decoder_uses_no_bucket_of_later_positions():
-    """All 32 buckets of a decoder are of earlier positions, 16 of one distance each; in the encoder 8 are."""
+def test_decoder_has_no_buckets_for_later_positions():
+    """All 32 buckets of the decoder are for earlier positions.
+
+    The first 16 of them have a single distance each, but only the first 8 of each direction in the encoder.
+    """
     model, params = build(positions="relative_bias")
     run = logits.__wrapped__
     gradient = quick_jit(jax.grad(lambda params: (run(model, params, TOKENS[:1], 0, 2) ** 2).sum()))(params)
@@ -107,7 +110,7 @@ def test_a_decoder_uses_no_bucket_of_later_positions():
     assert used["encoder"] == [0, 2, 4, 6, 8, 9, 18, 20, 22, 24, 25]
 
 
-def test_logits_that_are_read_include_scale_and_bias():
+def test_recorded_logits_include_scale_and_bias():
     model, params = build(positions="relative_keys", key_value_heads=2, scale_attention=False)
     names = [f"decoder.layers_0.self_attention.{name}" for name in ("logits", "weights")]
 
@@ -122,7 +125,7 @@ def test_logits_that_are_read_include_scale_and_bias():
     np.testing.assert_allclose(weights, masked_softmax(products, causal[None]), atol=1e-5)
 
 
-def test_one_hot_positions_beside_the_input_are_learned_positions():
+def test_one_hot_positions_next_to_the_input_equal_learned_positions():
     model, learned = USERS["OneHotPositions"], transformer(positions="learned")
     params = random_parameters(model, TOKENS, TOKENS)
     tables = {
@@ -133,7 +136,7 @@ def test_one_hot_positions_beside_the_input_are_learned_positions():
     np.testing.assert_allclose(found, logits(learned, params | tables, TOKENS), atol=1e-5)
 
 
-def test_hypotheses_share_one_copy_of_their_prefix():
+def test_hypotheses_share_one_cache_of_their_prefix():
     model = LANGUAGE_MODELS["GPT-2"]
     variables = {"params": random_parameters(model, TOKENS)}
     options = {"width": WIDTH, "max_length": 5, "method": "init_cache"}
@@ -144,7 +147,7 @@ def test_hypotheses_share_one_copy_of_their_prefix():
 
 
 @pytest.mark.parametrize("length", [13, 8])
-def test_more_positions_than_the_table_has_are_refused(length):
+def test_more_positions_than_rows_of_the_table_are_an_error(length):
     model = LANGUAGE_MODELS["GPT-2"]
     params, tokens = random_parameters(model, TOKENS), np.ones((1, length), int)
     arguments = {"train": False} if length > 12 else {"width": 1, "max_length": 5, "method": "init_cache"}
@@ -152,7 +155,7 @@ def test_more_positions_than_the_table_has_are_refused(length):
         model.apply({"params": params}, tokens, **arguments)
 
 
-def test_self_attention_without_weights_has_none_to_show():
+def test_reading_weights_of_an_attention_without_weights_is_an_error():
     model = USERS["NearnessAttention"]
     params = random_parameters(model, TOKENS, TOKENS)
     apply = functools.partial(model.apply, {"params": params}, TOKENS, TOKENS, train=False)

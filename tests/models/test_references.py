@@ -1,4 +1,4 @@
-"""Every model against the equations of its paper, in NumPy float64."""
+"""Tests of every model against the equations of its paper in NumPy float64."""
 
 import functools
 
@@ -28,7 +28,7 @@ def apply(model, params, *arguments):
 
 @quick_jit(static_argnums=0)
 def apply_and_attend(model, params, *arguments):
-    """Returns the logits and {kind: attention weights}."""
+    """Returns (logits, {kind: attention weights})."""
     apply = functools.partial(model.apply, {"params": params}, *arguments, train=False)
     points = model.attention_points.items()
     return apply(), {kind: read_attention(point, apply)[1] for kind, point in points}
@@ -36,7 +36,7 @@ def apply_and_attend(model, params, *arguments):
 
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
 @pytest.mark.parametrize("epsilon", [1e-6, EPSILON])
-def test_the_transformer_equals_numpy(order, epsilon, monkeypatch):
+def test_transformer_equals_numpy(order, epsilon, monkeypatch):
     layer_norm = numpy_transformer.layer_norm
     monkeypatch.setattr(numpy_transformer, "layer_norm", lambda params, x: layer_norm(params, x, epsilon))
     model = transformer(encoder_layers=2, decoder_layers=2, norm_order=order, layer_norm_epsilon=epsilon)
@@ -53,7 +53,7 @@ def test_gpt_2_equals_numpy():
 
 
 @pytest.mark.parametrize("epsilon", [1e-6, EPSILON])
-def test_the_vision_transformer_equals_numpy(epsilon):
+def test_vision_transformer_equals_numpy(epsilon):
     model = VisionTransformer(VIT.__class__(**vars(VIT) | {"layer_norm_epsilon": epsilon}))
     params = random_parameters(model, IMAGES, deviation=0.3)
     expected = numpy_vit.logits(params, IMAGES, patch_size=3, epsilon=epsilon)
@@ -85,7 +85,7 @@ def test_recurrent_models_equal_numpy_sentence_by_sentence(name):
             np.testing.assert_allclose(weights_to_source, weights, atol=1e-5)
 
 
-def test_the_base_config_of_these_tests_is_the_papers():
+def test_base_config_of_these_tests_is_that_of_the_paper():
     assert (BASE.norm_order, BASE.positions, BASE.activation, BASE.tied_embeddings) == (
         "post",
         "interleaved",
