@@ -1,4 +1,4 @@
-"""Beam search: when it stops, what its trace holds, and coverage. Its contract is in test_contracts.py."""
+"""Tests of beam search: when it stops, its trace and coverage. test_contracts.py runs its contract."""
 
 import functools
 import itertools
@@ -18,18 +18,18 @@ from tests.references.search_reference import (
 from tfm import search
 from tfm.testing.automaton import BOS, Sentence, next_state, random_table
 
-B, T = 12, 7  # of most tests, so that they share compiled searches
+B, T = 12, 7  # most tests use these sizes so that they share compiled searches
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 
 
 @pytest.mark.parametrize("n_best", [3, 1])
-def test_beam_stops_when_nothing_can_win(n_best):
+def test_beam_search_stops_as_soon_as_its_result_is_certain(n_best):
     table, step, needed = random_table(3, batch=12), CountingStep(), {}
     for alpha, row in itertools.product((0.0, 0.6, 1.5, -0.5), range(len(table))):
         beam(table[row : row + 1], alpha, 3, 20, n_best=n_best, limits=np.array([9]), step=step)
         needed[alpha, row] = steps_needed(Sentence(table[row], limit=9, alpha=alpha), 3, n_best)
         assert step.count() == needed[alpha, row]
-    assert len(set(needed.values())) > 3  # or little was tested
+    assert len(set(needed.values())) > 3  # so that the test covers different numbers of steps
 
 
 def test_bfloat16_logits_are_scored_in_float32():
@@ -39,13 +39,13 @@ def test_bfloat16_logits_are_scored_in_float32():
 
 
 @pytest.mark.parametrize(("beam_size", "n_best"), [(0, None), (2, 3), (2, 0)])
-def test_n_best_beyond_beam_size_is_an_error(beam_size, n_best):
+def test_invalid_beam_size_or_n_best_is_an_error(beam_size, n_best):
     with pytest.raises(ValueError, match=f"n_best {n_best or 0} and beam_size {beam_size}"):
         beam(random_table(0, batch=1), 0.6, beam_size, max_length=3, n_best=n_best)
 
 
 @pytest.mark.long
-def test_a_trace_holds_the_prefixes_after_each_step():
+def test_trace_contains_the_prefixes_after_each_step():
     table = random_table(9, B)
     hypotheses, trace = beam(table, 0.6, 3, T, limits=LIMITS, run=search.trace_beam_search)
     last = jax.tree.map(lambda x: x[-1], trace.finished)
@@ -61,7 +61,7 @@ def test_a_trace_holds_the_prefixes_after_each_step():
 
 
 @pytest.mark.long
-def test_a_trace_repeats_its_last_step():
+def test_trace_repeats_its_last_step():
     table = random_table(9, batch=1)
     _, trace = beam(table, 0.6, 3, T, limits=np.array([2]), run=search.trace_beam_search)
     assert trace.scores[1].max() == -np.inf < trace.scores[0].max()

@@ -1,4 +1,4 @@
-"""The contracts of tfm.testing over every search of the project."""
+"""Tests of every search by the contracts of tfm.testing."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""Greedy search: how it differs from a beam of one, and when it stops."""
+"""Tests of greedy search: how it differs from a beam of one and when it stops."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +13,7 @@ B, T = 40, 7
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 
 
-def test_beam_of_one_is_greedy_except_for_a_second_eos():
+def test_beam_of_one_equals_greedy_search_except_for_a_second_eos():
     table = random_table(10, B)
     hypotheses = beam(table, 0.0, 1, T, n_best=1, limits=LIMITS)
     greedily = greedy(table, T, limits=LIMITS)
@@ -24,7 +24,7 @@ def test_beam_of_one_is_greedy_except_for_a_second_eos():
 
 
 @pytest.mark.long
-def test_search_stops_when_all_rows_are_finished():
+def test_searches_stop_when_all_rows_are_finished():
     table, step = random_table(11, batch=4), CountingStep()
     greedy(table, max_length=30, step=step)
     assert step.count() == max(len(Sentence(one, limit=30).greedy()) for one in table)

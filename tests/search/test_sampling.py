@@ -1,4 +1,4 @@
-"""Sampling against the probabilities of every sequence."""
+"""Tests of sampling against the probabilities of all sequences."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from tests.references.search_reference import greedy, sample, sequence_probability, sequences
 from tfm.testing.automaton import Sentence, random_table
 
-B, T = 40, 7  # of most tests, so that they share compiled searches
+B, T = 40, 7  # most tests use these sizes so that they share compiled searches
 KEY = jax.random.key(0)
 
 
@@ -16,7 +16,7 @@ KEY = jax.random.key(0)
     "truncation",
     [{}, {"temperature": 0.5, "top_k": 2}, {"top_p": 0.7}, {"temperature": 2.0, "top_k": 3, "top_p": 0.8}],
 )
-def test_sample_frequencies_equal_probabilities(truncation):
+def test_frequencies_of_samples_match_their_probabilities(truncation):
     table, limit, count = random_table(12, batch=1, sharpness=1.0), 3, 20_000
     hypotheses = sample(table, KEY, samples=count, max_length=limit, **truncation)
     sampled, sentence = [words for _, _, words in sequences(hypotheses)], Sentence(table[0], limit)
@@ -31,23 +31,23 @@ def test_sample_frequencies_equal_probabilities(truncation):
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
-def test_the_coldest_sampling_is_greedy_search():
+def test_sampling_at_a_very_low_temperature_equals_greedy_search():
     table = random_table(14, B)
     found, expected = sample(table, KEY, 2, T, temperature=1e-4), greedy(table, T)
     np.testing.assert_array_equal(found.tokens, np.repeat(expected.tokens, 2, axis=1))
 
 
 @pytest.mark.long
-def test_samples_depend_on_row_and_number_alone():
+def test_samples_depend_only_on_key_row_and_sample_index():
     table = np.repeat(random_table(15, batch=1, sharpness=0.5), B, axis=0)
     many, fewer = sample(table, KEY, 2, T), sample(table[:9], KEY, 1, T)
     np.testing.assert_array_equal(many.tokens[:9, :1], fewer.tokens)
-    assert len({words for _, _, words in sequences(many)}) > B  # of 2 B, for equal sentences
+    assert len({words for _, _, words in sequences(many)}) > B  # samples of equal sentences differ
     assert (many.tokens != sample(table, jax.random.key(1), 2, T).tokens).any()
 
 
 @pytest.mark.long
-def test_rows_with_their_own_keys_do_not_depend_on_each_other():
+def test_rows_with_their_own_keys_are_independent():
     table, keys = random_table(28, batch=6), jax.random.split(jax.random.key(3), 6)
     together, alone = sample(table, keys, 3, 9), sample(table[4:5], keys[4:5], 3, 9)
     np.testing.assert_array_equal(together.tokens[4:5], alone.tokens)
@@ -60,7 +60,7 @@ OUT_OF_RANGE += [{"top_k": -1}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_p": NAN}]
 
 
 @pytest.mark.parametrize("option", OUT_OF_RANGE)
-def test_sampling_options_have_ranges(option):
+def test_sampling_options_out_of_range_are_errors(option):
     ((name, value),) = option.items()
     with pytest.raises(ValueError, match=rf"{name}.* got .*{value}"):
         sample(random_table(0, batch=1), KEY, samples=1, max_length=2, **option)

@@ -1,4 +1,4 @@
-"""Scores of given sequences, the length penalty, and ensembles."""
+"""Tests of the scores of sequences, the length penalty and ensembles."""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ def test_length_penalty_is_equation_14(alpha):
 
 
 @pytest.mark.long
-def test_token_scores_take_any_axes_and_dtype():
+def test_token_scores_accept_any_axes_and_dtype():
     rng = np.random.default_rng(0)
     logits = jnp.asarray(rng.normal(size=(2, 3, 5, 4)), jnp.bfloat16)
     targets = rng.integers(0, 4, (2, 3, 5))
@@ -30,7 +30,7 @@ def test_token_scores_take_any_axes_and_dtype():
 
 
 @pytest.mark.parametrize("members", [1, 2, 3])
-def test_a_search_over_an_ensemble_averages_probabilities(members):
+def test_search_over_an_ensemble_averages_probabilities(members):
     width, limit, batch = 31, 3, 4  # all outputs of at most three tokens
     tables = [random_table(26 + i, batch, ruled_out=0.1 * i) for i in range(members)]
 

@@ -1,4 +1,4 @@
-"""The state that the searches carry, limits that cannot be satisfied, and logits of NaN."""
+"""Tests of the state of searches, invalid limits and logits of NaN."""
 
 import functools
 import re
@@ -14,7 +14,7 @@ from tfm import search
 from tfm.testing.automaton import BOS, EOS, Sentence, next_state, random_table
 
 
-def test_state_leaves_follow_their_hypothesis():
+def test_leaves_of_the_state_follow_their_hypothesis():
     table, limit = random_table(7, batch=5), 6
 
     def step(tokens, state, position):
@@ -32,7 +32,7 @@ def test_state_leaves_follow_their_hypothesis():
 
 
 def flat(tokens, state, position):
-    """Gives all four tokens the same probability."""
+    """Returns the same logit for all four tokens."""
     return jnp.zeros((*tokens.shape, 4)), state
 
 
@@ -56,14 +56,14 @@ def run(name, state=(), step=flat, limits=None, **options):
 
 @every_search
 @pytest.mark.parametrize("state", [{}, (), None])
-def test_a_state_may_be_empty(name, state):
+def test_state_may_be_empty(name, state):
     hypotheses = run(name, state)
     assert (hypotheses.lengths[:, 0] > 0).all()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("shape", [(2,), (2, 5), (2, 1, 3)])
-def test_leaves_without_a_beam_axis_need_reorder(shape):
+def test_state_without_a_beam_axis_requires_reorder(shape):
     state = {"each": jnp.zeros((2, 3, 4)), "row": jnp.zeros(shape)}
     options = {"batch_size": 2, "beam_size": 3, "length_penalty": 0.6}
     with pytest.raises(ValueError, match=rf"\(B, W\) = \(2, 3\), .*{re.escape(str(shape))}"):
@@ -73,14 +73,14 @@ def test_leaves_without_a_beam_axis_need_reorder(shape):
 
 @every_search
 @pytest.mark.parametrize("shapes", [[()], [(2, 3), ()], [(2, 3), (4, 3)]])
-def test_states_without_a_batch_axis_are_errors(name, shapes):
+def test_state_without_a_batch_axis_is_an_error(name, shapes):
     with pytest.raises(ValueError, match="axis B = 2"):
         run(name, list(map(jnp.zeros, shapes)))
 
 
 @pytest.mark.long
 @every_search
-def test_searches_beyond_their_cache_are_errors(name):
+def test_search_longer_than_its_cache_is_an_error(name):
     assert (run(name, cache_of(3)).lengths > 0).all()
     with pytest.raises(ValueError, match=r"max_length .*at most 2,.*DecodingCache.* 3\b"):
         run(name, {"nested": (cache_of(9), cache_of(2))})
@@ -106,8 +106,8 @@ def test_unsatisfiable_limits_are_errors(name, message):
 
 @every_search
 @pytest.mark.parametrize(("name_of_id", "token"), [("eos_id", 4), ("eos_id", -1), ("bos_id", 4)])
-def test_ids_belong_to_the_vocabulary(name, name_of_id, token):
-    """Indexing by an id beyond the vocabulary would read the last token."""
+def test_ids_outside_the_vocabulary_are_errors(name, name_of_id, token):
+    """JAX would clamp such an id and silently read another token."""
     limits = make_limits(3)._replace(**{name_of_id: token})
     with pytest.raises(ValueError, match=rf"{name_of_id} .*from 0 to 3.* {token}\b"):
         run(name, limits=limits)
@@ -115,7 +115,7 @@ def test_ids_belong_to_the_vocabulary(name, name_of_id, token):
 
 @pytest.mark.parametrize("name", ["beam", "greedy"])
 @pytest.mark.parametrize("penalty", [NAN, 1e308])
-def test_scores_under_the_length_penalty_are_numbers(name, penalty):
+def test_length_penalty_with_non_finite_scores_is_an_error(name, penalty):
     with pytest.raises(ValueError, match=rf"length_penalty .*{re.escape(str(penalty))}.* 3 tokens"):
         run(name, length_penalty=penalty)
 
@@ -127,7 +127,7 @@ BESIDES_EOS = search.Constraints(min_length=2, forbidden=(0, 3))
 @pytest.mark.parametrize("constraints", [search.Constraints(), BESIDES_EOS])
 @pytest.mark.parametrize("count", [1, 4])
 def test_nan_logits_give_nan_scores(name, constraints, count):
-    """A caller can distinguish NaN from an empty output, even if a token with NaN is not allowed."""
+    """Callers can tell NaN from an empty output, even if constraints exclude the tokens with NaN."""
 
     def step(tokens, state, position):
         return jnp.zeros((*tokens.shape, 4)).at[..., :count].set(NAN), state

@@ -1,4 +1,4 @@
-"""Selection of the largest logits."""
+"""Tests of the selection of the largest logits."""
 
 import jax
 import numpy as np
@@ -7,7 +7,7 @@ import pytest
 from tfm import backend
 from tfm.search.top_k import top_k, two_stage_top_k
 
-LENGTHS = [7, 331, 1024, 7200]  # in two stages for no k, all k (blocks of 1), k = 1, all k
+LENGTHS = [7, 331, 1024, 7200]  # two stages are used for no k, all k (blocks of 1), k = 1, and all k
 
 
 @pytest.mark.long
@@ -25,7 +25,7 @@ def test_two_stage_top_k_equals_top_k(length):
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("levels", [1, 2, 40])
 def test_ties_go_to_the_lowest_index(length, levels):
-    """Also within blocks that other values have selected, and among rows of -inf."""
+    """The rule also holds within selected blocks and in rows of -inf."""
     x = np.random.default_rng(length).integers(0, levels, (50, length)).astype(np.float32)
     x[0], x[1, 3:] = -np.inf, -np.inf
     for k in (1, 3, 7):
@@ -37,8 +37,8 @@ def test_ties_go_to_the_lowest_index(length, levels):
 
 
 def test_ties_of_blocks_go_to_the_lowest_index():
-    """The block of the larger index has the larger maximum, and is selected first."""
-    block = 240  # of 7,200
+    """The block with the larger index has the larger maximum and is selected first."""
+    block = 240  # block size for 7,200 logits
     x = np.full(7200, -1, np.float32)
     x[5 * block + np.array([1, 2])] = 9, 7
     x[2 * block + np.array([1, 2])] = 8, 7
@@ -47,7 +47,7 @@ def test_ties_of_blocks_go_to_the_lowest_index():
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])
-def test_only_cpus_select_in_two_stages(is_cpu, monkeypatch):
+def test_two_stages_are_used_only_on_cpus(is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     jaxpr = jax.make_jaxpr(lambda x: top_k(x, 2))(np.zeros((3, 7200), np.float32))
     assert str(jaxpr).count("= top_k[") == (2 if is_cpu else 1)
