@@ -1,4 +1,4 @@
-"""The code of docs/interpret.md runs as it stands, its assertions hold, and its table of points is whole."""
+"""Tests of docs/interpret.md: its code runs, its assertions hold and its table of points is complete."""
 
 import re
 
@@ -14,7 +14,7 @@ TEXT = (ROOT / "docs" / "interpret.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.long
-def test_code_of_the_document_runs():
+def test_code_of_the_page_runs():
     blocks = BLOCK.findall(TEXT)
     assert len(blocks) == 10
     names = {}
@@ -26,7 +26,7 @@ def test_code_of_the_document_runs():
 
 
 @pytest.mark.long
-def test_table_of_points_is_whole():
+def test_table_of_points_is_complete():
     config = TransformerConfig(encoder_layers=1, decoder_layers=1, d_model=8, d_ff=8, heads=2)
     token = jnp.ones((1, 1), jnp.int32)
     points = interpret.list_points(Transformer(config, 5), token, token)

@@ -1,4 +1,4 @@
-"""Edits in cached decoding: equal to edited forward passes over what was found."""
+"""Tests of edits during cached decoding against edited forward passes over its outputs."""
 
 import copy
 import functools
@@ -25,7 +25,10 @@ CONFIG = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=16, d_ff=
 
 
 class TurnedOutput(layers.Embedding):
-    """Of random weights, an output table like the input's would repeat the token read."""
+    """An embedding whose output table is rolled by one token.
+
+    With random parameters, tied tables would make the model repeat the token that it reads.
+    """
 
     def setup(self):
         super().setup()
@@ -56,7 +59,7 @@ def from_other(*names):
     return interpret.patch({name: reads[name] for name in names})
 
 
-# Edits of every kind of axis, of both stacks, of positions read and of positions attended to.
+# The edits cover every kind of axis, both stacks, query positions and key positions.
 ABLATIONS = {
     f"{SECOND}.cross_attention.weights": interpret.scale_head(1, 0.0),
     f"{FIRST}.self_attention.head_outputs": interpret.zero_head(0),
@@ -75,7 +78,7 @@ ABLATIONS = {
 
 @functools.cache
 def patches():
-    """Activations of another run, of every kind of axis."""
+    """Returns edits that insert activations of another run, for every kind of axis."""
     return from_other(
         "encoder.layers_0.self_attention.head_outputs",
         f"{FIRST}.self_attention.value",
@@ -108,7 +111,7 @@ def plain_search(beam):
 
 @pytest.mark.long
 @pytest.mark.parametrize("beam", [1, BEAM])
-def test_without_edits_the_search_is_the_models(beam):
+def test_decode_without_edits_equals_the_search_of_the_model(beam):
     found, expected = search(beam, {}), plain_search(beam)
     np.testing.assert_array_equal(found.tokens, expected.tokens)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-5)
@@ -120,7 +123,7 @@ def edits(request):
 
 
 @pytest.mark.long
-def test_greedy_search_equals_edited_forward_pass(edits):
+def test_edited_greedy_search_equals_edited_forward_passes(edits):
     @quick_jit
     def forward(read):
         return interpret.run(MODEL, PARAMS, INPUTS, read, edit=edits)[0]
@@ -137,13 +140,13 @@ def test_greedy_search_equals_edited_forward_pass(edits):
             read[:, position + 1] = logits.argmax(-1)
     found = search(1, edits)
     for row in range(2):
-        count = found.lengths[row, 0] - 1  # the last may be EOS because of the limit
+        count = found.lengths[row, 0] - 1  # the last token may be EOS because of the limit
         np.testing.assert_array_equal(found.tokens[row, 0, :count], read[row, 1 : count + 1])
     assert (found.tokens != plain_search(1).tokens).any()
 
 
 @pytest.mark.long
-def test_beam_scores_equal_edited_scores(edits):
+def test_scores_of_an_edited_beam_search_equal_edited_scores(edits):
     found = search(BEAM, edits)
 
     @quick_jit
@@ -159,8 +162,7 @@ def test_beam_scores_equal_edited_scores(edits):
 
 
 @pytest.mark.long
-def test_cached_step_has_forward_pass_activations():
-    """Each of them, position by position."""
+def test_activations_of_cached_steps_equal_those_of_the_forward_pass():
     edit = ABLATIONS
 
     @quick_jit
@@ -196,7 +198,7 @@ def test_cached_step_has_forward_pass_activations():
 
 
 def visible(name, axes):
-    """Where an activation has a meaning: not at padding, and no logit of a later position."""
+    """Returns a mask that excludes padding and the logits of later positions."""
     words = INPUTS != 0
     if name.endswith("cross_attention.logits"):
         return words[:, None, None]
@@ -212,7 +214,7 @@ def visible(name, axes):
 
 
 @pytest.mark.long
-def test_hypotheses_have_forward_pass_activations():
+def test_activations_of_hypotheses_equal_those_of_the_forward_pass():
     name = f"{SECOND}.cross_attention.weights"
     edit = patches()
 
@@ -233,14 +235,14 @@ def test_hypotheses_have_forward_pass_activations():
         np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
 
 
-def test_what_is_read_has_the_dtype_of_the_search():
+def test_activations_have_the_dtype_of_the_search():
     config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
     _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
     assert reads["encoder.output"].dtype == jnp.bfloat16
 
 
 @pytest.mark.long
-def test_an_edited_model_is_copied_with_its_edits():
+def test_copy_of_an_edited_model_keeps_the_edits():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     copied = copy.copy(edited)
     assert copied.config is MODEL.config
@@ -248,7 +250,7 @@ def test_an_edited_model_is_copied_with_its_edits():
     assert not logits.any()
 
 
-def test_alignments_of_an_edited_model_are_edited():
+def test_alignments_of_an_edited_model_include_the_edits():
     edit = {f"{SECOND}.cross_attention.weights": lambda value, point: jnp.full_like(value, 0.25)}
     pairs = ([[5, 6, 2]], [[7, 2]])
     (found,) = attend_pairs(interpret.EditedModel(MODEL, edit), PARAMS, *pairs, DecodingConfig())
@@ -264,8 +266,8 @@ LAST = np.array([4, 8])
 
 @pytest.mark.long
 @pytest.mark.parametrize("beam", [1, BEAM])
-def test_continuations_under_edits(beam):
-    """Positions are those of the whole text: its prefix is read in one pass."""
+def test_scores_of_edited_continuations_equal_edited_forward_passes(beam):
+    """Positions count from the start of the prefix, which the model reads in one pass."""
     params = random_parameters(LM, CONTEXT, deviation=0.35)
     edit = {
         f"{FIRST}.self_attention.weights": interpret.scale_position(1, 0.1, "M"),
@@ -297,7 +299,7 @@ def test_continuations_under_edits(beam):
 
 
 @pytest.mark.long
-def test_a_prefix_may_be_appended():
+def test_prefill_in_two_parts_equals_prefill_at_once():
     params = random_parameters(LM, CONTEXT)
     edited = interpret.EditedModel(LM, {f"{FIRST}.self_attention.weights": interpret.zero_head(1)})
 
@@ -335,7 +337,7 @@ def test_mistakes_are_user_errors(edit, config, message):
         jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
 
 
-def test_feature_scores_have_no_logits_to_edit():
+def test_editing_logits_of_the_features_method_is_an_error():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):
         jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))

@@ -1,4 +1,4 @@
-"""Edits as functions of an array and its point."""
+"""Tests of edits as functions of an array and its point."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -31,12 +31,12 @@ def test_several_indices_are_edited_at_once(name, several):
 
 @pytest.mark.parametrize("name", EDITS)
 @pytest.mark.parametrize("wrong", [{-1}, [], [0.5], np.array([True, False, True, False])], ids=str)
-def test_wrong_indices_are_user_errors(name, wrong):
+def test_invalid_indices_are_user_errors(name, wrong):
     with pytest.raises(UserError, match="from 0"):
         EDITS[name][0](wrong)(VALUE, POINT)
 
 
 @pytest.mark.parametrize("name", ["head", "neuron"])
-def test_every_index_must_exist(name):
+def test_indices_beyond_the_axis_are_user_errors(name):
     with pytest.raises(UserError, match=r"from 0 .*\[0, 9\]|from 0 .*\[0 9\]"):
         EDITS[name][0]([0, 9])(VALUE, POINT)

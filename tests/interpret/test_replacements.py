@@ -1,4 +1,4 @@
-"""Replacements as functions of an array and its point, compared with a loop over positions."""
+"""Tests of replacements as functions of an array and its point."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -16,15 +16,15 @@ def point(axes, rows=(0, 1), **positions):
     return interpret.Point("decoder.output", axes, np.array(rows), arrays)
 
 
-def test_a_replacement_of_the_same_length_replaces_all_positions_in_order():
-    """Packed rows count their positions several times from 0."""
+def test_replacement_of_equal_length_replaces_all_positions_in_order():
+    """This holds for packed rows, too, whose positions restart at 0."""
     new = VALUE + 1
     replaced = interpret.replace_with(new)(VALUE, point("BLD", L=[[0, 0, 1], [0, 1, 2]]))
     np.testing.assert_array_equal(replaced, new)
 
 
 @pytest.mark.parametrize("length", [1, 2, 5])
-def test_a_replacement_of_another_length_replaces_its_positions(length):
+def test_replacement_of_another_length_replaces_positions_by_number(length):
     new = RNG.normal(size=(2, length, 4)).astype(np.float32)
     positions = [[0, 1, 2], [4, 0, 1]]
     replaced = interpret.replace_with(new)(VALUE, point("BLD", L=positions))
@@ -35,7 +35,7 @@ def test_a_replacement_of_another_length_replaces_its_positions(length):
 
 
 @pytest.mark.parametrize("position", [0, 1, 3])
-def test_a_cached_step_takes_its_own_position_of_a_replacement_of_any_length(position):
+def test_cached_step_uses_its_position_of_a_replacement(position):
     for length in (1, 2):
         new = RNG.normal(size=(2, length, 4)).astype(np.float32)
         step = VALUE[:, :1]
@@ -44,7 +44,7 @@ def test_a_cached_step_takes_its_own_position_of_a_replacement_of_any_length(pos
         np.testing.assert_array_equal(replaced, expected)
 
 
-def test_other_keys_of_replaced_weights_become_zero():
+def test_replaced_weights_of_missing_keys_become_zero():
     weights = RNG.random((2, 1, 3)).astype(np.float32)  # [B, L, M]
     new = RNG.random((2, 1, 2)).astype(np.float32)
     at = point("BLM", L=[[0]] * 2, M=[[0, 1, 2]] * 2)
@@ -52,7 +52,7 @@ def test_other_keys_of_replaced_weights_become_zero():
     np.testing.assert_array_equal(replaced, np.pad(new, ((0, 0), (0, 0), (0, 1))))
 
 
-def test_hypotheses_get_the_row_of_their_sentence_and_a_single_row_is_for_all():
+def test_replacement_has_a_row_for_each_sentence_or_a_single_row_for_all():
     new = RNG.normal(size=(2, 3, 4)).astype(np.float32)
     at = point("BLD", rows=(1, 1), L=[[0, 1, 2]] * 2)
     np.testing.assert_array_equal(interpret.replace_with(new)(VALUE, at), new[[1, 1]])

@@ -1,4 +1,4 @@
-"""Reading and editing in a forward pass and in scoring: against NumPy, and ablations made by hand."""
+"""Tests of reads and edits in forward passes and scores, against NumPy and equivalent parameters."""
 
 import dataclasses
 
@@ -32,7 +32,7 @@ def forward(params, inputs=INPUTS, model=MODEL):
 
 
 def run(edit, params=PARAMS, inputs=INPUTS, model=MODEL, read=()):
-    """(logits, reads) of one program."""
+    """Returns (logits, reads) of a compiled program."""
 
     @quick_jit
     def program(params):
@@ -42,7 +42,7 @@ def run(edit, params=PARAMS, inputs=INPUTS, model=MODEL, read=()):
 
 
 def scale_parameters(path, factor):
-    """PARAMS with one kernel, named by its path, times an array."""
+    """Returns PARAMS with the kernel at `path` multiplied by an array."""
     *_, last = path = path.split(".")
 
     def leaf(keys, x):
@@ -54,7 +54,7 @@ def scale_parameters(path, factor):
 
 @pytest.mark.long
 @pytest.mark.parametrize("order", ["post", "pre", "norm_then_add"])
-def test_each_activation_against_numpy(order):
+def test_every_activation_equals_numpy(order):
     model = MODEL.clone(config=dataclasses.replace(CONFIG, norm_order=order))
     params = random_parameters(model, INPUTS, TARGETS)
     _, found = run({}, params, model=model, read="*")
@@ -76,7 +76,7 @@ def test_points_are_listed_with_their_shapes():
 
 WITHOUT_HEAD = np.array([1.0, 0.0])[:, None, None]
 WITHOUT_NEURON = (np.arange(24) != 5).astype(np.float32)[:, None]
-ABLATIONS = {  # edit: (name of a kernel, its factor) with the same effect
+ABLATIONS = {  # point: (edit, name of a kernel, factor of the kernel that has the same effect)
     "encoder.layers_0.self_attention.head_outputs": (interpret.zero_head(1), "output", WITHOUT_HEAD),
     "decoder.layers_0.self_attention.weights": (interpret.scale_head(1, 0), "output", WITHOUT_HEAD),
     f"{CROSS}.head_outputs": (interpret.zero_head(jnp.array(1)), "output", WITHOUT_HEAD),
@@ -89,7 +89,7 @@ ABLATIONS = {  # edit: (name of a kernel, its factor) with the same effect
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ABLATIONS)
-def test_an_ablation_equals_a_kernel_with_zeros(name):
+def test_ablation_equals_zeros_in_a_kernel(name):
     edit, kernel, factor = ABLATIONS[name]
     module = CROSS if "cross" in name else name.rpartition(".")[0]
     expected = forward(scale_parameters(f"{module}.{kernel}.kernel", factor))
@@ -98,7 +98,7 @@ def test_an_ablation_equals_a_kernel_with_zeros(name):
 
 
 @pytest.mark.long
-def test_a_head_may_be_traced():
+def test_index_of_a_head_may_be_a_tracer():
     def without(head):
         edit = {f"{CROSS}.head_outputs": interpret.zero_head(head)}
         return interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0]
@@ -109,7 +109,7 @@ def test_a_head_may_be_traced():
 
 
 @pytest.mark.long
-def test_edits_of_one_point_apply_in_their_order():
+def test_edits_of_the_same_point_apply_in_their_order():
     edit = {
         f"{CROSS}.head_outputs": interpret.zero,
         f"{CROSS}.*_outputs": lambda value, point: value + 1.0,
@@ -119,14 +119,14 @@ def test_edits_of_one_point_apply_in_their_order():
 
 
 @pytest.mark.long
-def test_target_position_changes_no_earlier_one():
+def test_edit_of_a_target_position_changes_no_earlier_position():
     found, _ = run({"decoder.layers_0.self_attention_residual.input": interpret.zero_position(2)})
     changed = np.abs(found - forward(PARAMS)).max(-1)
     assert (changed[:, :2] < 1e-6).all()
     assert (changed[:, 2:] > 1e-3).all()
 
 
-def test_positions_are_those_within_a_packed_row():
+def test_positions_of_packed_rows_restart_with_each_segment():
     seen = {}
 
     def record(value, point):
@@ -143,7 +143,7 @@ def test_positions_are_those_within_a_packed_row():
 
 
 @pytest.mark.long
-def test_patching_all_gives_the_other_logits():
+def test_patching_all_activations_gives_the_logits_of_the_other_run():
     other, reads = run({}, inputs=OTHER_INPUTS, read="*")
     expected = forward(PARAMS, OTHER_INPUTS)
     np.testing.assert_allclose(other, expected, atol=1e-6)
@@ -154,7 +154,7 @@ def test_patching_all_gives_the_other_logits():
 
 
 @pytest.mark.long
-def test_one_row_replaces_all():
+def test_patch_of_one_row_replaces_all_rows():
     _, reads = run({}, inputs=OTHER_INPUTS, read="encoder.output")
     first = {name: value[:1] for name, value in reads.items()}
     found, _ = run(interpret.patch(first))
@@ -180,7 +180,7 @@ def test_packed_rows_are_patched_index_by_index():
 
 
 @pytest.mark.long
-def test_gradient_through_edits():
+def test_gradients_through_edits_equal_finite_differences():
     names = (f"{CROSS}.head_outputs", "encoder.layers_0.feed_forward.hidden", f"{CROSS}.logits")
 
     def loss(factors):
@@ -201,7 +201,7 @@ def test_gradient_through_edits():
 @pytest.mark.parametrize(
     "fields", [{"scan": True, "remat": True}, {"remat": True}, {"attention": "xla"}], ids=str
 )
-def test_all_model_forms_are_read_and_edited(fields):
+def test_edits_and_reads_do_not_depend_on_scan_remat_or_attention(fields):
     model = MODEL.clone(config=dataclasses.replace(CONFIG, **fields))
     edit = {f"{CROSS}.weights": interpret.zero_head(1), "encoder.*.hidden": interpret.zero_neuron(2)}
     expected, expected_reads = run(edit, read="*")
@@ -221,7 +221,7 @@ def test_all_model_forms_are_read_and_edited(fields):
 
 
 @pytest.mark.long
-def test_bfloat16_stays_bfloat16():
+def test_edits_of_a_bfloat16_model_keep_its_dtypes():
     model = MODEL.clone(config=dataclasses.replace(CONFIG, dtype="bfloat16"))
     edit = {
         f"{CROSS}.head_outputs": interpret.scale_head(1, jnp.float32(0)),
@@ -246,8 +246,8 @@ class SigmoidAttention(Transformer):
 
 
 @pytest.mark.long
-def test_an_attention_function_of_ones_own():
-    """Its weights are found by values that are one-hot; what it does inside is its own."""
+def test_weights_of_a_custom_attention_function_are_read_and_edited():
+    """The weights are computed from one-hot values, because the function does not expose them."""
     model = SigmoidAttention(CONFIG, 20)
     query, key, weights = (f"{CROSS}.{name}" for name in ("query", "key", "weights"))
     found, reads = run({weights: interpret.zero_head(1)}, model=model, read=[query, key, weights])
@@ -285,7 +285,7 @@ def test_mistakes_are_user_errors(edit, message):
 
 
 @pytest.mark.long
-def test_scores_are_log_probabilities_under_edits():
+def test_score_returns_the_log_probabilities_of_the_edited_model():
     edit = {f"{CROSS}.weights": interpret.zero_head(1)}
     targets = np.array([[4, 9, 13, 2], [7, 7, 2, 0]])
 
@@ -313,7 +313,7 @@ OTHERS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("stack", OTHERS)
-def test_other_models_have_points_too(stack):
+def test_other_models_are_read_patched_and_edited(stack):
     model, inputs = OTHERS[stack]
     params = random_parameters(model, inputs)
 
@@ -335,7 +335,7 @@ def test_other_models_have_points_too(stack):
 
 
 @pytest.mark.long
-def test_attention_of_a_recurrent_model_is_read():
+def test_attention_of_recurrent_models_is_read_but_not_edited():
     model, name = RNNS["Bahdanau"], "decoder.attention.weights"
     params = random_parameters(model, INPUTS, TARGETS)
     _, reads = run({}, params, model=model, read="*")
@@ -352,7 +352,7 @@ def test_attention_of_a_recurrent_model_is_read():
         (f"{CROSS}.weights", (2, CONFIG.heads, TARGETS.shape[1], 3)),
     ],
 )
-def test_a_patch_from_a_shorter_run_keeps_later_positions_and_hides_later_keys(name, shape):
+def test_patch_from_a_shorter_run_keeps_later_positions_and_hides_later_keys(name, shape):
     short = np.full(shape, 1 / 3, np.float32)
     (_, plain), (_, patched) = run({}, read=name), run(interpret.patch({name: short}), read=name)
     at = (slice(None), slice(None, 3)) if name.endswith("hidden") else (..., slice(None, 3))
