@@ -1,4 +1,4 @@
-"""Files with one writer at a time, limits of reading, and leftovers of killed processes."""
+"""Tests of locked files, limits of reading, and temporary files of killed processes."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from tfm.io import files
 from tfm.io.files import check_entries, only_writer, open_locked
 
 
-def test_a_locked_file_has_one_writer(tmp_path):
+def test_locked_file_has_a_single_writer(tmp_path):
     path = tmp_path / "out.part"
     with open_locked(path, "--output") as file:
         file.write(b"mine")
@@ -24,8 +24,8 @@ def test_a_locked_file_has_one_writer(tmp_path):
 
 
 @pytest.mark.parametrize("end", [os.unlink, lambda path: os.replace(path, f"{path}.done")])
-def test_a_file_that_disappears_before_the_lock_is_opened_again(end, tmp_path, monkeypatch):
-    """Its previous writer deletes or renames it."""
+def test_file_that_disappears_before_the_lock_is_opened_again(end, tmp_path, monkeypatch):
+    """The previous writer may delete or rename the file."""
     path, locked, flock = tmp_path / "out.part", [], fcntl.flock
 
     def lock_late(file, operation):
@@ -41,7 +41,7 @@ def test_a_file_that_disappears_before_the_lock_is_opened_again(end, tmp_path, m
     assert path.read_bytes() == b"mine"
 
 
-def test_the_only_writer_of_a_path_leaves_no_lock(tmp_path):
+def test_path_has_a_single_writer_whose_lock_file_is_removed(tmp_path):
     path = tmp_path / "new" / "out"
     with only_writer(path, "--output"), only_writer(tmp_path / "other", "--output"):
         assert not path.exists()
@@ -52,14 +52,14 @@ def test_the_only_writer_of_a_path_leaves_no_lock(tmp_path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_failed_write_names_the_path_and_the_flag():
+def test_error_of_an_unwritable_folder_names_path_and_flag():
     with open_folder() as folder, unwritable(folder):
         path = os.path.join(folder, "test.de.hypotheses")
         with pytest.raises(UserError, match=rf"{path}: Permission denied.*\(--output_dir\)"):
             only_writer(path, "--output_dir").__enter__()
 
 
-def test_an_output_is_not_a_folder_with_files(tmp_path):
+def test_output_folder_with_files_is_an_error(tmp_path):
     (tmp_path / "out").mkdir()
     with only_writer(tmp_path / "out", "--output"):
         pass
@@ -68,7 +68,7 @@ def test_an_output_is_not_a_folder_with_files(tmp_path):
         only_writer(tmp_path / "out", "--output").__enter__()
 
 
-def test_a_pipe_is_an_error(tmp_path):
+def test_pipe_is_an_error(tmp_path):
     """Opening a named pipe would wait forever."""
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
@@ -80,7 +80,7 @@ def test_a_pipe_is_an_error(tmp_path):
             call()
 
 
-def test_reading_takes_the_memory_of_the_file(tmp_path):
+def test_read_limited_allocates_the_size_of_the_file_not_the_limit(tmp_path):
     (tmp_path / "file").write_bytes(b"abc")
     tracemalloc.start()
     try:
@@ -95,7 +95,7 @@ def test_reading_takes_the_memory_of_the_file(tmp_path):
         files.read_limited(tmp_path / "pipe", 2)
 
 
-def test_temporary_files_of_killed_processes_are_removed(tmp_path):
+def test_remove_temporary_deletes_only_the_files_of_killed_processes(tmp_path):
     (tmp_path / "curves.png.0123456789ab.tmp").write_text("")
     (tmp_path / "folder.0123456789ab.tmp").mkdir()
     (tmp_path / "mine.tmp").write_text("")
@@ -105,7 +105,7 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "mine.tmp"]
 
 
-def test_a_temporary_folder_that_cannot_be_removed_stops_nobody(tmp_path, monkeypatch):
+def test_temporary_folder_that_cannot_be_removed_is_not_an_error(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise PermissionError
 
@@ -117,14 +117,14 @@ def test_a_temporary_folder_that_cannot_be_removed_stops_nobody(tmp_path, monkey
 @pytest.mark.parametrize(
     ("cache", "home", "expected"), [("/caches", "~", "/caches/tfm"), ("", "/home/me", "/home/me/.cache/tfm")]
 )
-def test_the_cache_folder_is_an_absolute_path(cache, home, expected, monkeypatch):
+def test_user_cache_is_an_absolute_path(cache, home, expected, monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: home)
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     assert files.user_cache() == expected
 
 
-def test_without_a_home_folder_there_is_no_cache(monkeypatch):
-    """Python then takes "~" for a name."""
+def test_user_cache_without_a_home_folder_is_an_error(monkeypatch):
+    """Python then treats "~" as the name of a file."""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     with pytest.raises(UserError, match=r"HOME, XDG_CACHE_HOME, or data\.cache_dir"):

@@ -1,4 +1,4 @@
-"""What the machine does to a run: full disks, folders that refuse, clocks set back, damaged caches."""
+"""Tests of full disks, unwritable folders and clocks that run backwards."""
 
 import errno
 import io
@@ -43,7 +43,7 @@ from tfm.training.task import Samples
 from tfm.visualize import figures, plots
 from tfm.workdir import runs
 
-LIMIT = 64  # bytes: less than any of the files below
+LIMIT = 64  # bytes, which is less than any of the files below
 
 
 def write_file(folder):
@@ -65,14 +65,14 @@ WRITERS = {
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", WRITERS)
-def test_a_failed_write_changes_nothing(name):
+def test_failed_write_changes_no_file(name):
     with open_folder() as folder:
         pathlib.Path(folder, "old").write_text("before")
         before = files_of(folder)
         with smallest_files(LIMIT), pytest.raises(UserError, match=r"Cannot write .*File too large; raise"):
             WRITERS[name](folder)
         for made in ("tokens", "pipes"):
-            pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # which is empty, and stays
+            pathlib.Path(folder, f"{made}.lock").unlink(missing_ok=True)  # an empty file that stays
         assert files_of(folder) == before
         for made in ("tokens", "pipes"):
             shutil.rmtree(os.path.join(folder, made), ignore_errors=True)
@@ -100,14 +100,14 @@ APPENDERS = {
 
 
 @pytest.mark.parametrize("name", APPENDERS)
-def test_a_full_disk_is_a_message_that_names_the_file(name, tmp_path):
-    """Errors of writing have no file name of their own."""
+def test_error_of_a_full_disk_names_the_file(name, tmp_path):
+    """The errors of the system have no file name after the file is open."""
     with smallest_files(LIMIT), pytest.raises(UserError, match=rf"Cannot write {tmp_path}/{name}: File too"):
         APPENDERS[name](str(tmp_path))
 
 
 class Answer(list):
-    """Catches what a command would answer with, whether it comes as a UserError or as the system's error."""
+    """Collects the message that a command would print for a UserError or an OSError."""
 
     def __enter__(self):
         return self
@@ -117,14 +117,14 @@ class Answer(list):
         return True
 
 
-def test_an_export_without_space_leaves_nothing(tiny_run, tmp_path):
+def test_export_without_space_leaves_no_files(tiny_run, tmp_path):
     run = runs.load(str(tiny_run))
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):
         write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_checkpoint_begins_without_space(tmp_path):
+def test_missing_space_is_an_error_before_the_write(tmp_path):
     free = shutil.disk_usage(tmp_path).free
     require_space(tmp_path, free // 2)
     with pytest.raises(UserError, match=r"Cannot write .* are left; free some space"):
@@ -132,7 +132,7 @@ def test_no_checkpoint_begins_without_space(tmp_path):
 
 
 @pytest.mark.long
-def test_io_errors_are_messages_bugs_are_not(capsys):
+def test_io_errors_exit_with_a_message_and_bugs_with_a_traceback(capsys):
     full = os.strerror(errno.ENOSPC)
     stored = ValueError(
         f"""RESOURCE_EXHAUSTED: Error writing local file "/run/x": {full} [os_error_code='28']"""
@@ -161,8 +161,8 @@ def test_io_errors_are_messages_bugs_are_not(capsys):
     assert capsys.readouterr().err == ""
 
 
-def test_files_have_the_users_permissions(tmp_path):
-    """Others of the group share a cache; the temporary files of the library are for their owner alone."""
+def test_files_have_the_permissions_of_the_umask(tmp_path):
+    """Temporary files of Python are private, but the members of a group may share a cache."""
     before = os.umask(0o027)
     try:
         write_file(tmp_path)
@@ -174,7 +174,7 @@ def test_files_have_the_users_permissions(tmp_path):
 
 
 def test_files_are_synced_before_the_rename(tmp_path, monkeypatch):
-    """A loss of power may keep a rename but not the pages of a file that was not synced."""
+    """Without the sync, a loss of power may keep the rename but lose the content of the file."""
     synced, sync, rename = set(), os.fsync, os.rename
 
     def remember(descriptor):
@@ -195,11 +195,11 @@ def test_files_are_synced_before_the_rename(tmp_path, monkeypatch):
     assert (tmp_path / "whole" / "inner" / "two").read_text() == "text"
 
 
-# Whole runs.
+# Complete runs.
 
 
 @pytest.mark.long
-def test_a_clock_set_back_changes_nothing(tmp_path, monkeypatch):
+def test_clock_that_runs_backwards_does_not_disturb_a_run(tmp_path, monkeypatch):
     settings = tiny_regression.make_config(steps=4, log_every=1, eval_every=4, checkpoint_every=1, keep=2)
     hours = itertools.count(int(time.time() // 3600), -1)
     monkeypatch.setattr(time, "time", lambda: 3600.0 * next(hours))
@@ -220,7 +220,7 @@ ENVIRONMENT = {"cwd": ROOT, "env": os.environ | {"JAX_PLATFORMS": "cpu"}}
 
 @MOUNTS
 @pytest.mark.long
-def test_a_run_resumes_after_a_full_disk(corpus, tmp_path):
+def test_run_resumes_after_a_full_disk(corpus, tmp_path):
     (tmp_path / "disk").mkdir()
     settings = write_config_file(tmp_path, make_config(corpus))
     train = command("train.py", f"--config={settings}", '--workdir="$0"')
@@ -239,7 +239,7 @@ def test_a_run_resumes_after_a_full_disk(corpus, tmp_path):
 
 @MOUNTS
 @pytest.mark.long
-def test_a_read_only_run_translates(tiny_run, tmp_path):
+def test_read_only_run_can_translate_but_not_store_an_evaluation(tiny_run, tmp_path):
     (tmp_path / "in").write_text("red dog\n")
     translate = command("-m", "tfm", "translate", '--workdir="$0"', f"--input={tmp_path / 'in'}")
     evaluate = command("eval.py", '--workdir="$0"')

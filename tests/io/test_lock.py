@@ -1,4 +1,4 @@
-"""The lock of a work directory: a second process, and the lock of a killed one."""
+"""Tests of the lock of a work directory and of the compilation cache after damage."""
 
 import contextlib
 import errno
@@ -27,7 +27,7 @@ from tfm.training.setup import Setup
 from tfm.workdir.runs import config_path
 
 
-def test_a_second_process_is_refused(tmp_path):
+def test_second_lock_of_a_directory_is_an_error(tmp_path):
     with lock_workdir(tmp_path):
         holder = rf"in use by process {os.getpid()} on \S+ since \d{{4}}-"
         with pytest.raises(UserError, match=holder), lock_workdir(tmp_path):
@@ -36,7 +36,7 @@ def test_a_second_process_is_refused(tmp_path):
         pass
 
 
-def test_looking_for_the_holder_does_not_prevent_the_lock(tmp_path):
+def test_finding_the_holder_does_not_prevent_the_lock(tmp_path):
     ends = threading.Event()
 
     def look():
@@ -55,13 +55,13 @@ def test_looking_for_the_holder_does_not_prevent_the_lock(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
-def test_a_pipe_in_the_directory_is_refused(name, tmp_path):
+def test_pipe_in_the_directory_is_an_error(name, tmp_path):
     os.mkfifo(tmp_path / name)
     with pytest.raises(UserError, match=f"{name} is a pipe"), lock_workdir(tmp_path):
         pass
 
 
-def test_an_error_gives_it_back(tmp_path, caplog):
+def test_lock_is_released_after_an_error(tmp_path, caplog):
     with pytest.raises(ValueError, match="mine"), lock_workdir(tmp_path):
         raise ValueError("mine")
     with caplog.at_level("INFO"), lock_workdir(tmp_path):
@@ -69,7 +69,7 @@ def test_an_error_gives_it_back(tmp_path, caplog):
     assert "Taking over" not in caplog.text
 
 
-def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
+def test_lock_of_a_killed_process_is_taken_over(tmp_path, caplog):
     code = (
         "import os, signal\nfrom tfm.io.lock import lock_workdir\n"
         f"with lock_workdir({str(tmp_path)!r}):\n"
@@ -84,14 +84,14 @@ def test_a_killed_process_leaves_no_lock(tmp_path, caplog):
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
-def test_an_unnamed_holder_has_the_lock(tmp_path, content):
+def test_lock_with_a_damaged_file_is_still_held(tmp_path, content):
     with lock_workdir(tmp_path):
         (tmp_path / "lock").write_text(content)
         with pytest.raises(UserError, match="in use by another process"), lock_workdir(tmp_path):
             pass
 
 
-def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch, caplog):
+def test_file_system_without_locks_gives_a_warning(tmp_path, monkeypatch, caplog):
     def unknown(*_):
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
 
@@ -110,7 +110,7 @@ def move(folder):
 
 
 def replace(folder):
-    """By a directory that may reuse the inode numbers of the old one, if no descriptor is open."""
+    """Replaces the directory. The new directory may reuse its inode number if no descriptor is open."""
     delete(folder)
     folder.mkdir()
     (folder / LOCK_FILE).touch()
@@ -142,7 +142,7 @@ def workdir(tmp_path):
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_the_holder_notices_another_directory(change, workdir):
+def test_guard_detects_a_deleted_moved_or_replaced_directory(change, workdir):
     with lock_workdir(workdir) as guard:
         guard.check()
         change(workdir)
@@ -150,8 +150,7 @@ def test_the_holder_notices_another_directory(change, workdir):
             guard.check()
 
 
-def test_a_directory_is_known_by_any_path(workdir, tmp_path, monkeypatch):
-    """Through a link, and from another folder."""
+def test_guard_follows_links_and_changes_of_the_working_directory(workdir, tmp_path, monkeypatch):
     (tmp_path / "link").symlink_to(workdir)
     monkeypatch.chdir(tmp_path)
     with lock_workdir("link") as guard:
@@ -162,14 +161,14 @@ def test_a_directory_is_known_by_any_path(workdir, tmp_path, monkeypatch):
             guard.check()
 
 
-def test_the_run_that_moved_is_still_held(workdir):
+def test_moved_directory_is_still_locked(workdir):
     with lock_workdir(workdir):
         move(workdir)
         with pytest.raises(UserError, match="in use"), lock_workdir(workdir.with_name("moved")):
             pass
 
 
-def test_a_replaced_directory_is_refused(workdir, monkeypatch):
+def test_directory_that_is_replaced_before_the_lock_is_an_error(workdir, monkeypatch):
     monkeypatch.setattr(fcntl, "flock", lambda *_: replace(workdir))
     with pytest.raises(UserError, match="was replaced"), lock_workdir(workdir):
         pass
@@ -178,7 +177,7 @@ def test_a_replaced_directory_is_refused(workdir, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("change", [delete, move_and_replace])
-def test_a_run_without_its_directory_ends(change, workdir):
+def test_run_ends_if_its_directory_disappears(change, workdir):
     config = make_config(steps=4, log_every=4, eval_every=2, checkpoint_every=4)
     save(config, config_path(str(workdir)))
     task = create(config, str(workdir))
@@ -196,7 +195,7 @@ def test_a_run_without_its_directory_ends(change, workdir):
     assert not workdir.exists() or list(workdir.iterdir()) == []
 
 
-def test_no_report_is_written_elsewhere(workdir):
+def test_report_does_not_create_a_deleted_directory(workdir):
     task = create(make_config(), str(workdir))
     with contextlib.closing(DirectoryGuard(workdir)) as guard:
         metrics = StepMetrics(Setup(task, task.config.training), task.open_data(), guard, Hook(), 0, {})
@@ -208,7 +207,7 @@ def test_no_report_is_written_elsewhere(workdir):
 
 
 @pytest.mark.long
-def test_train_refuses_a_directory_in_use(tmp_path):
+def test_training_in_a_directory_in_use_is_an_error(tmp_path):
     (tmp_path / "run").mkdir()
     config = write_config_file(tmp_path, make_config())
     with lock_workdir(tmp_path / "run"):
@@ -250,7 +249,7 @@ ANSWERS = ["at first 0", "cut short True True", "dropped True True", "made again
 
 
 @pytest.mark.long
-def test_truncated_programs_are_compiled_again(tmp_path):
+def test_damaged_programs_are_deleted_and_compiled_again(tmp_path):
     command = [sys.executable, "-c", PROGRAMS, str(tmp_path)]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=LIMIT)
     assert result.stdout.splitlines() == ANSWERS, result.stderr

@@ -1,4 +1,4 @@
-"""The record of a run's starts, and that what it says is enough: a run repeated is the same, bit for bit."""
+"""Tests of the record of the starts of a run, from which the run can be repeated exactly."""
 
 import dataclasses
 import hashlib
@@ -37,7 +37,7 @@ def starts(workdir):
 
 
 @pytest.mark.long
-def test_each_start_that_trains_is_recorded(tmp_path):
+def test_only_starts_that_train_are_recorded(tmp_path):
     for steps in (1, 1, 2):
         train_run(tiny_regression.make_config(steps=steps, warmup_steps=1), tmp_path)
     lines = starts(tmp_path)
@@ -45,7 +45,7 @@ def test_each_start_that_trains_is_recorded(tmp_path):
     assert [line["config"]["training"]["steps"] for line in lines] == [1, 2]
 
 
-def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
+def test_record_has_everything_needed_to_repeat_the_run(corpus, tiny_run):
     (line,) = starts(tiny_run)
     assert configs.from_mapping(Config, line["config"]) == make_config(corpus)
     assert line["versions"]["python"] == platform.python_version()
@@ -61,7 +61,7 @@ def test_a_record_has_all_to_repeat_the_run(corpus, tiny_run):
 
 
 @pytest.mark.long
-def test_a_run_repeated_from_its_record_is_equal(regression_run, tmp_path):
+def test_run_repeated_from_its_record_is_identical(regression_run, tmp_path):
     (line,) = starts(regression_run)
     train_run(configs.from_mapping(tiny_regression.Config, line["config"]), tmp_path)
     pairs = [runs.load(str(folder), checkpoint="last").params for folder in (regression_run, tmp_path)]
@@ -82,13 +82,13 @@ def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplo
 
 
 def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
-    """A start of a run with data of these hashes."""
+    """Checks and records a start of a run with data of these hashes."""
     hashes = {"validation": "v", "train": "t"} | data
     check_same_data(str(workdir), hashes, step)
     record_start(str(workdir), config, hashes, step, lambda: library)
 
 
-def test_changed_validation_data_is_warned_of_once_and_changed_training_data_is_an_error(tmp_path, caplog):
+def test_changed_validation_data_gives_one_warning_and_changed_training_data_is_an_error(tmp_path, caplog):
     record(tmp_path, 0)
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write('{"time": "2026-01-01 00')
@@ -106,15 +106,15 @@ def test_changed_validation_data_is_warned_of_once_and_changed_training_data_is_
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, "5", '{"data": []}', "\xff"])
-def test_a_line_that_is_no_start_is_passed_over(line, tmp_path):
+def test_invalid_lines_of_the_record_are_skipped(line, tmp_path):
     record(tmp_path, 3)
     with open(tmp_path / "starts.jsonl", "a") as file:
         file.write(line)
     assert last_start(str(tmp_path))["step"] == 3
 
 
-def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
-    """A run that resumes compares with the start at step 0, too."""
+def test_start_at_step_0_may_have_any_data(tmp_path, caplog):
+    """When the run resumes, its data are compared with this start, not with earlier starts."""
     record(tmp_path, 0)
     record(tmp_path, 50)
     record(tmp_path, 0, train="u")
@@ -122,7 +122,7 @@ def test_what_begins_at_step_0_may_have_any_data(tmp_path, caplog):
     assert not caplog.text
 
 
-def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
+def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypatch):
     monkeypatch.setenv("JAX_LOG_COMPILES", "0")
     record(tmp_path, 0)
     with jax.default_prng_impl("rbg"):
@@ -136,15 +136,15 @@ def test_other_numbers_of_jax_are_warned_of(tmp_path, caplog, monkeypatch):
     assert starts(tmp_path)[1]["environment"]["JAX_LOG_COMPILES"] == "0"
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_300)
-    record(tmp_path, 0)  # begins again
+    record(tmp_path, 0)  # a run that begins again may differ
     assert not caplog.text
 
 
-def test_another_bfloat16_library_is_warned_of(tmp_path, caplog):
+def test_changed_bfloat16_library_gives_a_warning(tmp_path, caplog):
     record(tmp_path, 0)
     optimizer = Adam(mean_dtype="bfloat16")
     wide = dataclasses.replace(Config(), training=TrainingConfig(optimizer=optimizer))
-    record(tmp_path, 5, wide, library="oneDNN")  # of no use to a model in float32
+    record(tmp_path, 5, wide, library="oneDNN")  # a model in float32 does not use the library
     assert not caplog.text
     narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
     record(tmp_path, 10, narrow)
@@ -156,8 +156,8 @@ def test_another_bfloat16_library_is_warned_of(tmp_path, caplog):
 
 
 @pytest.mark.long
-def test_a_run_in_bfloat16_records_its_library(corpus, tiny_run, tmp_path):
-    """One in float32 does not, which would load the library."""
+def test_only_runs_in_bfloat16_record_the_bfloat16_library(corpus, tiny_run, tmp_path):
+    """Recording it for a run in float32 would load the library."""
     config = make_config(corpus, steps=1, warmup_steps=1)
     narrow = dataclasses.replace(config.model, dtype="bfloat16")
     train_run(dataclasses.replace(config, model=narrow, validation_sentences=0), tmp_path / "run")
@@ -166,7 +166,7 @@ def test_a_run_in_bfloat16_records_its_library(corpus, tiny_run, tmp_path):
     assert "bfloat16_library" not in starts(tiny_run)[0]
 
 
-def test_a_start_of_an_older_version_used_xla(tmp_path, caplog):
+def test_records_of_older_versions_imply_xla(tmp_path, caplog):
     narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
     record(tmp_path, 0, narrow)
     (start,) = starts(tmp_path)
@@ -178,7 +178,7 @@ def test_a_start_of_an_older_version_used_xla(tmp_path, caplog):
 
 @pytest.mark.long
 def test_changes_of_the_config_are_recorded(tmp_path):
-    """With the old and the new value, since the start before."""
+    """The record has the old and the new value of each field that differs from the previous start."""
     record(tmp_path, 0)
     longer = Config(training=TrainingConfig(steps=7, seed=1), label_smoothing=0.0)
     record(tmp_path, 5, longer)
@@ -198,7 +198,7 @@ def git(folder, *arguments):
     subprocess.run(["git", "-C", folder, *identity, *arguments], check=True, capture_output=True)
 
 
-def test_code_state_has_commit_and_changes(tmp_path):
+def test_code_state_has_the_commit_and_the_changed_files(tmp_path):
     assert code_state(str(tmp_path)) == {}
     git(tmp_path, "init")
     assert code_state(str(tmp_path)) == {}  # no commit yet
@@ -221,14 +221,14 @@ def test_code_state_is_empty_without_git(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_failed_installation_is_no_package(tmp_path, monkeypatch):
+def test_failed_installation_is_not_listed_as_a_package(tmp_path, monkeypatch):
     before = package_versions()
     (tmp_path / "broken-1.0.dist-info").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     assert package_versions.__wrapped__() == before
 
 
-def test_a_step_was_made_by_the_start_that_resumed_before_it(tmp_path):
+def test_last_start_of_a_step_is_the_newest_start_before_it(tmp_path):
     sections = {"data": {}, "config": {}, "jax": {}}
     lines = [sections | {"step": step, "host": str(step)} for step in (0, 4, 9)]
     (tmp_path / RECORD_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: what a process makes of them, where a run stops, and what is there afterwards."""
+"""Tests of SIGTERM and SIGINT: when a run stops, what it saves and how it resumes."""
 
 import contextlib
 import itertools
@@ -29,13 +29,13 @@ def steps_of(workdir):
 
 
 def send(number):
-    """A signal to this process; returns when its Python handler has run."""
+    """Sends a signal to this process and returns after its Python handler has run."""
     os.kill(os.getpid(), number)
     time.sleep(0.05)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_deferred_signal_is_noted(number, caplog):
+def test_signals_are_recorded_while_deferred_and_otherwise_exit(number, caplog):
     before = [signal.getsignal(each) for each in SIGNALS]
     with handle_signals() as signals, signals.deferred():
         assert signals.signal == 0
@@ -48,7 +48,7 @@ def test_a_deferred_signal_is_noted(number, caplog):
     assert [signal.getsignal(each) for each in SIGNALS] == before
 
 
-def test_an_exception_ends_the_deferring():
+def test_signals_are_not_deferred_after_an_exception():
     with handle_signals() as signals:
         with contextlib.suppress(ValueError), signals.deferred():
             raise ValueError
@@ -58,8 +58,8 @@ def test_an_exception_ends_the_deferring():
 
 @pytest.mark.long
 @pytest.mark.parametrize(("step", "saved"), [(4, [2, 3, 4]), (3, [2, 3])])
-def test_a_stopped_run_saves_and_resumes(step, saved, regression_run, tmp_path, monkeypatch):
-    """The signal in step 3 does not wait for the evaluation of this step."""
+def test_stopped_run_saves_and_resumes(step, saved, regression_run, tmp_path, monkeypatch):
+    """The evaluation of step 3 does not start after a signal in this step."""
     signals, config, plain = SignalHandler(), make_config(), Data.train_batches
 
     def ask(self, start_step):
@@ -80,15 +80,18 @@ def test_a_stopped_run_saves_and_resumes(step, saved, regression_run, tmp_path, 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("evaluation", "step"), [(1, 3), (2, 6)])
-def test_an_interrupted_evaluation_is_resumed(
+def test_interrupted_evaluation_is_repeated_when_the_run_resumes(
     evaluation, step, regression_run, tmp_path, monkeypatch, caplog
 ):
-    """The second is that of the last step: nothing but the evaluation is left then."""
+    """The second evaluation belongs to the last step, after which only the evaluation remains."""
     config, plain = make_config(), Regression.evaluate
     caplog.set_level("INFO")
     save(config, runs.config_path(str(tmp_path)))
     saved = []
-    for numbers in itertools.count(1), itertools.repeat(evaluation):  # then while it makes up for it
+    for numbers in (
+        itertools.count(1),
+        itertools.repeat(evaluation),
+    ):  # the second run is interrupted while it repeats the evaluation
         signals = SignalHandler()
 
         def asks(self, params, data, signals=signals, numbers=numbers):
@@ -96,7 +99,9 @@ def test_an_interrupted_evaluation_is_resumed(
                 try:
                     signals.handle(signal.SIGTERM, None)
                 finally:
-                    signals.handle(signal.SIGTERM, None)  # the same from a wrapper, as the first unwinds
+                    signals.handle(
+                        signal.SIGTERM, None
+                    )  # a wrapper sends it again while the first exception unwinds
             return plain(self, params, data)
 
         monkeypatch.setattr(Regression, "evaluate", asks)
@@ -109,14 +114,14 @@ def test_an_interrupted_evaluation_is_resumed(
         assert evaluated == list(range(3, step, 3))
         saved.append((tmp_path / "checkpoints" / str(step)).stat().st_ino)
         caplog.clear()
-    assert saved[0] == saved[1]  # cut short again, what was saved stays
+    assert saved[0] == saved[1]  # the second interruption does not write the checkpoint again
     monkeypatch.undo()
     train_run(config, tmp_path)
     compare(regression_run, tmp_path)
 
 
 @pytest.mark.long
-def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
+def test_signal_during_the_last_save_postpones_the_evaluation(tmp_path, monkeypatch):
     signals, config, plain = SignalHandler(), make_config(steps=1), CheckpointStore.save
 
     def asks(self, *arguments, **options):
@@ -133,13 +138,13 @@ def test_a_signal_in_the_last_save(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_second_signal_ends_a_busy_main_thread():
+def test_second_signal_ends_a_busy_process():
     code = (
         "import jax\nfrom tfm.io.signals import handle_signals\n"
         "with handle_signals() as signals, signals.deferred():\n"
         "    print('ready', flush=True)\n"
         "    jax.jit(lambda x: jax.lax.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 7, x))(0)"
-        ".block_until_ready()\n"  # never ends, and no Python handler runs in the meantime
+        ".block_until_ready()\n"  # the loop never ends, and no Python handler runs during it
     )
     process = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -147,7 +152,7 @@ def test_a_second_signal_ends_a_busy_main_thread():
     read_to(process.stdout, "ready", process)
     time.sleep(1)
     process.send_signal(signal.SIGINT)
-    process.send_signal(signal.SIGTERM)  # at once, as from a wrapper: still the first
+    process.send_signal(signal.SIGTERM)  # counts as the same signal, which a wrapper may repeat at once
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(REPEAT_SECONDS + 0.5)
     process.send_signal(signal.SIGTERM)
@@ -162,7 +167,7 @@ def test_train_saves_and_exits_with_the_signal(tmp_path):
     process = start_training(config, tmp_path / "run", *options)
     read_to(process.stderr, "step 10/", process)
     began = time.monotonic()
-    process.send_signal(signal.SIGINT)  # during its first evaluation
+    process.send_signal(signal.SIGINT)  # during the first evaluation
     _, errors = finish(process)
     assert process.returncode == 128 + signal.SIGINT
     assert time.monotonic() - began < 20
