@@ -1,4 +1,4 @@
-"""The contract of checkpoint stores over the store of the project."""
+"""Tests of the checkpoint store by the contract of tfm.testing."""
 
 import numpy as np
 import pytest

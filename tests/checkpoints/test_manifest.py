@@ -1,4 +1,4 @@
-"""Manifests: any change is found, no content ends in a traceback, and errors of a disk are no damage."""
+"""Tests of manifests: detected changes, invalid contents and errors of the file system."""
 
 import contextlib
 import errno
@@ -21,7 +21,7 @@ FILES = {"a": b"one", "b": b"", "inner/c": bytes(1000)}
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with three files and a manifest."""
+    """Returns a folder with three files and a manifest."""
     for name, content in FILES.items():
         (tmp_path / "whole" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "whole" / name).write_bytes(content)
@@ -34,12 +34,12 @@ def add_file(path, rng):
 
 
 def write_raw(folder, content):
-    """Writes a manifest of this content with its own checksum."""
+    """Writes a manifest of any content with a correct checksum."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     (folder / manifest.FILE).write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def test_an_intact_folder_has_its_content(folder):
+def test_check_returns_the_content_of_an_intact_folder(folder):
     for name in manifest.WRITTEN_LATER:
         (folder / name).write_text("anything")
     content = manifest.check(folder)
@@ -48,7 +48,7 @@ def test_an_intact_folder_has_its_content(folder):
 
 @pytest.mark.parametrize("damage", [flip_bit, cut_file, delete_file, add_file])
 @pytest.mark.parametrize("name", ["a", "inner/c", manifest.FILE])
-def test_any_change_of_any_file_is_found(name, damage, folder):
+def test_any_change_of_any_file_is_detected(name, damage, folder):
     for seed in range(5):
         copy = shutil.copytree(folder, folder.with_name(str(seed)))
         damage(copy / name, random.Random(seed))
@@ -56,7 +56,7 @@ def test_any_change_of_any_file_is_found(name, damage, folder):
             manifest.check(copy)
 
 
-def test_other_files_of_an_export_are_no_damage(folder):
+def test_additional_files_of_an_export_are_not_damage(folder):
     manifest.write(folder, {}, ["a"])
     with pytest.raises(manifest.Damaged, match="b does not belong to it"):
         manifest.check(folder)
@@ -64,7 +64,7 @@ def test_other_files_of_an_export_are_no_damage(folder):
 
 
 @pytest.mark.parametrize("replace", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)])
-def test_what_is_not_a_file_is_damage(replace, folder):
+def test_entries_that_are_not_files_are_damage(replace, folder):
     """Opening a pipe would wait forever."""
     for name in ("a", manifest.FILE):
         (folder / name).unlink()
@@ -90,7 +90,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_manifest_is_damage(name, folder):
+def test_invalid_manifest_is_damage(name, folder):
     write_raw(folder, HOSTILE[name])
     with pytest.raises(manifest.Damaged):
         manifest.check(folder, exact=False)
@@ -103,7 +103,7 @@ JSON = st.recursive(
 
 
 @given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
-def test_any_json_is_damage_or_content(tmp_path_factory, content):
+def test_any_json_is_either_damage_or_valid_content(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("manifest")
     write_raw(folder, content)
     with contextlib.suppress(manifest.Damaged):
@@ -113,7 +113,7 @@ def test_any_json_is_damage_or_content(tmp_path_factory, content):
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ESTALE])
 @pytest.mark.parametrize("function", ["os.scandir", "hashlib.file_digest", "tfm.checkpoints.manifest.open"])
 def test_an_error_of_the_file_system_is_no_damage(function, code, folder, monkeypatch):
-    """The files may be intact. The error names the file or the folder, also if reading fails."""
+    """The files may be intact. The error names the file or the folder, even if the system does not."""
 
     def fail(path, *_, **__):
         named = () if function == "hashlib.file_digest" else (path,)

@@ -1,4 +1,4 @@
-"""The store of checkpoints: what is skipped, moved, deleted and reported. `test_contracts` has the rest."""
+"""Tests of the checkpoint store: skipped, moved, deleted and damaged steps. See also test_contracts.py."""
 
 import contextlib
 import errno
@@ -25,7 +25,7 @@ STEPS = (2, 4, 6)
 
 
 def tree_of(step):
-    """Returns a tree whose numbers follow from its step."""
+    """Returns a tree whose values depend on its step."""
     params = {"w": np.full((3, 2), step, np.float32), "large": np.arange(5000, dtype=np.float32) + step}
     return {"params": params, "optimizer": {"step": np.int32(step)}}
 
@@ -40,7 +40,7 @@ def open_store(folder, keep=6, **options):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A folder of three steps. The second is the best. Not to be changed."""
+    """Returns a folder with three steps. Tests share the folder and must not change it."""
     folder = tmp_path_factory.mktemp("whole")
     with open_store(folder) as store:
         for step in STEPS:
@@ -74,7 +74,7 @@ def assert_is(tree, step):
 # Reading.
 
 
-def test_a_step_has_progress_shapes_and_parameters(whole):
+def test_store_reads_steps_progress_shapes_and_parameters(whole):
     with open_store(whole) as store:
         assert (store.steps(), store.latest(), store.best(), store.recover()) == ([2, 4, 6], 6, 4, 6)
         assert store.progress(4) == {"sums": {"loss": [4 / 3, 1.0]}}
@@ -82,14 +82,14 @@ def test_a_step_has_progress_shapes_and_parameters(whole):
         assert_is(store.restore_variables(2, parameters_of(0)) | {"optimizer": {"step": 2}}, 2)
 
 
-def test_the_average_is_evaluated_if_there_is_one(tmp_path):
+def test_restore_variables_returns_the_average_if_it_exists(tmp_path):
     with open_store(tmp_path) as store:
         store.save(2, tree_of(2) | {"average": tree_of(7)["params"]})
         weights = store.restore_variables(2, parameters_of(0))["params"]
     jax.tree.map(np.testing.assert_array_equal, weights, tree_of(7)["params"])
 
 
-def test_the_newest_and_the_best_step_are_skipped_if_they_are_damaged_and_stay(copy, caplog):
+def test_latest_and_best_skip_damaged_steps_without_moving_them(copy, caplog):
     for step in ("4", "6"):
         damage(copy / step)
     with open_store(copy) as store, caplog.at_level(logging.WARNING, "tfm"):
@@ -100,8 +100,8 @@ def test_the_newest_and_the_best_step_are_skipped_if_they_are_damaged_and_stay(c
     assert names(copy) == ["2", "4", "6"]
 
 
-def test_a_renamed_step_is_damaged(copy):
-    """Its parameters would pass for the parameters of another step."""
+def test_renamed_step_is_damaged(copy):
+    """Otherwise its parameters would be used as the parameters of another step."""
     shutil.rmtree(copy / "4")
     (copy / "6").rename(copy / "4")
     with open_store(copy) as store:
@@ -110,7 +110,7 @@ def test_a_renamed_step_is_damaged(copy):
             store.shapes(4)
 
 
-def test_a_step_that_is_deleted_while_it_is_read_is_not_damaged(copy, monkeypatch, caplog):
+def test_step_deleted_while_it_is_read_is_not_damaged(copy, monkeypatch, caplog):
     check = manifest.check
 
     def delete_first(folder, **options):
@@ -135,7 +135,7 @@ def test_a_step_that_is_deleted_while_it_is_read_is_not_damaged(copy, monkeypatc
         ("arrays", {"a": [[1], "x"]}),
     ],
 )
-def test_a_manifest_of_something_else_is_damage(field, value, copy):
+def test_manifest_with_invalid_fields_is_damage(field, value, copy):
     manifest.write(copy / "6", manifest.read(copy / "6") | {field: value})
     with open_store(copy) as store:
         assert (store.latest(), store.best()) == (4, 4)
@@ -143,7 +143,7 @@ def test_a_manifest_of_something_else_is_damage(field, value, copy):
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_an_error_of_the_file_system_is_no_damage(code, copy, monkeypatch):
-    """Nothing is moved, and no older step is taken for the newest."""
+    """The store moves nothing and does not return an older step instead."""
     scandir = os.scandir
 
     def fail(path):
@@ -159,7 +159,7 @@ def test_an_error_of_the_file_system_is_no_damage(code, copy, monkeypatch):
     assert names(copy) == ["2", "4", "6"]
 
 
-def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(whole):
+def test_unreadable_folder_is_an_error_instead_of_an_empty_list(whole):
     with open_folder() as folder:
         shutil.copytree(whole, os.path.join(folder, "run", "checkpoints"))
         with unreadable(os.path.join(folder, "run")), pytest.raises(PermissionError):
@@ -167,13 +167,13 @@ def test_a_folder_that_cannot_be_read_is_not_taken_for_an_empty_one(whole):
         assert list_steps(os.path.join(folder, "run", "checkpoints")) == [2, 4, 6]
 
 
-def test_a_file_is_not_a_folder_of_checkpoints(tmp_path):
+def test_file_instead_of_a_folder_of_checkpoints_is_an_error(tmp_path):
     (tmp_path / "checkpoints").write_text("")
     with pytest.raises(UserError, match=r"a folder of checkpoints at .*, got a file"):
         CheckpointStore(tmp_path / "checkpoints")
 
 
-def test_without_a_checkpoint_the_advice_is_to_train(tmp_path):
+def test_error_without_a_checkpoint_advises_training_first(tmp_path):
     with open_store(tmp_path) as store, pytest.raises(UserError, match="train first"):
         store.restore(2, tree_of(0))
 
@@ -181,7 +181,7 @@ def test_without_a_checkpoint_the_advice_is_to_train(tmp_path):
 # Recovering.
 
 
-def test_training_saves_a_damaged_step_again(copy):
+def test_damaged_step_is_moved_and_can_be_saved_again(copy):
     for moved in (["6.damaged"], ["6.damaged", "6.damaged.1"]):
         damage(copy / "6")
         with open_store(copy, scores=lambda: SCORES | {6: 9.0}) as store:
@@ -192,7 +192,7 @@ def test_training_saves_a_damaged_step_again(copy):
         assert names(copy) == ["2", "4", "6", *moved]
 
 
-def test_recovering_reads_down_to_the_newest_intact_step(copy, monkeypatch):
+def test_recover_stops_at_the_newest_intact_step(copy, monkeypatch):
     damage(copy / "2")
     damage(copy / "6")
     read, check = [], manifest.check
@@ -203,7 +203,7 @@ def test_recovering_reads_down_to_the_newest_intact_step(copy, monkeypatch):
     assert names(copy) == ["2", "4", "6.damaged"]
 
 
-def test_without_an_intact_step_nothing_is_moved(copy):
+def test_recover_without_an_intact_step_moves_nothing(copy):
     for step in STEPS:
         damage(copy / str(step))
     with open_store(copy) as store:
@@ -213,7 +213,7 @@ def test_without_an_intact_step_nothing_is_moved(copy):
     assert names(copy) == ["2", "4", "6"]
 
 
-def test_what_a_kill_leaves_behind_is_removed_and_nothing_else(copy):
+def test_recover_removes_only_the_leftovers_of_a_kill(copy):
     others = {"007", "\u0663", "6.0", "-1", "backup", "backup.deleted", "my.manifest"}
     for name in others | {"2.deleted", "8.orbax-checkpoint-tmp"}:
         (copy / name).mkdir()
@@ -223,7 +223,7 @@ def test_what_a_kill_leaves_behind_is_removed_and_nothing_else(copy):
     assert set(names(copy)) == {"2", "4", "6"} | others
 
 
-def test_a_read_only_folder_is_found_before_training(whole):
+def test_recover_in_a_read_only_folder_is_an_error(whole):
     with open_folder() as folder:
         inside = shutil.copytree(whole, os.path.join(folder, "copy"))
         with unwritable(inside), open_store(inside) as store:
@@ -236,7 +236,7 @@ def test_a_read_only_folder_is_found_before_training(whole):
 
 
 @pytest.mark.parametrize("name", ["t[x]", "t*", "t?", "\xfcn\xef \u4e2d", "{a}#%20", "a\nb"])
-def test_characters_of_a_path_are_literal(name, tmp_path):
+def test_special_characters_of_a_path_are_literal(name, tmp_path):
     for folder in (name, "tx"):
         (tmp_path / folder).mkdir()
     with open_store(tmp_path / "tx" / "c") as other, open_store(tmp_path / name / "c") as store:
@@ -248,7 +248,7 @@ def test_characters_of_a_path_are_literal(name, tmp_path):
 
 @pytest.fixture
 def before_reading_back(monkeypatch):
-    """A list of functions of the unfinished folder, called when its files are complete."""
+    """Returns a list of functions that are called with the folder of a save before it is read back."""
     calls, find = [], trees.find_difference
 
     def call_first(folder, digests):
@@ -263,8 +263,8 @@ def before_reading_back(monkeypatch):
 # If several reads fail, TensorStore may finish one of them after Orbax has continued.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("before", [[], [2]])
-def test_a_disk_that_changes_what_was_written_is_noticed(before, tmp_path, before_reading_back):
-    """At the first save of a process and at a later one."""
+def test_data_changed_by_the_disk_during_a_save_are_an_error(before, tmp_path, before_reading_back):
+    """This holds for the first save of a process and for later saves."""
     store = CheckpointStore(tmp_path)
     for step in before:
         store.save(step, tree_of(step))
@@ -276,7 +276,7 @@ def test_a_disk_that_changes_what_was_written_is_noticed(before, tmp_path, befor
     assert names(tmp_path) == [str(step) for step in before]
 
 
-def test_a_failed_save_is_reported_once_without_waiting(tmp_path, before_reading_back):
+def test_failed_save_is_reported_once_without_waiting(tmp_path, before_reading_back):
     began, end = threading.Event(), threading.Event()
 
     def fail(_):
@@ -303,19 +303,19 @@ def test_a_failed_save_is_reported_once_without_waiting(tmp_path, before_reading
 
 @pytest.fixture
 def run(tmp_path):
-    """A run folder."""
+    """Creates the folder of a run."""
     (tmp_path / "run").mkdir()
     return tmp_path / "run"
 
 
 @pytest.fixture
 def store(run):
-    """A store in the run folder, with a guard."""
+    """Opens a store with a guard in the folder of the run."""
     with contextlib.closing(DirectoryGuard(run)) as guard:
         yield CheckpointStore(run / "checkpoints", guard=guard)
 
 
-def test_nothing_is_saved_in_a_deleted_folder(run, store):
+def test_save_does_not_create_a_deleted_folder(run, store):
     store.save(2, tree_of(2))
     store.wait()
     shutil.rmtree(run)
@@ -326,10 +326,8 @@ def test_nothing_is_saved_in_a_deleted_folder(run, store):
 
 @pytest.mark.parametrize("others", [[], [LOCK_FILE]])
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_folder_that_is_moved_during_a_save_is_not_created_again(
-    fails, others, run, store, before_reading_back
-):
-    """TensorStore creates missing folders again. In a folder that another run uses, nothing is removed."""
+def test_folder_moved_during_a_save_is_not_created_again(fails, others, run, store, before_reading_back):
+    """TensorStore creates missing folders again. A folder that another run uses must stay."""
 
     def move(folder):
         shutil.copytree(run, run.with_name("copy"))
@@ -348,8 +346,8 @@ def test_a_folder_that_is_moved_during_a_save_is_not_created_again(
     assert run.exists() == bool(others)
 
 
-def test_other_checkpoints_in_a_replaced_folder_stay(run, store):
-    """A user may put a copy of the run where the run was."""
+def test_save_in_a_replaced_folder_changes_no_checkpoint(run, store):
+    """A user may replace the folder of a run with a copy."""
     store.save(2, tree_of(2))
     store.wait()
     shutil.copytree(run, run.with_name("copy"))
@@ -360,10 +358,10 @@ def test_other_checkpoints_in_a_replaced_folder_stay(run, store):
     assert names(run / "checkpoints") == ["2"]
 
 
-# What parameters belong to, and their values.
+# Assets and values of parameters.
 
 
-def test_parameters_need_their_own_assets(tmp_path):
+def test_parameters_of_other_assets_are_an_error(tmp_path):
     with open_store(tmp_path, assets={"vocabulary.model": "a" * 64}) as store:
         store.save(2, tree_of(2))
     for assets in ({"vocabulary.model": "a" * 64}, {}):
@@ -380,7 +378,7 @@ def test_parameters_need_their_own_assets(tmp_path):
 
 @pytest.mark.parametrize("value", [np.nan, -np.inf])
 @pytest.mark.parametrize("branch", ["params", "average"])
-def test_parameters_that_are_not_finite_are_named(branch, value, tmp_path):
+def test_non_finite_parameters_are_an_error_that_names_the_parameter(branch, value, tmp_path):
     tree = tree_of(2) | {branch: {"w": np.float32([1, value]), "large": np.zeros(2)}}
     with open_store(tmp_path) as store:
         store.save(2, tree)

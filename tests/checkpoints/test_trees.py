@@ -1,4 +1,4 @@
-"""Trees of arrays: retention aside, what does not need a store."""
+"""Tests of trees of arrays and of the retention of checkpoints."""
 
 from types import SimpleNamespace
 
@@ -17,7 +17,7 @@ TREE = {"params": {"w": np.float32([[1, 2], [3, 4]]), "large": LARGE}, "step": n
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A tree in the files of Orbax."""
+    """Returns a folder in which Orbax has saved TREE."""
     path = tmp_path_factory.mktemp("tree") / "tree"
     with ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as writer:
         writer.save(path, args=ocp.args.PyTreeSave(TREE))
@@ -25,13 +25,13 @@ def folder(tmp_path_factory):
 
 
 def change(path, value):
-    """Returns the tree with another array at params/path."""
+    """Returns TREE with a new array at params/path."""
     return TREE | {"params": TREE["params"] | {path: value}}
 
 
 @pytest.mark.parametrize("group_bytes", [1, 1 << 20])
-def test_a_tree_equals_what_was_saved(group_bytes, folder, monkeypatch):
-    """Read in one group, and each array alone."""
+def test_saved_tree_equals_its_digests(group_bytes, folder, monkeypatch):
+    """The arrays are read one by one and in a single group."""
     monkeypatch.setattr(trees, "MAX_GROUP_BYTES", group_bytes)
     assert trees.find_difference(folder, trees.digest_tree(TREE)) == ""
 
@@ -45,17 +45,17 @@ def test_a_tree_equals_what_was_saved(group_bytes, folder, monkeypatch):
         ("large", -LARGE),
     ],
 )
-def test_a_difference_names_the_array(path, value, folder):
+def test_find_difference_names_the_changed_array(path, value, folder):
     assert path in trees.find_difference(folder, trees.digest_tree(change(path, value)))
 
 
-def test_a_missing_array_is_a_difference(folder):
+def test_missing_array_is_a_difference(folder):
     assert trees.find_difference(folder, trees.digest_tree(change("other", LARGE)))
 
 
 @pytest.mark.parametrize("changed", [None, 0, 1])
-def test_each_part_of_an_array_on_several_devices_is_compared(changed, folder):
-    """Its halves are on two devices each; the values of one half may be changed."""
+def test_all_shards_of_an_array_are_compared(changed, folder):
+    """Each half of the array is on two devices. The values of one half may be changed."""
     slices = [(slice(0, 150),), (slice(150, None),)] * 2
     shards = [
         SimpleNamespace(index=index, data=LARGE[index] + (number % 2 == changed))
@@ -69,7 +69,7 @@ def test_each_part_of_an_array_on_several_devices_is_compared(changed, folder):
 
 @pytest.mark.parametrize(("text", "told"), [("", "ValueError"), ("\nfailed: x\ny", "failed: x")])
 def test_error_while_reading_back_is_a_difference(text, told, folder, monkeypatch):
-    """Also an error whose text is empty or begins with a line end."""
+    """The text of the error may be empty or begin with a line end."""
 
     def fail(*_):
         raise ValueError(text)
@@ -78,7 +78,7 @@ def test_error_while_reading_back_is_a_difference(text, told, folder, monkeypatc
     assert trees.find_difference(folder, trees.digest_tree(TREE)) == told
 
 
-def test_shapes_survive_their_description():
+def test_shapes_are_restored_from_their_description():
     shapes = trees.shapes_of(trees.describe_arrays(TREE | {"state": (np.zeros(2, np.float16),)}))
     assert shapes["state"]["0"].dtype == np.float16
     assert {name: (x.shape, x.dtype.name) for name, x in shapes["params"].items()} == {
@@ -96,42 +96,44 @@ def test_shapes_survive_their_description():
         ({"params": {"w": TREE["params"]["w"]}}, r"params/large should be absent and is \(300,\)"),
     ],
 )
-def test_another_model_is_an_error_that_names_the_array(like, message, folder):
+def test_error_of_a_different_model_names_the_array(like, message, folder):
     with pytest.raises(UserError, match=f"^mine .*{message}"):
         trees.read_tree(folder, like, trees.shapes_of(trees.describe_arrays(TREE)), "mine")
 
 
 @pytest.mark.parametrize("params", [{"x": LARGE}, {"w": LARGE}, {"w": {"x": LARGE}}])
 def test_files_of_another_tree_are_an_error(params, folder):
-    """Somebody may write a manifest with correct checksums for such files."""
+    """Such files may have a manifest with correct checksums."""
     like = {"params": params}
     with pytest.raises(UserError, match=r"^mine cannot be read"):
         trees.read_tree(folder, like, trees.shapes_of(trees.describe_arrays(like)), "mine")
 
 
 @pytest.mark.parametrize("scheme", ["gs", "s3"])
-def test_a_path_like_a_bucket_is_an_error(scheme):
+def test_path_that_resembles_a_bucket_is_an_error(scheme):
     with pytest.raises(UserError, match=f"{scheme}://x/y"):
         trees.orbax_path(f"/{scheme}/x/y")
 
 
-def test_a_path_that_is_not_utf_8_is_an_error(tmp_path):
+def test_path_that_is_not_utf_8_is_an_error(tmp_path):
     with pytest.raises(UserError, match=r"UTF-8 characters.*by\\udcfftes"):
         trees.orbax_path(tmp_path / "by\udcfftes")
 
 
-def test_an_average_is_the_mean_in_float64():
+def test_average_trees_computes_the_mean_in_float64():
     parts = [{"w": np.float32([1e8, 1.0])}, {"w": np.float32([1.0, 2.0])}, {"w": np.float32([-1e8, 3.0])}]
     np.testing.assert_array_equal(trees.average_trees(parts)["w"], np.float32([1 / 3, 2.0]))
 
 
-def test_the_newest_the_best_and_one_an_hour_are_kept():
-    """A checkpoint every 20 minutes, with falling scores."""
-    times = {step: 1200.0 * step for step in range(1, 9)}
+def test_retention_keeps_the_newest_the_best_and_hourly_checkpoints():
+    times = {step: 1200.0 * step for step in range(1, 9)}  # every 20 minutes
     scores = {step: -float(step) for step in times}
     assert Retention(2, 2, 1.0).select(times, scores) == {7, 8} | {1, 2} | {1, 4, 7}
     assert Retention(2, 0, 0.0).select(times, scores) == {7, 8}
-    assert Retention(1, 1, 0.0).select(times, scores | {9: 7.0}) == {1, 8}  # there is no checkpoint of step 9
+    assert Retention(1, 1, 0.0).select(times, scores | {9: 7.0}) == {
+        1,
+        8,
+    }  # step 9 has a score but no checkpoint
     assert rank({2: 1.0, 4: 3.0, 6: 3.0}) == [6, 4, 2]
     config = TrainingConfig()
     assert Retention() == (config.keep, config.keep_best, config.keep_hours)
