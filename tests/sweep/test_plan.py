@@ -1,4 +1,4 @@
-"""The plan of a sweep: parameters, arithmetic, hours."""
+"""Tests of the plan of a sweep: parameters, FLOPs and hours."""
 
 import dataclasses
 
@@ -12,13 +12,13 @@ from tfm.sweep.plan import count_parameters, describe_plan, estimate_hours
 from tfm.training.config import TrainingConfig
 
 
-def test_the_papers_base_model():
+def test_parameters_and_flops_of_the_base_model():
     assert count_parameters(planned().config) == 63_045_632
     assert planned().count_flops() == FLOPS
 
 
-def test_the_plan_touches_no_device(monkeypatch):
-    """Otherwise the process of the sweep would hold memory of the accelerator that its runs need."""
+def test_counting_parameters_initializes_no_device(monkeypatch):
+    """Otherwise the process of the sweep would occupy accelerator memory that its runs need."""
 
     def fail(*_):
         raise AssertionError("a device was initialized")
@@ -29,25 +29,25 @@ def test_the_plan_touches_no_device(monkeypatch):
     assert count_parameters(small) == 26_294_272
 
 
-def test_arithmetic_follows_steps_and_batch():
+def test_flops_are_proportional_to_steps_and_batch_size():
     data = dataclasses.replace(BASE.data, batch_tokens=50_000)
     assert planned(config=dataclasses.replace(BASE, data=data)).count_flops() == 2 * FLOPS
     longer = dataclasses.replace(BASE, training=TrainingConfig(steps=300_000))
     assert planned(config=longer).count_flops() == 3 * FLOPS
 
 
-def test_a_task_that_cannot_tell_has_no_figures():
+def test_task_without_an_estimate_has_no_parameters_flops_or_hours():
     run = planned(config=tiny_regression.Config())
     assert (count_parameters(run.config), run.count_flops()) == (None, None)
     assert estimate_hours(run, 1e9) is None
 
 
-def test_hours_are_arithmetic_divided_by_speed():
+def test_hours_are_flops_divided_by_speed():
     assert estimate_hours(planned(), 1e12) == pytest.approx(FLOPS / 1e12 / 3600)
     assert estimate_hours(planned(), None) is None
 
 
-def test_the_plan_counts_what_is_left():
+def test_plan_sums_the_hours_of_unfinished_runs():
     small = dataclasses.replace(BASE, model=TransformerConfig(d_ff=1024))
     runs = [planned(), planned(seed=1), planned("small", config=small), planned("small", 1, small)]
     header, base, other, total = describe_plan(runs, {"base seed 1"}, 1e15)

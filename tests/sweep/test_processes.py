@@ -1,4 +1,4 @@
-"""The processes of a sweep: order, failures, several at a time, and none that is left."""
+"""Tests of the processes of a sweep: order, failures, parallel runs and cleanup."""
 
 import os
 import signal
@@ -11,8 +11,8 @@ from tests.support.processes import LIMIT
 from tests.support.sweeps import planned
 from tfm.sweep import processes
 
-# In place of tfm: notes its arguments. It fails where the folder is called bad, and `train` waits for a
-# signal where that is called slow.
+# Replaces tfm and records its arguments. It fails if the name of the folder contains "bad", and `train` waits
+# for a signal if the name contains "slow".
 PROGRAM = """
 import os, signal, sys, time
 command, workdir = sys.argv[1], next(each for each in sys.argv if each.startswith("--workdir="))
@@ -31,7 +31,7 @@ if "slow" in workdir and command == "train":
 
 @pytest.fixture
 def execute(tmp_path, monkeypatch):
-    """Executes runs of these names; returns (failures, names of the finished runs, calls)."""
+    """Returns a function that executes runs and returns (failures, names of the finished runs, calls)."""
     (tmp_path / "program.py").write_text(PROGRAM)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
@@ -49,7 +49,7 @@ def execute(tmp_path, monkeypatch):
     return execute
 
 
-def test_each_run_is_trained_then_evaluated(execute):
+def test_every_run_is_trained_and_then_evaluated(execute):
     failures, finished, calls = execute("a", "b")
     programs = os.path.abspath("sweep/compiled")
     assert (failures, finished) == ([], ["a", "b"])
@@ -64,21 +64,21 @@ def test_each_run_is_trained_then_evaluated(execute):
     ]
 
 
-def test_the_environment_can_name_the_folder_of_compiled_programs(execute, monkeypatch):
+def test_environment_may_set_the_folder_of_compiled_programs(execute, monkeypatch):
     monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "mine")
     calls = execute("a")[2]
     assert [call.partition(" ")[0] for call in calls] == ["mine", "mine"]
 
 
-def test_a_failure_is_told_and_the_others_finish(execute):
+def test_failure_is_reported_and_the_other_runs_finish(execute):
     failures, finished, calls = execute("bad", "b", jobs=2)
     assert finished == ["b"]
-    assert len(calls) == 3  # what failed to train is not evaluated
+    assert len(calls) == 3  # the failed run is not evaluated
     (failure,) = failures
     assert str(failure) == "bad seed 0 ended with exit code 2: error: the reason"
 
 
-def test_an_interrupt_leaves_no_process(execute, monkeypatch):
+def test_interrupt_ends_the_processes_of_the_runs(execute, monkeypatch):
     def interrupt(*_):
         if os.path.exists("ready"):
             raise KeyboardInterrupt
@@ -90,7 +90,7 @@ def test_an_interrupt_leaves_no_process(execute, monkeypatch):
     assert os.path.exists("saved")
 
 
-def test_progress_tells_step_and_time_left(execute, monkeypatch, caplog):
+def test_progress_reports_the_number_of_finished_runs(execute, monkeypatch, caplog):
     monkeypatch.setattr(processes, "REPORT_SECONDS", 0.0)
     with caplog.at_level("INFO", "tfm.sweep"):
         execute("a", "b")
@@ -99,8 +99,8 @@ def test_progress_tells_step_and_time_left(execute, monkeypatch, caplog):
     assert any("1 of 2 runs done" in line for line in lines)
 
 
-def test_time_left_counts_steps(tmp_path, caplog):
-    """Of three runs of 100,000 steps, one resumed at 40,000 is done, and one has made 20,000."""
+def test_time_left_is_estimated_from_steps(tmp_path, caplog):
+    """The first of three runs resumed at step 40,000 and is finished. The second run is at step 20,000."""
     runs = [planned(name)._replace(workdir=str(tmp_path / name)) for name in "abc"]
     for run, step in zip(runs, (100_000, 20_000), strict=False):
         os.mkdir(run.workdir)
@@ -122,7 +122,7 @@ child_process.run_with_parent(["import time; print('runs', flush=True); time.sle
 """
 
 
-def test_a_process_of_a_sweep_ends_when_the_sweep_is_killed():
+def test_process_of_a_sweep_ends_when_the_sweep_is_killed():
     child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with child:
         assert child.stdout.readline() == b"runs\n"

@@ -1,4 +1,4 @@
-"""The results of a sweep are what the folders of its runs contain."""
+"""Tests of the results of a sweep, which are read from the folders of its runs."""
 
 import dataclasses
 import json
@@ -33,9 +33,14 @@ def make_run(tmp_path):
     return make
 
 
-def test_a_line_of_the_ledger_has_what_its_scores_depend_on(make_run):
+def test_ledger_records_what_the_scores_depend_on(make_run):
     run = make_run(texts="456")
-    times = [(100, 50.0), (200, 70.0), (300, 1090.0), (400, 1110.0)]  # an interruption before step 300
+    times = [
+        (100, 50.0),
+        (200, 70.0),
+        (300, 1090.0),
+        (400, 1110.0),
+    ]  # the run was interrupted before step 300
     rows = [{"step": step, "time": time, "train/loss": 1.0} for step, time in times]
     rows.insert(1, {"step": 150, "time": 60.0, "validation/bleu": 3.0})
     with open(f"{run.workdir}/metrics.jsonl", "w") as file:
@@ -53,7 +58,7 @@ def test_a_line_of_the_ledger_has_what_its_scores_depend_on(make_run):
     assert (line["versions"]["jax"], line["code"], line["devices"]) == ("0.10.2", {"commit": "abc"}, ["cpu"])
     assert "unrelated" not in line["versions"]
     assert line["config"]["model"]["d_model"] == 512
-    assert line["seconds_per_step"] == pytest.approx(0.2)  # the median, whatever the interruption took
+    assert line["seconds_per_step"] == pytest.approx(0.2)  # the median ignores the interruption
     assert line["flops_per_second"] == pytest.approx(FLOPS / STEPS / 0.2)
 
 
@@ -61,31 +66,31 @@ def test_a_line_of_the_ledger_has_what_its_scores_depend_on(make_run):
     ("fields", "finished"),
     [
         ({}, True),
-        ({"checkpoints": ()}, True),  # somebody deleted the checkpoints to save space
+        ({"checkpoints": ()}, True),  # a user may delete the checkpoints to save space
         ({"complete": False}, False),
         ({"checkpoints": (50_000,)}, False),
         ({"checkpoints": (50_000, STEPS), "evaluated": [50_000]}, False),
     ],
 )
-def test_a_run_is_finished_if_it_is_trained_and_evaluated_to_the_end(fields, finished, make_run):
+def test_run_is_finished_only_after_all_training_and_evaluation(fields, finished, make_run):
     steps, evaluated = fields.pop("checkpoints", (STEPS,)), fields.pop("evaluated", [STEPS])
     run = make_run(checkpoints=steps, **fields)
     write_record(f"{run.workdir}/validation.de.scores.json", checkpoints=evaluated, **fields)
     assert (find_result(run, LAST) is not None) == finished
 
 
-def test_a_run_without_an_evaluation_of_the_split_is_not_finished(make_run):
+def test_run_without_an_evaluation_of_the_split_is_not_finished(make_run):
     assert find_result(make_run(), Requested("test", "last")) is None
 
 
-def test_a_run_that_stopped_early_by_patience_is_finished(make_run):
+def test_run_that_stopped_early_by_patience_is_finished(make_run):
     patient = dataclasses.replace(BASE, training=dataclasses.replace(BASE.training, patience=3))
     run = make_run(saved=patient, checkpoints=[500])._replace(config=patient)
     write_record(f"{run.workdir}/validation.de.scores.json", checkpoints=[500])
     assert find_result(run, LAST) is not None
 
 
-def test_finished_runs_of_other_configs_are_all_named(make_run):
+def test_error_names_all_finished_runs_of_other_configs(make_run):
     other = dataclasses.replace(BASE, model=dataclasses.replace(BASE.model, d_ff=99))
     runs = [make_run(), make_run("wide", saved=other), make_run("wide", 1, saved=other)]
     with pytest.raises(UserError, match=r"wide seed 0 .*model\.d_ff .*99.*2048.*wide seed 1") as error:
@@ -96,13 +101,13 @@ def test_finished_runs_of_other_configs_are_all_named(make_run):
 @pytest.mark.parametrize(
     ("name", "value"), [("split", "test"), ("checkpoint", "best"), ("texts", "789"), ("ensemble", True)]
 )
-def test_runs_that_were_evaluated_in_another_way_are_refused(name, value, make_run):
+def test_runs_with_different_evaluations_are_an_error(name, value, make_run):
     runs = [make_run(seed=0), make_run(seed=1), make_run(seed=2, **{name: value})]
     with pytest.raises(UserError, match=f"base seed 2.*{name} {value}"):
         find_results(runs, LAST, "sweep")
 
 
-def test_a_record_that_cannot_be_read_is_an_error(make_run):
+def test_invalid_record_is_an_error(make_run):
     run = make_run()
     with open(f"{run.workdir}/validation.de.scores.json", "w") as file:
         file.write("{}")
@@ -114,14 +119,14 @@ def test_a_record_that_cannot_be_read_is_an_error(make_run):
 @pytest.mark.parametrize(
     ("names", "published"), [(["BLUE"], {}), ([], {"BLUE": 1.0}), (["BLEU"], {"chrf": 1.0})]
 )
-def test_a_score_that_the_task_does_not_have_is_an_error(names, published, finished, make_run):
+def test_unknown_score_is_an_error(names, published, finished, make_run):
     results = find_results([make_run()] if finished else [], LAST, "sweep")
     unknown = next(name for name in [*names, *published] if name != "BLEU")
     with pytest.raises(UserError, match=f"translation .*'{unknown}'.*'BLEU'"):
         choose_scores([Variant("base", {}, published)], names, results, BASE)
 
 
-def test_the_table_has_the_asked_scores_or_the_published_or_the_first(make_run):
+def test_scores_of_the_table_are_the_requested_the_published_or_the_first(make_run):
     results = find_results([make_run()], LAST, "sweep")
     published = [Variant("base", {}, {"BLEU": 1.0, "parameters": 2})]
     assert choose_scores(published, [], [], BASE) == ["BLEU"]

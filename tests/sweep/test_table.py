@@ -1,4 +1,4 @@
-"""The table of a sweep: intervals against SciPy, the judgement, and the Markdown."""
+"""Tests of the table of a sweep: intervals against SciPy, judgements and the Markdown."""
 
 import math
 import re
@@ -14,7 +14,7 @@ RNG = np.random.default_rng(0)
 
 
 @pytest.mark.parametrize("count", [2, 3, 10])
-def test_mean_and_its_interval_are_scipys(count):
+def test_mean_interval_equals_scipy(count):
     values = RNG.normal(20, 2, count)
     low, high = scipy.stats.t.interval(0.95, count - 1, np.mean(values), scipy.stats.sem(values))
     assert mean_interval(list(values)) == pytest.approx((np.mean(values), (high - low) / 2))
@@ -31,20 +31,20 @@ def test_difference_interval_is_paired_by_seed(count):
     assert (found.mean - found.half, found.mean + found.half) == pytest.approx((expected.low, expected.high))
 
 
-def test_difference_is_over_shared_seeds():
+def test_difference_uses_only_shared_seeds():
     base = {0: 1.0, 1: 5.0, 2: 9.0}
     assert difference_interval({7: 0.0, 1: 7.0, 2: 11.0}, base) == (2.0, 0.0)
     assert difference_interval({7: 0.0}, base) is None
 
 
-def test_one_value_has_no_interval():
+def test_single_value_has_no_interval():
     assert math.isnan(mean_interval([3.0]).half)
     assert math.isnan(difference_interval({0: 3.0}, {0: 2.0, 1: 1.0}).half)
     assert mean_interval([3.0]).format() == "3.00"
 
 
 @pytest.mark.parametrize("value", [math.inf, math.nan])
-def test_a_diverged_run_has_no_interval(value):
+def test_diverged_run_has_no_interval(value):
     found = mean_interval([value, 1.0, 2.0])
     assert found.format() == f"{value}"
     assert math.isnan(difference_interval({0: value, 1: 1.0}, {0: value, 1: 2.0}).half)
@@ -64,7 +64,7 @@ def test_a_diverged_run_has_no_interval(value):
         (Interval(1.0, math.nan), 0.3, "open"),
     ],
 )
-def test_a_published_difference_is_judged(difference, published, expected):
+def test_judgement_of_a_published_difference(difference, published, expected):
     assert judge(difference, published) == expected
 
 
@@ -76,7 +76,7 @@ def row(variant, seed, bleu, parameters=1_500_000):
     return {"variant": variant, "seed": seed, "scores": scores, "parameters": parameters, "flops": 2.5e15}
 
 
-def test_table_has_a_line_per_finished_variant():
+def test_table_has_a_line_for_each_finished_variant():
     variants = [
         Variant("base", {}, {"BLEU": 25.8, "parameters": 65e6}),
         Variant("wide", {}, {"BLEU": 26.2}),
@@ -97,7 +97,7 @@ def test_table_has_a_line_per_finished_variant():
     assert cells[1] == ["base", "2", "1.50 (published: 65)", "2.5e+15", "30.10 ± 1.27", "25.80", "", "", ""]
     difference = difference_interval({0: 31.0, 1: 31.5}, {0: 30.0, 1: 30.2}).format("+")
     assert cells[2][4:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
-    assert cells[3][4:] == ["9.00", "", "-21.00", "", ""]  # from base of seed 0
+    assert cells[3][4:] == ["9.00", "", "-21.00", "", ""]  # the difference from seed 0 of base
 
 
 def test_bars_and_stars_in_names_stay_within_their_cells():

@@ -1,4 +1,4 @@
-"""The rows of Table 3: what they change, what the paper reports, and how many parameters they have."""
+"""Tests of the rows of Table 3: their fields, published scores and parameter counts."""
 
 import dataclasses
 
@@ -12,8 +12,8 @@ from tfm.tasks import translation
 from tfm.training.task import variable_shapes
 
 ROWS = {variant.name: variant for variant in table3()}
-# The authors' code has 40,960 pieces, biases on all projections of an attention, and a table of 32 "target
-# spaces"; these are millions of parameters by that counting.
+# Millions of parameters of the code of the authors. The code has 40,960 word pieces, biases in all
+# projections of an attention and a table of 32 "target spaces".
 AUTHORS_VOCABULARY, TARGET_SPACES = 40_960, 32
 COUNTS = {
     "base": 65.13,
@@ -64,7 +64,7 @@ def count(config):
     return count_elements(variable_shapes(translation.plan(config))["params"])
 
 
-def test_there_are_the_papers_rows():
+def test_variants_are_the_rows_of_the_paper():
     assert [name for name in ROWS if name != "E-learned"] == list(COUNTS)
 
 
@@ -77,7 +77,7 @@ def test_published_numbers_are_those_of_the_paper():
 
 
 @pytest.mark.parametrize("name", COUNTS)
-def test_counts_are_those_of_the_authors_code(name):
+def test_parameter_counts_are_those_of_the_code_of_the_authors(name):
     counting = ("--config.model.attention_bias=True", f"--config.data.vocabulary_size={AUTHORS_VOCABULARY}")
     config = read(ROWS[name], *counting)
     total = count(config) + TARGET_SPACES * config.model.d_model
@@ -85,7 +85,7 @@ def test_counts_are_those_of_the_authors_code(name):
 
 
 @pytest.mark.parametrize("name", [name for name in COUNTS if "parameters" in ROWS[name].published])
-def test_published_counts_are_close_to_them(name):
+def test_published_counts_are_close_to_the_counts_of_the_code(name):
     assert ROWS[name].published["parameters"] / 1e6 == pytest.approx(COUNTS[name], rel=0.025)
 
 
@@ -101,18 +101,18 @@ def test_published_counts_are_close_to_them(name):
         ("C-d1024", 128),
     ],
 )
-def test_features_of_a_head(name, features):
+def test_features_per_head_are_those_of_the_paper(name, features):
     model = read(ROWS[name]).model
     assert model.d_model // model.heads == features
     assert (model.key_features, model.value_features) == (None, None)
 
 
-def test_row_b_changes_keys_alone():
+def test_row_b_changes_only_the_keys():
     model = read(ROWS["B-dk16"]).model
     assert (model.key_features, model.value_features, model.d_model // model.heads) == (16, None, 64)
 
 
-def test_rates_and_steps_of_rows_d_and_big():
+def test_rates_positions_and_steps_of_rows_d_e_and_big():
     base = read(ROWS["base"])
     assert (base.model.dropout, base.label_smoothing, base.training.steps) == (0.1, 0.1, 100_000)
     rates = [
@@ -125,7 +125,7 @@ def test_rates_and_steps_of_rows_d_and_big():
     assert (big.model.dropout, big.model.heads, big.training.steps) == (0.3, 16, 300_000)
 
 
-def test_divisors_divide_every_width_and_depth():
+def test_divisors_apply_to_every_width_and_depth():
     rows = table3(width_divisor=8, depth_divisor=2, steps=600)
     small = {variant.name: variant.overrides for variant in rows}
     divisors = {
@@ -138,7 +138,7 @@ def test_divisors_divide_every_width_and_depth():
             assert small[name][path] == (1800 if path == "training.steps" else expected), (name, path)
 
 
-def test_the_small_table_differs_in_size_alone():
+def test_small_table_differs_only_in_size():
     argv = ["--config=table3_small", "--workdir=none"]
     base = parse(Train, argv).config
     sizes = {"d_model": 512, "d_ff": 2048, "encoder_layers": 6, "decoder_layers": 6}

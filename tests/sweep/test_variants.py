@@ -1,4 +1,4 @@
-"""Variants of a config: their flags, and what get_variants() may yield."""
+"""Tests of the variants of a config: their flags and the checks of get_variants()."""
 
 import json
 
@@ -50,6 +50,6 @@ def test_variants_keep_their_order():
         ([Variant("a", {}, 25.8)], "got 25.8"),
     ],
 )
-def test_what_is_no_sweep_is_named(variants, message):
+def test_error_of_an_invalid_sweep_names_the_value(variants, message):
     with pytest.raises(UserError, match=message):
         check_variants(variants, "f.py")
