@@ -1,4 +1,4 @@
-"""Arrays from elsewhere become an export, or one message lists everything that does not fit."""
+"""Tests of the import of arrays from other programs as an export."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ PATTERNS = [
 ]
 
 
-def test_renamed_arrays_open_as_an_export(tmp_path):
+def test_renamed_arrays_are_imported_as_an_export(tmp_path):
     import_parameters(CONFIG, ARRAYS, PATTERNS, str(tmp_path / "out"))
     run = runs.load(str(tmp_path / "out"))
     assert run.task.config == CONFIG
@@ -26,14 +26,14 @@ def test_renamed_arrays_open_as_an_export(tmp_path):
     assert (run.params["offset"], run.params["offset"].dtype) == (3, np.float32)
 
 
-def test_a_function_may_split_arrays(tmp_path):
+def test_function_may_split_arrays(tmp_path):
     joined = {"all": np.arange(5.0)}
     split = lambda arrays: {"slope": arrays["all"][:4], "offset": arrays["all"][4]}  # noqa: E731
     import_parameters(CONFIG, joined, split, str(tmp_path / "out"))
     assert runs.load(str(tmp_path / "out")).params["offset"] == 4
 
 
-def test_all_arrays_that_do_not_fit_are_listed_and_nothing_is_written(tmp_path):
+def test_error_lists_all_arrays_that_do_not_fit_and_nothing_is_written(tmp_path):
     arrays = {"slope": np.zeros((2, 2)), "offsets": np.zeros(()), "other": np.zeros(3)}
     with pytest.raises(UserError) as error:
         import_parameters(CONFIG, arrays, [], str(tmp_path / "out"))
@@ -47,12 +47,12 @@ def test_all_arrays_that_do_not_fit_are_listed_and_nothing_is_written(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_two_arrays_of_one_name_are_an_error(tmp_path):
+def test_two_arrays_with_the_same_name_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"same.*b"):
         import_parameters(CONFIG, {"a": 1, "b": 2}, [("a|b", "same")], str(tmp_path / "out"))
 
 
-def test_a_folder_with_files_is_not_touched(tmp_path):
+def test_import_into_a_folder_with_files_is_an_error(tmp_path):
     (tmp_path / "mine").write_text("mine")
     with pytest.raises(UserError, match=str(tmp_path)):
         import_parameters(CONFIG, ARRAYS, PATTERNS, str(tmp_path))

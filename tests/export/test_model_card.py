@@ -1,4 +1,4 @@
-"""The model card: what it says of the model, and the scores that eval.py left."""
+"""Tests of the model card: the description of the model, its data and its scores."""
 
 import shutil
 
@@ -22,13 +22,13 @@ def run(tiny_run):
 
 
 def write_evaluation(folder, checkpoints, name="test", **fields):
-    """Writes what tfm evaluate writes."""
+    """Writes a record as `tfm evaluate` does."""
     scores = [Score("BLEU", 38.357, SIGNATURE)]
     fields = {"split": name, "scores": scores, "checkpoints": checkpoints} | fields
     write_record(folder / f"{name}.de.scores.json", **fields)
 
 
-def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
+def test_card_describes_the_model(run, tiny_run, tmp_path):
     write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
     count = sum(x.size for x in jax.tree.leaves(run.params))
@@ -45,11 +45,11 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
     ):
         assert fact in card
     assert "stablehlo" not in card
-    assert "max_positions" not in card  # a limit of learned positions, which this model has not
+    assert "max_positions" not in card  # applies only to models with learned positions
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "source"),
     [
         (PairsConfig(kind="table"), "tables `train`, validated on `validation`"),
         (PairsConfig(kind="tfds", name="a/b"), "TFDS `a/b`, `train`, validated on `validation`"),
@@ -65,23 +65,22 @@ def test_the_card_says_what_the_model_is(run, tiny_run, tmp_path):
         (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),
     ],
 )
-def test_the_card_says_where_the_data_are_from(data, told):
-    """And no folder of the machine that trained."""
+def test_card_names_the_source_of_the_data_without_local_folders(data, source):
     task = translation if isinstance(data, PairsConfig) else language_modeling
     settings = task.Config(data=data).without_paths()
     pieces = 20 if task is translation else None
     card = model_card.write(settings, [1], 10, pieces, {}, ())
-    assert told in card
+    assert source in card
     assert "/home/me" not in card
 
 
-def test_the_card_names_another_task():
+def test_card_names_the_task():
     card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {}, ())
     assert card.startswith("# A model of the task parsing\n")
     assert "| source and target | words, trees |" in card
 
 
-def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
+def test_card_has_scores_with_their_signatures(run, tiny_run, tmp_path):
     workdir = shutil.copytree(tiny_run, tmp_path / "run")
     write_evaluation(workdir, run.steps)
     write_evaluation(workdir, [2, 4], "validation")
@@ -102,7 +101,7 @@ def test_the_card_has_scores_and_signatures(run, tiny_run, tmp_path):
     assert "Not evaluated" not in scores
 
 
-def test_the_card_names_split_and_evaluation(tmp_path):
+def test_records_keep_the_split_and_the_name_of_the_evaluation(tmp_path):
     write_evaluation(tmp_path, [6], "averaged", split="test")
     records = model_card.read_records(str(tmp_path), "de")
     assert {name: record.split for name, record in records.items()} == {"averaged": "test"}

@@ -1,4 +1,4 @@
-"""The search as StableHLO: what it finds, in this process and in one without tfm."""
+"""Tests of the search as a StableHLO program, in this process and in a process without tfm."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ from tfm.workdir.bundle import flatten
 
 TEXTS = ["red dog", "big green bird sleeps", "small blue cat runs red", "dog \U0001f600"]
 SHAPE = (4, 24)
-# With JAX 0.12 a program that is exported rounds to bfloat16 at other places than one that is not.
+# In JAX 0.12, an exported program rounds to bfloat16 at other places than the original program.
 BFLOAT16_RTOL = 1e-5 if jax.__version_info__ < (0, 12) else 0.03
 
 
@@ -36,14 +36,14 @@ def run(tiny_run):
 @pytest.mark.parametrize(
     "text", ["16", "0x4", "4x0", "4x-1", "axb", "4x4x4", "", "٤x٤", "1x65537", "9" * 5000 + "x1"]
 )
-def test_a_shape_is_rows_x_length(text):
+def test_parse_shape_accepts_only_rows_x_length(text):
     assert export.parse_shape("16x64") == (16, 64)
     with pytest.raises(UserError, match="ROWSxLENGTH"):
         export.parse_shape(text)
 
 
 def padded(run, texts):
-    """Source ids in the shape of the program."""
+    """Returns source ids, padded to the shape of the program."""
     inputs = np.zeros(SHAPE, np.int32)
     for row, ids in zip(inputs, run.task.tokenizer.encode(texts), strict=True):
         row[: len(ids) + 1] = [*ids, EOS_ID]
@@ -51,7 +51,7 @@ def padded(run, texts):
 
 
 def check_search(run, texts, tokens, scores, lengths, rtol=1e-5):
-    """What a program found is what the translator finds."""
+    """Checks that the result of a program equals the result of the translator."""
     found = [run.task.tokenizer.decode(row[:length]) for row, length in zip(tokens, lengths, strict=True)]
     assert len(set(found)) > 1
     assert found == tfm.Translator(run).translate(texts)
@@ -67,18 +67,18 @@ def check_search(run, texts, tokens, scores, lengths, rtol=1e-5):
 
 @pytest.fixture(scope="module")
 def program(run):
-    tfm.Translator(run).translate(TEXTS)  # what was traced before must not bring its source locations
+    tfm.Translator(run).translate(TEXTS)  # an earlier trace must not add its source locations to the program
     return stablehlo.search_program(run, *SHAPE)
 
 
 @pytest.mark.long
-def test_the_program_equals_the_translator(run, program):
+def test_program_equals_the_translator(run, program):
     found = program.call(flatten({"params": run.params}), padded(run, TEXTS))
     check_search(run, TEXTS, *map(np.asarray, found))
 
 
 @pytest.mark.long
-def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
+def test_program_has_the_decoding_dtype(run, program, monkeypatch):
     inputs, parameters = padded(run, TEXTS), flatten({"params": run.params})
     decoding = dataclasses.replace(run.task.config.decoding, dtype="bfloat16")
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
@@ -89,7 +89,7 @@ def test_the_program_has_the_decoding_dtype(run, program, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_no_program_calls_a_library(dtype, run, monkeypatch):
+def test_programs_call_no_library(dtype, run, monkeypatch):
     decoding = dataclasses.replace(run.task.config.decoding, dtype=dtype)
     monkeypatch.setattr(run.task, "config", dataclasses.replace(run.task.config, decoding=decoding))
     module = stablehlo.search_program(run, *SHAPE).mlir_module()
@@ -98,7 +98,7 @@ def test_no_program_calls_a_library(dtype, run, monkeypatch):
 
 
 @pytest.mark.long
-def test_the_program_names_no_source_file(program):
+def test_program_contains_no_source_file_names(program):
     assert set(program.platforms) == {"cpu", "cuda"}
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)
 
@@ -111,7 +111,7 @@ def test_the_program_names_no_source_file(program):
         ("decoding", {"dtype": "int8"}, r"--config\.decoding\.dtype=float32"),
     ],
 )
-def test_what_is_not_exported(section, fields, advice, run):
+def test_error_of_an_unsupported_option_advises_another_value(section, fields, advice, run):
     before = run.task.config
     changed = dataclasses.replace(getattr(before, section), **fields)
     run.task.config = dataclasses.replace(before, **{section: changed})
@@ -122,7 +122,7 @@ def test_what_is_not_exported(section, fields, advice, run):
         run.task.config = before
 
 
-def test_what_jax_serialises_with_may_be_missing(program, monkeypatch):
+def test_error_of_a_missing_package_advises_installing_it(program, monkeypatch):
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     monkeypatch.delitem(sys.modules, "jax._src.export.serialization", raising=False)
     with pytest.raises(UserError, match=r"pip install '\.\[stablehlo\]'"):
@@ -144,7 +144,7 @@ np.savez(f"{folder}/found.npz", *found)
 
 
 @pytest.mark.long
-def test_the_program_runs_where_there_is_no_tfm(run, tiny_run, tmp_path):
+def test_program_runs_without_tfm(run, tiny_run, tmp_path):
     written = export.programs(run, ["4x24", "1x8"])
     write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run), programs=written)
     card = (tmp_path / "out" / "README.md").read_text()
