@@ -1,4 +1,4 @@
-"""Labelled bracketing: scores of trees computed by hand, each rule of evalb by itself."""
+"""Tests of labelled bracketing against scores computed by hand, rule by rule of evalb."""
 
 import pytest
 
@@ -27,12 +27,12 @@ def values(golds, tests):
 
 
 def test_a_tree_matches_itself():
-    # S 0-7, NP 0-2, VP 2-7, NP 3-5, PP 5-7, NP 6-7; TOP does not count.
+    # The brackets are S 0-7, NP 0-2, VP 2-7, NP 3-5, PP 5-7 and NP 6-7. TOP does not count.
     assert count(GOLD, GOLD) == Counts(6, 6, 6, False)
 
 
-def test_another_attachment():
-    """The PP inside of the object: NP 3-7 is new; S, NP, VP, NP 3-5, PP and NP 6-7 match."""
+def test_different_attachment_adds_one_bracket():
+    """The object contains the PP, which adds NP 3-7. S, NP, VP, NP 3-5, PP and NP 6-7 match."""
     test = GOLD.replace(
         "(NP (DT a) (NN dog)) (PP (IN with) (NP (NN joy)))",
         "(NP (NP (DT a) (NN dog)) (PP (IN with) (NP (NN joy))))",
@@ -41,13 +41,13 @@ def test_another_attachment():
     assert count(test, GOLD) == Counts(6, 7, 6, False)
 
 
-def test_a_wrong_label_and_a_missing_bracket():
+def test_wrong_labels_and_missing_brackets_do_not_match():
     test = "(TOP (S (NP (DT the) (NN man)) (VP (VBD saw) (ADJP (DT a) (NN dog)) (IN with) (NN joy)) (. .)))"
-    assert count(GOLD, test) == Counts(3, 6, 4, False)  # S, NP and VP of 4 match
+    assert count(GOLD, test) == Counts(3, 6, 4, False)  # S, NP and VP match
 
 
-def test_sentence_end_may_be_inside_or_outside():
-    """Punctuation is deleted before spans are counted, so its attachment does not matter."""
+def test_attachment_of_punctuation_does_not_count():
+    """Punctuation is deleted before spans are counted."""
     assert count(GOLD, GOLD.replace(") (. .)))", " (. .))))")) == Counts(6, 6, 6, False)
 
 
@@ -58,38 +58,39 @@ def test_equal_brackets_match_by_count():
     assert count(two, one) == Counts(1, 2, 1, False)
 
 
-def test_prt_equals_advp_and_functions_are_cut():
+def test_prt_equals_advp_and_function_labels_are_ignored():
     gold = "(TOP (VP (VB get) (PRT (RP up))))"
     assert count(gold, gold.replace("PRT", "ADVP")) == Counts(2, 2, 2, False)
     assert count(gold, gold.replace("VP", "VP-SBJ")) == Counts(2, 2, 2, False)
     assert count(gold, gold.replace("VP", "VP=1")) == Counts(2, 2, 2, False)
 
 
-def test_bracket_of_punctuation_does_not_count():
+def test_brackets_around_only_punctuation_do_not_count():
     assert count("(TOP (S (NN a) (PRN (, ,) (: --))))", "(TOP (S (NN a) (, ,) (: --)))") == Counts(
         1, 1, 1, False
     )
 
 
-def test_only_tags_of_punctuation_count():
+def test_wrong_tags_matter_only_for_punctuation():
     assert count(GOLD, GOLD.replace("VBD", "XX")) == Counts(6, 6, 6, False)
     assert count(GOLD, GOLD.replace("(. .)", "(XX .)")) == Counts(0, 6, 6, True)
 
 
 @pytest.mark.parametrize("test", ["(TOP (NN a))", "(TOP (S (NN a) (NN c)))", "(TOP (S (. a) (. b)))"])
-def test_other_words_are_an_error(test):
+def test_different_words_are_an_error(test):
     assert count("(TOP (S (NN a) (NN b)))", test).is_error
 
 
-def test_sentence_of_punctuation_is_left_out():
+def test_sentence_of_only_punctuation_is_an_error():
     assert count("(TOP (X (. a) (. b)))", "(TOP (X (. a) (. b)))") == Counts(0, 0, 0, True)
 
 
-def test_a_corpus_adds_brackets_before_it_divides():
-    """Three sentences: 6 of 6 and 7 brackets; 1 of 1 and 1; an error with 2 and 1.
+def test_scores_of_a_corpus_sum_brackets_before_division():
+    """The first two sentences match 6 brackets of 6 and 7, and 1 bracket of 1 and 1. The third is an error.
 
-    By evalb: matched 7, gold 7, test 8, so precision 7 / 8, recall 1, F1 14 / 15; 1 of 2 complete, 1 of 3 an
-    error. With the error: matched 7, gold 9, test 9.
+    Without the error, 7 brackets match of 7 gold and 8 test brackets. The precision is 7 / 8, the recall 1
+    and F1 14 / 15. One of two sentences is complete. With the error, 7 brackets match of 9 gold and 9 test
+    brackets.
     """
     attached = GOLD.replace(
         "(NP (DT a) (NN dog)) (PP (IN with) (NP (NN joy)))",
@@ -109,12 +110,12 @@ def test_a_corpus_adds_brackets_before_it_divides():
     )
 
 
-def test_without_a_bracket_scores_are_zero():
+def test_scores_without_brackets_are_zero():
     assert set(values(["(TOP (NN a))"], ["(TOP (NN b))"]).values()) == {0, 100}
     assert values(["(TOP (NN a))"], ["(TOP (NN a))"])["bracketing F1"] == 0
 
 
-def test_unequal_numbers_are_refused():
+def test_unequal_or_empty_lists_of_trees_are_errors():
     for golds, tests in (([], []), ([parse(GOLD)], [])):
         with pytest.raises(UserError, match=r"trees .*references"):
             bracketing_scores(golds, tests)

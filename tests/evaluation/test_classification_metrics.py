@@ -1,4 +1,4 @@
-"""Scores of a classification, by hand."""
+"""Tests of the scores of a classification."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ PROBABILITIES = np.array([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25], [0.125, 0.125, 0
 LABELS = np.array([0, 0, 2, 0])
 
 
-def test_scores_of_four_examples():
+def test_scores_of_four_examples_equal_scores_by_hand():
     scores = {
         score.name: score
         for score in classification_scores(np.log(PROBABILITIES), LABELS, ["cat", "dog", "bird"])

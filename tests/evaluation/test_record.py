@@ -1,4 +1,4 @@
-"""The record of an evaluation: what was written is read, and nothing else is."""
+"""Tests of the record of an evaluation."""
 
 import json
 
@@ -12,7 +12,7 @@ from tfm.evaluation.score import Score
 SAVED = json.loads(json.dumps(RECORD._asdict())) | {"scores": [{"name": "BLEU", "value": 1, "signature": ""}]}
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path):
+def test_record_is_read_as_it_was_written(tmp_path):
     written = write_record(tmp_path / "a.json", scores=[Score("F1", 0.5, "s", 4)], complete=False)
     assert read_record(str(tmp_path / "a.json")) == written
 
@@ -28,7 +28,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
         json.dumps({name: value for name, value in SAVED.items() if name != "texts"}),
     ],
 )
-def test_another_file_is_an_error_that_names_the_file(content, tmp_path):
+def test_error_of_an_invalid_record_names_the_file(content, tmp_path):
     (tmp_path / "test.de.scores.json").write_text(content)
     with pytest.raises(UserError, match=r"test\.de\.scores\.json"):
         read_record(str(tmp_path / "test.de.scores.json"))

@@ -1,7 +1,7 @@
-"""Scores against sacreBLEU called directly, against published reference lengths, and their signatures.
+"""Tests of translation scores and their signatures against sacreBLEU and published reference lengths.
 
-The lengths need the folder that the environment variable TFM_TEST_DATA names, with the German references
-newstest/newstest2014.en-de.de and multi30k/test_2016_flickr.de as text, one sentence a line.
+The tests of the lengths need the folder in the environment variable TFM_TEST_DATA. The folder has the German
+references newstest/newstest2014.en-de.de and multi30k/test_2016_flickr.de with one sentence per line.
 """
 
 import os
@@ -41,7 +41,7 @@ def test_bleu_is_the_first_score():
     assert next(iter(by_name().values())) == translation_metrics.bleu(HYPOTHESES, REFERENCES)
 
 
-def test_scoring_keeps_no_lines():
+def test_scoring_leaves_the_caches_of_sacrebleu_empty():
     translation_metrics.bleu(HYPOTHESES, REFERENCES)
     assert [one.__call__.cache_info().currsize for one in (Tokenizer13a, TokenizerRegexp)] == [0, 0]
 
@@ -53,28 +53,28 @@ def test_scores_equal_sacrebleu_and_its_signature(name):
     assert by_name()[name].signature == str(DIRECT[name].get_signature())
 
 
-def test_a_perfect_translation_has_perfect_scores():
+def test_perfect_translation_has_perfect_scores():
     found = values(REFERENCES)
     assert found.pop("TER") == 0
     assert len(found) == 6
     assert all(value == pytest.approx(100) for value in found.values())
 
 
-def test_case_counts_only_where_the_name_says_so():
+def test_scores_ignore_case_only_if_they_are_lowercased():
     found = values([text.upper() for text in REFERENCES])
     blind = {"BLEU, lowercased", "BLEU, Moses, lowercased"}
     assert all(found[name] == pytest.approx(100) for name in blind)
-    assert found["TER"] == 0  # sacreBLEU's TER is lowercased; its signature has case:lc
+    assert found["TER"] == 0  # TER of sacreBLEU is lowercased, as case:lc in its signature says
     assert all(found[name] < 50 for name in found.keys() - blind - {"TER"})
 
 
-def test_quotes_count_in_bleu_not_in_the_papers():
+def test_kinds_of_quotes_matter_in_bleu_but_not_in_the_bleu_of_the_paper():
     found = values([text.replace("„", '"').replace("“", '"') for text in REFERENCES])
     assert found[PAPER] == pytest.approx(100)
     assert found["BLEU"] < 99
 
 
-def test_the_papers_bleu_is_not_smoothed():
+def test_bleu_of_the_paper_is_not_smoothed():
     found = by_name(["Der Hund schläft im Haus."], ["Ein Hund ist im Garten."])
     assert found["BLEU"].value > 0
     assert found[PAPER].value == 0
@@ -90,7 +90,7 @@ def test_signatures_have_version_and_tokenizer():
     assert len({score.signature for score in found.values()}) == len(found) == 7
 
 
-def test_only_sacrebleus_default_is_called_bleu():
+def test_only_the_default_bleu_has_the_plain_name():
     assert [name for name in by_name() if "," not in name] == ["BLEU", "chrF2", "TER"]
 
 
@@ -105,14 +105,14 @@ def test_moses_tokens_are_not_escaped():
         ("Er kam - und ging.", "Er kam - und ging ."),
         ("„Ja“, so’s …", '" Ja " , so \' s ...'),
         ("Der Dr.-Ing. kam.", "Der Dr. ##AT##-##AT## Ing. kam ."),
-        ("x-y-z", "x ##AT##-##AT## y-z"),  # as the script of the paper's authors has it
+        ("x-y-z", "x ##AT##-##AT## y-z"),  # a quirk of the script of the authors
     ],
 )
-def test_tokens_of_the_paper(text, tokens):
+def test_paper_tokenizer_splits_hyphens_like_the_script_of_the_authors(text, tokens):
     assert translation_metrics.paper_tokenizer("de")(text) == tokens
 
 
-@pytest.mark.skipif(not DATA, reason="TFM_TEST_DATA names no folder with newstest/ and multi30k/")
+@pytest.mark.skipif(not DATA, reason="TFM_TEST_DATA is not a folder with newstest/ and multi30k/")
 @pytest.mark.parametrize(
     ("path", "tokenizer", "length"),
     [
@@ -123,7 +123,7 @@ def test_tokens_of_the_paper(text, tokens):
     ],
     ids=["13a", "Moses", "Moses, hyphens split", "Moses, lowercased"],
 )
-def test_reference_length_is_the_published_one(path, tokenizer, length):
+def test_reference_length_equals_the_published_length(path, tokenizer, length):
     file = pathlib.Path(DATA) / path
     if not file.is_file():
         pytest.skip(f"TFM_TEST_DATA has no {path}")
@@ -146,7 +146,7 @@ SCORERS = {
 
 
 @pytest.mark.parametrize("name", SCORERS)
-def test_unequal_numbers_of_texts_are_refused(name):
+def test_unequal_numbers_of_texts_are_errors(name):
     with pytest.raises(UserError, match=r"2 hypotheses .*3 references"):
         SCORERS[name](HYPOTHESES[:2], REFERENCES)
     with pytest.raises(UserError, match=r"3 hypotheses .*2 references"):
@@ -154,7 +154,7 @@ def test_unequal_numbers_of_texts_are_refused(name):
 
 
 @pytest.mark.parametrize("name", SCORERS)
-def test_nothing_to_score_is_refused(name):
+def test_empty_lists_of_texts_are_errors(name):
     with pytest.raises(UserError, match="at least one sentence"):
         SCORERS[name]([], [])
 
@@ -163,7 +163,7 @@ def test_exact_match_counts_whole_sentences():
     assert translation_metrics.exact_match(["a", "b ", "c", "d"], ["a", "b", "c", "d"]) == 75
 
 
-def test_sentence_chrf_is_corpus_chrf_of_one():
+def test_sentence_chrf_equals_corpus_chrf_of_a_single_sentence():
     pairs = zip(HYPOTHESES, REFERENCES, strict=True)
     expected = [sacrebleu.CHRF().corpus_score([h], [[r]]).score for h, r in pairs]
     assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES) == pytest.approx(expected)
