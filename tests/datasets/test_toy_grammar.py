@@ -1,4 +1,4 @@
-"""The grammar of the built-in language: tables written by hand, and the files that it generated."""
+"""Tests of the grammar of the built-in language against handwritten tables and the shipped files."""
 
 import lzma
 import re
@@ -33,7 +33,7 @@ from tools.toy_language.numbers import english_number, german_number
 from tools.toy_language.pronoun_puzzles import deciders, famous_twins, tell
 from tools.toy_language.sentences import sentence
 
-MAX_COMPARED_LINES = 1_500  # of a file; test_toy_language.py has the hashes of the whole files
+MAX_COMPARED_LINES = 1_500  # per file; test_toy_language.py has the hashes of the complete files
 NOUN = {noun.en: noun for noun in NOUNS}
 ADJECTIVE = {adjective.en: adjective for adjective in ADJECTIVES}
 VERB = {verb.prefix + verb.de: verb for verb in (*REPORTING, *VERBS)}
@@ -52,7 +52,7 @@ def text(tagged):
     return " ".join(word.text for word in tagged)
 
 
-# determiner | adjective | noun | s(ingular) or p(lural) | nominative | accusative | dative
+# determiner | adjective | noun | s for singular or p for plural | nominative | accusative | dative
 ENDINGS = """
     the | small | dog | s | der kleine Hund | den kleinen Hund | dem kleinen Hund
     the | dark | kitchen | s | die dunkle Küche | die dunkle Küche | der dunklen Küche
@@ -82,7 +82,7 @@ DETERMINERS |= {item.en: item for item in words.POSSESSIVES}
 
 
 @pytest.mark.parametrize("row", ENDINGS.strip().splitlines())
-def test_endings_in_three_cases(row):
+def test_endings_of_noun_phrases_in_three_cases(row):
     determiner, adjective, noun, number, *cases = (part.strip() for part in row.split("|"))
     count = int(determiner) if determiner.isdigit() else 0
     item = phrase(DETERMINERS["-" if count else determiner], adjective, noun, number == "p", count)
@@ -108,11 +108,11 @@ def test_endings_in_three_cases(row):
         (9999, "nine thousand nine hundred and ninety-nine", "neuntausendneunhundertneunundneunzig"),
     ],
 )
-def test_numbers(number, en, de):
+def test_numbers_in_words(number, en, de):
     assert (english_number(number), german_number(number)) == (en, de)
 
 
-def test_numbers_are_all_different_and_bounded():
+def test_numbers_in_words_are_unique_and_bounded():
     everything = range(1, 10_000)
     for say in (english_number, german_number):
         assert len({say(number) for number in everything}) == 9_999
@@ -234,24 +234,24 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("said", "en", "de"), SENTENCES)
-def test_sentences_by_hand(said, en, de):
+def test_sentences_equal_translations_by_hand(said, en, de):
     assert said == (en, de)
 
 
-def test_the_famous_sentences():
+def test_famous_twins_are_the_famous_sentences():
     twins = famous_twins()
     told = [realise(tell(puzzle, *rest, puzzle.nouns[about].gender)) for puzzle, *rest, about in twins]
     assert [(example.en, example.de) for example in told] == FAMOUS
 
 
-def test_examples_of_the_documentation_are_true():
+def test_examples_of_the_documentation_are_generated_sentences():
     lines = [line.strip() for line in toy_language.__doc__.splitlines()]
     shown = [(en, de.split("  ")[0]) for en, de in pairwise(lines) if re.search(r"\.  +\(", de)]
     assert len(shown) == 6
     assert set(shown) <= {(en, de) for _, en, de in SENTENCES} | set(FAMOUS)
 
 
-def test_alignment_by_hand():
+def test_alignment_equals_alignment_by_hand():
     clause = Clause(MAN, VERB["abholen"], (WOMAN,), negated=True, contracted=True)
     example = realise(Sentence((clause,)))
     assert example.en == "The man didn't pick up the woman."
@@ -260,8 +260,8 @@ def test_alignment_by_hand():
 
 
 @pytest.mark.long
-def test_the_grammar_generates_the_files_of_the_package():
-    """If this fails on purpose, write the files again and raise their version."""
+def test_grammar_generates_the_files_of_the_package():
+    """After an intended change of the grammar, write the files again and raise their version."""
     for name, lines in list_files():
         shipped = lzma.decompress(files(toy_language).joinpath(name).read_bytes()).decode("utf-8")
         first_lines = "".join(f"{line}\n" for line in islice(lines, MAX_COMPARED_LINES))
@@ -269,7 +269,7 @@ def test_the_grammar_generates_the_files_of_the_package():
         assert shipped.startswith(first_lines), name
 
 
-def test_each_english_word_has_one_german_word():
+def test_every_english_word_has_a_single_german_word():
     senses = Counter((verb.en, verb.tail, verb.subjects, verb.objects) for verb in VERBS)
     for words_of_a_kind in (NOUN, ADJECTIVE, senses):
         assert len(words_of_a_kind) >= 60
@@ -278,7 +278,7 @@ def test_each_english_word_has_one_german_word():
 
 
 @pytest.mark.long
-def test_each_english_text_has_one_translation():
+def test_every_english_sentence_has_a_single_translation():
     known, rng = {}, Random(1)
     for _ in range(2_000):
         example = realise(sentence(rng))
@@ -293,7 +293,7 @@ def test_lexicon_refers_to_classes_that_exist():
     assert used <= known
 
 
-def test_deciders_fit_one_noun_of_two():
+def test_deciders_fit_only_the_first_noun():
     dog, street = NOUN["dog"], NOUN["street"]
     assert ADJECTIVE["tired"] in deciders(dog, street)
     assert ADJECTIVE["wide"] in deciders(street, dog)
@@ -301,7 +301,7 @@ def test_deciders_fit_one_noun_of_two():
     assert not any(trait_of(item, street) for item in deciders(dog, street))
 
 
-def test_the_grammar_imports_neither_tfds_nor_jax():
+def test_grammar_imports_neither_tfds_nor_jax():
     code = (
         "import sys, tools.toy_language.corpus as corpus; next(corpus.generate('train'));"
         "assert not {'jax', 'tensorflow', 'tensorflow_datasets'} & set(sys.modules)"
@@ -309,7 +309,7 @@ def test_the_grammar_imports_neither_tfds_nor_jax():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=LIMIT, cwd=ROOT)
 
 
-def test_words_of_a_tree_are_those_of_the_sentence():
+def test_words_of_a_tree_equal_the_words_of_the_sentence():
     rng = Random(3)
     for _ in range(300):
         meaning = sentence(rng)
@@ -327,7 +327,7 @@ def test_words_of_a_tree_are_those_of_the_sentence():
         (3, "(CD three)"),
     ],
 )
-def test_only_a_number_of_several_words_is_a_phrase_of_its_own(number, expected):
+def test_only_numbers_of_several_words_form_a_phrase(number, expected):
     clause = Clause(words.HE, VERB["besitzen"], (BOOKS._replace(number=number),), "present")
     tree = f"(TOP (S (NP (PRP He)) (VP (VBZ owns) (NP {expected} (NNS books))) (. .)))"
     assert trees.format_parse(Sentence((clause,))) == tree

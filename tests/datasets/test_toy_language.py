@@ -1,4 +1,4 @@
-"""The built-in language as it ships: what each split promises."""
+"""Tests of the shipped files of the built-in language: the properties of each split."""
 
 import hashlib
 import itertools
@@ -12,9 +12,10 @@ from tfm.datasets.toy_language import SIZES, TREE_SIZES, read_examples, read_pro
 from tfm.errors import UserError
 from tools.toy_language.numbers import english_number
 
-SHA256 = "565e9e0e460927d1"  # of all pairs, the beginning: with other pairs, raise toy_language.VERSION
-TREES_SHA256 = "616514473402dbb4"  # the same of all trees
-LONGEST = 20  # words of a training sentence
+# The first digits of the hash of all pairs. After a change of the pairs, raise toy_language.VERSION.
+SHA256 = "565e9e0e460927d1"
+TREES_SHA256 = "616514473402dbb4"  # the first digits of the hash of all trees
+LONGEST = 20  # maximum number of words of a training sentence
 
 
 def lengths(split):
@@ -22,13 +23,13 @@ def lengths(split):
 
 
 def differences(first, second):
-    """Returns the numbers of the words that differ."""
+    """Returns the indices of the words that differ."""
     pairs = zip(first.split(), second.split(), strict=True)
     return [number for number, pair in enumerate(pairs) if len({*pair}) == 2]
 
 
 @pytest.mark.long
-def test_the_files_are_those_of_the_version():
+def test_files_are_those_of_the_version():
     lines = ["\t".join(example) for split in SIZES for example in read_examples(split)]
     trees = [tree for split in TREE_SIZES for tree in toy_language.read_trees(split)]
     for content, expected in ((lines, SHA256), (trees, TREES_SHA256)):
@@ -45,14 +46,14 @@ def test_splits_share_no_sentence():
     assert len(set(trees)) == len(trees)
 
 
-def test_each_long_sentence_is_longer_than_any_training_sentence():
+def test_sentences_of_the_long_split_are_longer_than_training_sentences():
     training = lengths("train")
     assert max(training) <= LONGEST < min(lengths("long"))
     assert 8 <= sum(training) / len(training) <= 11
 
 
 @pytest.mark.parametrize("split", ["train", "validation", "test"])
-def test_three_to_six_per_cent_of_the_sentences_contain_a_number(split):
+def test_three_to_six_percent_of_the_sentences_contain_a_number(split):
     words = {word for number in range(2, 10_000, 37) for word in re.split(r"\W", english_number(number))} - {
         "and"
     }
@@ -72,15 +73,15 @@ def test_every_word_is_aligned():
 
 
 @pytest.mark.long
-def test_sentences_are_written_as_sentences():
+def test_sentences_begin_with_a_capital_and_end_with_a_period():
     for split in SIZES:
         for example in read_examples(split):
             for side in example[:2]:
                 assert re.fullmatch(r"[A-ZÄÖÜ]([A-Za-zÄÖÜäöüß',\-]| (?! ))*\.", side)
 
 
-def test_a_wrong_translation_has_the_pronoun_of_the_other_noun():
-    """A model that ignores the adjective is right in half of the cases."""
+def test_wrong_translations_have_the_pronoun_of_the_other_noun():
+    """Therefore, a model that ignores the adjective is correct in half of the cases."""
     examples, words = read_examples("pronoun"), read_pronoun_words()
     for number, (example, (english, german, is_subject)) in enumerate(zip(examples, words, strict=True)):
         twin = examples[number ^ 1]
@@ -99,7 +100,7 @@ def test_a_wrong_translation_has_the_pronoun_of_the_other_noun():
 
 
 @pytest.mark.long
-def test_the_pronoun_split_combines_words_in_new_ways():
+def test_pronoun_split_has_new_combinations_of_known_words():
     english = [
         (example.en, places)
         for example, (places, *_) in zip(read_examples("pronoun"), read_pronoun_words(), strict=True)
@@ -125,12 +126,12 @@ def test_trees_are_clean_and_have_the_labels_of_the_penn_treebank():
 @pytest.mark.parametrize(
     ("read", "split"), [(read_examples, "dev"), (toy_language.read_trees, "long")], ids=["pairs", "trees"]
 )
-def test_an_unknown_split_is_an_error(read, split):
+def test_unknown_split_is_an_error(read, split):
     with pytest.raises(UserError, match=rf"train, validation, test.*'{split}'"):
         read(split)
 
 
-def test_the_famous_sentences_come_first():
+def test_pronoun_split_begins_with_the_famous_sentences():
     first, second = read_examples("pronoun")[:2]
     assert first[:2] == (
         "The animal didn't cross the street because it was too tired.",
