@@ -1,4 +1,4 @@
-"""Profiling: the range of steps, the summary of operations, and a trace of a run."""
+"""Tests of profiling: the range of steps, the summary of operations and the trace of a run."""
 
 import contextlib
 import glob
@@ -21,23 +21,23 @@ ENTRY %main (x: f32[4]) -> f32[4] {
 
 
 @pytest.mark.parametrize("text", ["", "5", "5:", "0:3", "7:3", "1:x", "-1:3", "1:2:3", "1:9999999999"])
-def test_a_range_is_two_steps_in_order(text):
+def test_invalid_range_of_steps_is_an_error(text):
     with pytest.raises(UserError, match=r"--profile .*FIRST:LAST"):
         profiling.parse_range(text)
 
 
-def test_a_range_of_one_step():
+def test_range_may_be_a_single_step():
     assert profiling.parse_range("20:20") == (20, 20)
 
 
-def test_sources_are_of_the_compiled_program():
+def test_find_sources_reads_the_names_of_the_compiled_program():
     assert profiling.find_sources(COMPILED) == {
         "fusion.2": "jit(step)/encoder/add",
         "dot.1": "jit(step)/logits/dot_general",
     }
 
 
-def test_summary_has_idle_time_and_slowest_first():
+def test_summary_has_the_idle_time_and_the_slowest_operation_first():
     second = 1_000_000_000
     lines = [
         [Operation("dot.1", 0, 2 * second), Operation("fusion.2", 8 * second, second)],
@@ -59,7 +59,7 @@ def train_profiled(workdir, first, last):
 
 
 @pytest.mark.long
-def test_a_run_is_profiled(tmp_path, caplog):
+def test_profile_of_a_run_has_a_summary_and_a_trace(tmp_path, caplog):
     train_profiled(tmp_path, 2, 4)
     summary = (tmp_path / "profile" / "summary.txt").read_text().splitlines()
     assert summary[0] == "steps 2 to 4"
@@ -70,13 +70,13 @@ def test_a_run_is_profiled(tmp_path, caplog):
 
 
 @pytest.mark.long
-def test_run_that_ends_sooner_writes_what_it_has(tmp_path):
+def test_run_that_ends_before_the_range_writes_its_profile(tmp_path):
     train_profiled(tmp_path, 1, 99)
     assert (tmp_path / "profile" / "summary.txt").read_text().count("jit(train_step)") > 0
 
 
 @pytest.mark.long
-def test_steps_that_are_not_made_are_told(tmp_path, caplog):
+def test_range_after_the_last_step_gives_a_warning(tmp_path, caplog):
     with contextlib.suppress(SystemExit):
         train_profiled(tmp_path, 50, 60)
     assert "Steps 50 to 60 were not profiled" in caplog.text

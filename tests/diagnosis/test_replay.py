@@ -1,4 +1,4 @@
-"""A step made again is that of the run, and what is read of it is what its batch did."""
+"""Tests of the replay of a training step and of the activations and changes that it reports."""
 
 import contextlib
 import dataclasses
@@ -25,7 +25,7 @@ READ = "decoder.*.cross_attention.weights"
 
 
 def open_run(workdir):
-    """The task of a run, its training config, and its folder, as `replay_step` takes them."""
+    """Returns the arguments of `replay_step`: the task of a run, its training config and its folder."""
     config = runs.open_folder(str(workdir)).config
     task = tasks.find(config.task).create(config, str(workdir), new=False)
     return task, config.training, str(workdir)
@@ -44,14 +44,14 @@ def run(regression_run):
 
 @pytest.fixture(scope="module")
 def translation(tiny_run):
-    """A run that translates, and its step 6 made again."""
+    """Returns the task of a translation run and the replay of its step 6."""
     where = open_run(tiny_run)
     return where[0], replay_step(*where, 6, [READ])
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("step", "start"), [(3, 2), (4, 3), (6, 4)])
-def test_a_step_is_made_again_bit_for_bit(run, step, start):
+def test_replay_reproduces_the_step_bit_for_bit(run, step, start):
     found = replay_step(*run, step)
     assert (found.step, found.start) == (step, start)
     jax.tree.map(np.testing.assert_array_equal, found.after.items(), saved_state(run, step).items())
@@ -59,7 +59,7 @@ def test_a_step_is_made_again_bit_for_bit(run, step, start):
     assert not found.reads
 
 
-def test_what_the_step_began_with(run):
+def test_replay_returns_the_state_before_the_step(run):
     jax.tree.map(
         np.testing.assert_array_equal, replay_step(*run, 4).before.items(), saved_state(run, 3).items()
     )
@@ -67,8 +67,8 @@ def test_what_the_step_began_with(run):
 
 @pytest.mark.long
 @pytest.mark.parametrize("parts", [1, 2])
-def test_the_gradient_is_that_of_the_step(tmp_path, parts):
-    """Also where a batch is computed in parts, with a random key each."""
+def test_gradient_norms_of_a_replay_sum_to_that_of_the_step(tmp_path, parts):
+    """This holds for micro-batches, too, which have different random keys."""
     settings = tiny_regression.make_config(steps=4, gradient_accumulation_steps=parts)
     train_run(settings, tmp_path / "run")
     found = replay_step(*open_run(tmp_path / "run"), 4)
@@ -77,7 +77,7 @@ def test_the_gradient_is_that_of_the_step(tmp_path, parts):
 
 
 @pytest.mark.long
-def test_activations_are_those_of_the_step(translation):
+def test_activations_of_a_replay_are_those_of_the_step(translation):
     task, found = translation
     batch, setup = found.batch, Setup(task, task.config.training)
     _, expected = interpret.run(
@@ -98,7 +98,7 @@ def test_activations_are_those_of_the_step(translation):
 
 
 @pytest.mark.long
-def test_a_step_of_another_config_is_told(run, regression_run, tmp_path, caplog):
+def test_replay_with_a_changed_config_gives_a_warning(run, regression_run, tmp_path, caplog):
     workdir = shutil.copytree(regression_run, tmp_path / "run")
     task, training, _ = run
     replay_step(task, training, str(workdir), 3)
@@ -113,14 +113,14 @@ def test_a_step_of_another_config_is_told(run, regression_run, tmp_path, caplog)
     assert "training.gradient_accumulation_steps was 3 and is now 1" in caplog.text
 
 
-def test_float32_passes_have_nearly_the_same_loss():
+def test_different_loss_of_the_second_pass_is_an_error():
     replay.check_same_pass(1 + 1e-6, 1.0, "float32")
     replay.check_same_pass(1 + 1e-4, 1.0, "bfloat16")
     with pytest.raises(UserError, match=r"dropout under model\.scan draws other masks"):
         replay.check_same_pass(1 + 1e-4, 1.0, "float32")
 
 
-def test_dropout_of_scanned_layers_differs(tiny_run):
+def test_reading_activations_of_scanned_layers_with_dropout_is_an_error(tiny_run):
     task, training, workdir = open_run(tiny_run)
     model = task.config.model
     scanned = Translation(
@@ -132,7 +132,7 @@ def test_dropout_of_scanned_layers_differs(tiny_run):
 
 
 @pytest.mark.long
-def test_heads_add_up_to_their_parameter(translation):
+def test_changes_of_heads_sum_to_the_change_of_their_parameter(translation):
     whole, heads = {}, {}
     for change in describe_changes(translation[1], heads=True):
         kept = whole if change.head is None else heads.setdefault(change.name, {})
@@ -177,7 +177,7 @@ def test_activations_are_those_of_an_update_that_is_due(tiny_run):
 
 
 @pytest.mark.long
-def test_what_cannot_be_made_again(run, tiny_run, tmp_path):
+def test_replay_of_a_step_that_cannot_be_recomputed_is_an_error(run, tiny_run, tmp_path):
     with pytest.raises(UserError, match=r"between 1 and training.steps 6, got 7"):
         replay_step(*run, 7)
     with pytest.raises(
