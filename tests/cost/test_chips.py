@@ -1,4 +1,4 @@
-"""The roofline: which part of a step bounds it."""
+"""Tests of the roofline, which says which part of a step limits its speed."""
 
 import pytest
 
@@ -17,7 +17,7 @@ CHIP = Chip(flops=100.0, memory=1, memory_bandwidth=10.0, interconnect=5.0)
         ((100, 10, 15, 0), 3 + 1, "interconnect"),
     ],
 )
-def test_a_step_takes_as_long_as_its_slowest_part(work, seconds, bound):
+def test_time_of_a_step_is_that_of_its_slowest_part(work, seconds, bound):
     found = estimate(CHIP, *work)
     assert found.seconds == pytest.approx(seconds)
     assert found.bound == bound

@@ -1,4 +1,4 @@
-"""What --dry_run tells of a run before it starts."""
+"""Tests of the report of --dry_run and of the limits of memory."""
 
 import dataclasses
 import re
@@ -22,7 +22,7 @@ def task(corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
+def test_report_has_parameters_batches_speed_and_advice(task, corpus, tmp_path):
     lines = dry_run.describe_run(task, task.config.training, str(tmp_path))
     report = {line[:20].strip(): line[20:] for line in lines}
     parameters = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
@@ -36,7 +36,7 @@ def test_the_report_names_what_the_run_then_has(task, corpus, tmp_path):
 
 
 @pytest.mark.long
-def test_accumulation_steps_save_memory(corpus, tmp_path, monkeypatch):
+def test_gradient_accumulation_reduces_memory(corpus, tmp_path, monkeypatch):
     found, measure = [], setup.measure_memory
 
     def remember(compiled):
@@ -54,7 +54,7 @@ def test_accumulation_steps_save_memory(corpus, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_step_that_does_not_fit_is_refused(corpus, tmp_path, monkeypatch):
+def test_step_that_does_not_fit_into_memory_is_an_error(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)
     task = translation.create(config, str(tmp_path))
@@ -64,13 +64,13 @@ def test_a_step_that_does_not_fit_is_refused(corpus, tmp_path, monkeypatch):
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
 
 
-def test_out_of_memory_is_an_error_message():
+def test_out_of_memory_is_a_user_error_with_advice():
     message = r"does not fit into a device .*gradient_accumulation_steps \(now 3\)"
     with pytest.raises(UserError, match=message), memory.explain_out_of_memory(3):
         jnp.ones(1 << 46).block_until_ready()
 
 
-def test_the_memory_of_a_container_counts(tmp_path, monkeypatch):
+def test_available_memory_is_limited_by_the_container(tmp_path, monkeypatch):
     whole = memory.available_memory()
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(memory, "CGROUPS", str(tmp_path))
@@ -95,7 +95,7 @@ def test_the_smallest_limit_of_the_control_groups_counts(tmp_path, monkeypatch, 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("tokens", "parts"), [(25_000, None), (13_000, None), (2_500, 10), (500_000, 1)])
-def test_unusual_batch_sizes_come_with_advice(tokens, parts):
+def test_only_unusual_batch_sizes_give_advice(tokens, parts):
     advice = advise_batch_size(tokens, 1)
     assert bool(advice) == (parts is not None)
     assert not advice or re.search(rf"gradient_accumulation_steps={parts}\b", advice)

@@ -1,4 +1,4 @@
-"""What the text of a compiled program tells: products, traffic, collectives, exchanges with the host."""
+"""Tests of the analysis of compiled programs: FLOPs, memory traffic, collectives and host transfers."""
 
 import jax
 import jax.numpy as jnp
@@ -7,7 +7,8 @@ import pytest
 
 from tfm.cost import hlo
 
-# As libtpu writes it for a v5e: no known trip count, products as convolutions, S(1) a memory on the chip.
+# libtpu writes programs for a v5e in this format. The trip count is unknown, products are convolutions,
+# and S(1) is a memory on the chip.
 TPU = """HloModule jit_step, is_scheduled=true
 
 %add (x: f32[], y: f32[]) -> f32[] {
@@ -60,7 +61,7 @@ def program():
     return hlo.parse(TPU)
 
 
-def test_arrays_of_the_text(program):
+def test_arrays_have_types_shapes_and_memory_spaces(program):
     entry = program.computations[program.entry]
     assert program.entry == "main"
     assert entry["loop"].outputs == (
@@ -73,7 +74,7 @@ def test_arrays_of_the_text(program):
     assert hlo.Array("token", (), True).bytes == 0
 
 
-def test_collectives_of_the_text(program):
+def test_collectives_have_kinds_sizes_groups_and_counts(program):
     reduce, gather, scatter = hlo.find_collectives(program)
     assert reduce == ("all-reduce", ("f32",), 16 * 8 * 4, 4, 6, False)
     assert reduce.sent_bytes == 6 * 16 * 8 * 4 * 2 * 3 / 4
@@ -82,10 +83,10 @@ def test_collectives_of_the_text(program):
     assert scatter == ("reduce-scatter", ("f32",), 16 * 4 * 4, 4, 1, False)
 
 
-def test_products_and_traffic_count_loops(program):
+def test_flops_and_memory_traffic_include_all_iterations_of_loops(program):
     assert hlo.count_flops(program) == 6 * 2 * 16 * 8 * 4
-    product, reduced = 16 * 4 * 4, 16 * 8 * 4  # what lies in the other memory does not count
-    fusion = 8 * 4 * 2 + 4  # of six layers the slice of one, and its index
+    product, reduced = 16 * 4 * 4, 16 * 8 * 4  # arrays in the memory of the chip do not count
+    fusion = 8 * 4 * 2 + 4  # the slice of one of six layers, and its index
     collectives = (6 + 24 + 6) * 8 * 4 * 2 + (2 * 16 + 4) * 4 * 4
     assert hlo.count_memory_bytes(program) == 6 * (product + reduced) + fusion + collectives
 
@@ -116,7 +117,7 @@ ENTRY %main (x: f32[8,4]) -> f32[8,4] {
 """
 
 
-def test_fusions_of_tpus_hold_collectives():
+def test_collectives_inside_fusions_are_counted_once():
     scatter, gather = hlo.find_collectives(hlo.parse(FUSED))
     assert scatter == ("reduce-scatter", ("f32",), 8 * 4 * 4, 4, 1, False)
     assert gather == ("all-gather", ("f32",), 8 * 4 * 4, 4, 1, True)
@@ -130,17 +131,17 @@ def test_fusions_of_tpus_hold_collectives():
         ("condition=%add, body=%body", None),
     ],
 )
-def test_lengths_of_loops(text, count, program):
+def test_trip_counts_of_loops(text, count, program):
     loop = program.computations["main"]["loop"]._replace(attributes=text)
     assert hlo.trip_count(program, loop) == count
 
 
-def test_a_text_without_entry_is_an_error():
+def test_program_without_entry_is_an_error():
     with pytest.raises(ValueError, match="no ENTRY"):
         hlo.parse("HloModule nothing")
 
 
-# As libtpu writes products of several batches: windows that meet holes and padding.
+# libtpu writes products with batch axes as convolutions with dilation and padding.
 CONVOLUTIONS = {
     "batched": (
         "f32[16,8,256,256] convolution(%l, %r), window={size=16x8 stride=15x7 lhs_dilate=16x8}, "
@@ -164,7 +165,7 @@ CONVOLUTIONS = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_of_products(name):
+def test_flops_of_products_written_as_convolutions(name):
     line, shapes, flops = CONVOLUTIONS[name]
     operands = "".join(
         f"  %{side} = f32{list(shape)} parameter({index})\n".replace(", ", ",")
@@ -179,7 +180,7 @@ def compiled(function, *shapes):
     return hlo.parse(jax.jit(function).lower(*arguments).compile().as_text())
 
 
-def test_a_compiled_program_has_its_products():
+def test_flops_of_a_compiled_program_are_those_of_its_products():
     def scanned(x, weights):
         return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, weights)[0]
 
@@ -189,7 +190,7 @@ def test_a_compiled_program_has_its_products():
     assert hlo.count_memory_bytes(program) > 5 * 4 * 16 * 16 * 2
 
 
-def test_a_callback_is_an_exchange_with_the_host():
+def test_callbacks_are_host_transfers():
     def call(x):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), x)
 
@@ -198,7 +199,7 @@ def test_a_callback_is_an_exchange_with_the_host():
     assert not hlo.find_host_transfers(compiled(jnp.sin, ()))
 
 
-def test_products_of_nested_loops_count_the_iterations_of_all_loops():
+def test_flops_of_nested_loops_include_the_iterations_of_all_loops():
     def body(x, _):
         return jax.lax.scan(lambda y, _: (jnp.tanh(y @ x), None), x, length=5)[0], None
 

@@ -1,4 +1,4 @@
-"""The dry run for TPUs that are not here; with libtpu it is compiled, without it is one error message."""
+"""Tests of the dry run for TPUs of another machine. Some of the tests need libtpu."""
 
 import importlib.util
 import re
@@ -27,12 +27,12 @@ def task(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "v5e", "v9x:2x2", "2x2"])
-def test_an_unknown_generation_is_refused(name):
+def test_unknown_generation_is_an_error(name):
     with pytest.raises(UserError, match=r"GENERATION:SHAPE.*v4, v5e, v5p, v6e"):
         topology.find_devices(name)
 
 
-def test_without_libtpu_the_message_says_how(monkeypatch):
+def test_error_without_libtpu_advises_installing_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
     with pytest.raises(UserError, match=re.escape("pip install '.[tpu]'")):
         topology.find_devices("v5e:4x4")
@@ -40,27 +40,29 @@ def test_without_libtpu_the_message_says_how(monkeypatch):
 
 @needs_libtpu
 @pytest.mark.parametrize("name", ["v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2"])
-def test_each_chip_is_one_device(name):
+def test_every_chip_is_a_single_device(name):
     devices, chip = topology.find_devices(name)
     assert chip == CHIPS[name.partition(":")[0]]
     assert len(devices) == len({tuple(device.coords) for device in devices}) == 4
 
 
-def test_a_topology_is_for_dry_runs(tmp_path):
+def test_topology_without_dry_run_is_an_error(tmp_path):
     with pytest.raises(UserError, match="--topology is only for --dry_run"):
         train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])
 
 
 @pytest.mark.long
-def test_a_step_is_described_without_being_run(task):
-    """On a CPU that is here, as if it were a v5e, in all lines."""
+def test_description_of_a_compiled_step(task):
+    """The step is compiled for the CPU and described as if the CPU were a v5e."""
     batch = task.open_data().example()
     found = topology.compile_for(task, task.config.training, batch, jax.devices()[:1], CHIPS["v5e"])
     parameters = sum(4 * x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
     assert found.parameters == parameters
     assert 2 * parameters <= found.optimizer < 2 * parameters + 100  # two moments and counters
     assert found.batch == 6 * 4 * batch["inputs"].size
-    assert found.flops > 6 * parameters / 4 * batch["inputs"].size / 2  # most are used on one side of two
+    assert (
+        found.flops > 6 * parameters / 4 * batch["inputs"].size / 2
+    )  # most parameters are used on only one of the two sides
     assert found.collectives == []
     assert found.host_transfers == 0
     lines = dict(topology.describe_time(found.roofline, 1000, "images", 3600, 16))
@@ -85,7 +87,7 @@ def test_collectives_are_summed_by_kind():
 
 
 @pytest.mark.long
-def test_a_step_too_large_is_an_error_message(task, monkeypatch):
+def test_step_too_large_for_the_compiler_is_a_user_error(task, monkeypatch):
     def refuse(*_, **__):
         raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.")
 
@@ -97,7 +99,7 @@ def test_a_step_too_large_is_an_error_message(task, monkeypatch):
 
 @needs_libtpu
 @pytest.mark.long
-def test_a_tpu_that_does_not_exist_is_refused():
+def test_topology_that_does_not_exist_is_an_error():
     with pytest.raises(UserError, match=r"libtpu .*v5e:3x77"):
         topology.find_devices("v5e:3x77")
 
@@ -105,7 +107,7 @@ def test_a_tpu_that_does_not_exist_is_refused():
 @needs_libtpu
 @pytest.mark.long
 @pytest.mark.parametrize("parallel", ["mesh", "pmap"])
-def test_data_parallel_tpus_add_a_gradient_once(parallel, corpus, tmp_path):
+def test_data_parallel_tpus_sum_each_gradient_once(parallel, corpus, tmp_path):
     task = translation.create(make_config(corpus, parallel=parallel), str(tmp_path))
     devices, chip = topology.find_devices("v5e:2x2")
     found = topology.compile_for(task, task.config.training, task.open_data().example(), devices, chip)
@@ -118,7 +120,7 @@ def test_data_parallel_tpus_add_a_gradient_once(parallel, corpus, tmp_path):
 
 @needs_libtpu
 @pytest.mark.long
-def test_the_command_describes_a_topology(task, capsys):
+def test_description_of_a_topology(task, capsys):
     lines = topology.describe_topology(task, task.config.training, "v5e:2x2")
     report = {line[: topology.COLUMN].strip(): line[topology.COLUMN :] for line in lines}
     assert report["topology"] == "v5e:2x2, 4 chips"
