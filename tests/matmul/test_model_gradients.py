@@ -1,4 +1,4 @@
-"""Gradients of a Transformer whose products oneDNN computes in bfloat16."""
+"""Tests of the gradients of a Transformer whose products oneDNN computes in bfloat16."""
 
 import dataclasses
 import functools
@@ -30,11 +30,11 @@ def parameters():
 
 @pytest.mark.long
 @pytest.mark.skipif(
-    not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
+    not onednn.multiplies_bfloat16(), reason="tfm-native is not installed, or the processor lacks avx512_bf16"
 )
 @pytest.mark.parametrize("fields", [{}, {"remat": True, "scan": True}], ids=str)
-def test_bfloat16_by_onednn_has_the_gradient(fields):
-    """All products of layers and logits are its own, forward and backward, and as exact as XLA's."""
+def test_bfloat16_gradients_of_onednn_are_as_exact_as_those_of_xla(fields):
+    """oneDNN computes all products of layers and logits in the forward and the backward pass."""
 
     def gradient(params, dtype="bfloat16"):
         config = dataclasses.replace(TINY, dtype=dtype, **fields)

@@ -1,4 +1,4 @@
-"""Products by oneDNN compared with NumPy, and what happens if oneDNN is missing."""
+"""Tests of the products of oneDNN against NumPy and XLA, and of a missing oneDNN."""
 
 import contextlib
 import functools
@@ -48,14 +48,14 @@ def multiply_int8(x, weights):
 
 @jax.jit
 def expected_product(x, weights):
-    """Returns what XLA computes from exact sums."""
+    """Returns the product that XLA computes from exact sums."""
     values, scales = quantize_rows(x)
     sums = jnp.einsum("ri,oi->ro", values, weights.values, preferred_element_type=jnp.int32)
     return sums.astype(jnp.float32) * (scales[:, None] * weights.scales)
 
 
 def make_matrices(shape, transpose_x=False, transpose_y=False, dtype=jnp.bfloat16):
-    """Returns two operands, and their product in float64."""
+    """Returns two operands and their product in float64."""
     rows, inner, columns = shape
     x, y = (RNG.normal(size=size).astype(dtype) for size in ((rows, inner), (inner, columns)))
     expected = x.astype(np.float64) @ y.astype(np.float64)
@@ -68,7 +68,7 @@ def make_matrices(shape, transpose_x=False, transpose_y=False, dtype=jnp.bfloat1
 
 @needs_int8
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_int8_products_equal_those_of_xla_in_every_bit(shape):
+def test_int8_products_equal_those_of_xla_bit_for_bit(shape):
     x, weights = make_quantized(*shape)
     product = jax.jit(multiply_int8)(x, weights)
     assert product.dtype == jnp.float32
@@ -87,7 +87,7 @@ def test_int8_products_of_empty_matrices_are_zeros(shape):
 
 
 @needs_int8
-def test_rows_of_zeros_halves_and_numbers_that_are_not_finite_equal_those_of_xla():
+def test_int8_products_of_zeros_halves_and_non_finite_numbers_equal_those_of_xla():
     _, weights = make_quantized(1, 6, 20)
     halves = [[127, 0.5, 1.5, -0.5, -2.5, 126.5], [0] * 6, [1e-30] * 6]
     undefined = [[1, np.nan, 2, 3, 4, 5], [-np.inf, 0, 0, 0, 0, 0]]
@@ -99,7 +99,7 @@ def test_rows_of_zeros_halves_and_numbers_that_are_not_finite_equal_those_of_xla
 
 @needs_int8
 @pytest.mark.parametrize("sign", [-1, 1])
-def test_the_largest_int8_sums_are_exact(sign):
+def test_largest_int8_sums_are_exact(sign):
     x = jnp.ones((2, onednn.MAX_INPUTS))
     weights = QuantizedWeights(
         jnp.full((3, onednn.MAX_INPUTS), sign * 127, jnp.int8), jnp.ones(3), jnp.zeros(3, jnp.int32)
@@ -109,13 +109,13 @@ def test_the_largest_int8_sums_are_exact(sign):
     )
 
 
-def test_one_more_input_than_the_maximum_would_not_fit_into_32_bits():
+def test_max_inputs_is_the_largest_number_whose_sums_fit_into_32_bits():
     largest = onednn.MAX_INPUTS * 255 * 128
     assert largest < 2**31 <= largest + 255 * 128
 
 
 @needs_int8
-def test_two_threads_multiply_at_the_same_time():
+def test_two_threads_may_multiply_at_the_same_time():
     x, weights = make_quantized(16, 24, 24)
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -149,7 +149,7 @@ def test_products_are_summed_in_float32(shape, orders, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
 def test_all_modes_of_differentiation_agree_with_jax(orders, dtype):
-    """Reverse mode, forward mode, and forward over reverse mode."""
+    """The modes are reverse mode (in `gradient`), forward mode, and forward over reverse mode."""
     x, y, _ = make_matrices((4, 3, 5), *orders, dtype)
     tangents = tuple(RNG.normal(size=each.shape).astype(dtype) for each in (x, y))
     axes = (0 if orders[0] else 1,), (1 if orders[1] else 0,)
@@ -171,7 +171,7 @@ def test_all_modes_of_differentiation_agree_with_jax(orders, dtype):
 @needs_bfloat16
 @pytest.mark.parametrize("orders", ORDERS, ids=str)
 @pytest.mark.parametrize("shape", EMPTY_SHAPES, ids=str)
-def test_empty_matrices_have_products_and_gradients(shape, orders):
+def test_products_and_gradients_of_empty_matrices_are_zeros(shape, orders):
     x, y, expected = make_matrices(shape, *orders)
 
     @jax.jit
@@ -215,7 +215,7 @@ WRONG_OPERANDS = [  # function, shape and dtype of both operands, words of the m
 
 
 @pytest.mark.parametrize(("multiply", "x", "y", "words"), WRONG_OPERANDS)
-def test_operands_of_another_dtype_or_shape_are_an_error(multiply, x, y, words):
+def test_operands_of_a_wrong_dtype_or_shape_are_an_error(multiply, x, y, words):
     operands = (np.ones(shape, jnp.dtype(dtype)) for shape, dtype in (x, y))
     rest = OUTPUTS if multiply is onednn.multiply_int8 else ()
     with pytest.raises((TypeError, ValueError)) as caught:
@@ -246,7 +246,7 @@ INT8_OPERANDS = [((2, 3), "float32"), ((4, 3), "int8"), ((4,), "float32"), ((4,)
         (4, ((9, 9), "float32")),
     ],
 )
-def test_the_int8_handler_never_reads_beyond_its_operands(index, array):
+def test_int8_handler_rejects_operands_of_wrong_shapes(index, array):
     arrays = [*INT8_OPERANDS, ((2, 4), "float32")]
     *operands, result = [array if number == index else each for number, each in enumerate(arrays)]
     with pytest.raises(jax.errors.JaxRuntimeError):
@@ -260,7 +260,7 @@ def test_the_int8_handler_never_reads_beyond_its_operands(index, array):
 @pytest.mark.parametrize(
     ("x", "y", "result"), [((2, 3), (4, 3), (2, 4)), ((2, 3), (3, 4), (4, 2)), ((6,), (3, 4), (2, 4))]
 )
-def test_the_other_handlers_never_read_beyond_their_operands(target, dtype, x, y, result):
+def test_float_handlers_reject_operands_of_wrong_shapes_or_dtypes(target, dtype, x, y, result):
     orders, fits = {"transpose_x": False, "transpose_y": False}, ((2, 3), (3, 4), (2, 4))
     other = "float32" if dtype == "bfloat16" else "bfloat16"
     for (left, right, product), y_dtype in (((x, y, result), dtype), (fits, other)):
@@ -271,14 +271,14 @@ def test_the_other_handlers_never_read_beyond_their_operands(target, dtype, x, y
 
 @pytest.fixture
 def fresh_package():
-    """Forgets the native package before and after the test."""
+    """Clears the cache of the native package before and after the test."""
     onednn.load_native_package.cache_clear()
     yield
     onednn.load_native_package.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh_package")
-def test_without_the_package_xla_multiplies(monkeypatch, caplog):
+def test_xla_multiplies_without_the_native_package(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "tfm_native", None)
     assert not onednn.multiplies_int8()
     assert not onednn.multiplies_bfloat16()
@@ -291,7 +291,7 @@ def test_without_the_package_xla_multiplies(monkeypatch, caplog):
 @pytest.mark.parametrize(
     ("code", "reason"), [("raise ImportError('libdnnl is gone')", "libdnnl is gone"), ("", "older version")]
 )
-def test_a_damaged_or_old_package_is_reported_and_not_used(code, reason, tmp_path, monkeypatch, caplog):
+def test_damaged_or_old_native_package_is_reported_and_not_used(code, reason, tmp_path, monkeypatch, caplog):
     (tmp_path / "tfm_native.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tfm_native", raising=False)
@@ -324,7 +324,7 @@ if onednn.multiplies_int8():
 @needs_native
 @pytest.mark.long
 @pytest.mark.parametrize("instructions", ["", "AVX2"])
-def test_another_process_multiplies_in_any_folder_and_after_a_fork(instructions, tmp_path):
+def test_other_processes_multiply_in_any_folder_and_after_a_fork(instructions, tmp_path):
     """ONEDNN_MAX_CPU_ISA forbids instructions without which products are not exact or not fast."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"}
     environment.pop("OMP_WAIT_POLICY", None)

@@ -1,4 +1,4 @@
-"""Products in the order that suits a CPU, compared with `jax.lax.dot_general`."""
+"""Tests of matrix products against `jax.lax.dot_general`."""
 
 import re
 
@@ -32,7 +32,7 @@ def arguments(name):
     return random(*x), random(*weights), ((x_axes, weight_axes), ((), ()))
 
 
-@pytest.mark.parametrize("rows", [0, 11, 12])  # of x there are 12
+@pytest.mark.parametrize("rows", [0, 11, 12])  # x has 12 rows
 @pytest.mark.parametrize("name", CASES)
 def test_products_and_gradients_equal_those_of_jax(name, rows):
     x, weights, numbers = arguments(name)
@@ -49,8 +49,8 @@ def test_products_and_gradients_equal_those_of_jax(name, rows):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients_transpose_nothing(name):
-    # A pass of its own over an operand of each layer: training took a tenth longer.
+def test_gradients_contain_no_transposition(name):
+    # With a separate transposition of an operand in each layer, training took 10 % longer.
     x, weights, numbers = arguments(name)
 
     def gradients(x, weights, cotangent):
@@ -58,12 +58,12 @@ def test_gradients_transpose_nothing(name):
 
     cotangent = dot_general(x, weights, numbers, 0)
     program = jax.jit(gradients).lower(x, weights, cotangent).compile().as_text()
-    assert program.count(" dot(") >= 2  # one for each gradient
+    assert program.count(" dot(") >= 2  # the gradient of each operand
     assert not re.search(r"= \S+ (transpose|copy)\(", program)
 
 
 @pytest.mark.parametrize("is_cpu", [False, True])
-def test_only_cpus_have_weights_on_the_left(is_cpu, monkeypatch):
+def test_weights_are_the_left_operand_only_on_cpus(is_cpu, monkeypatch):
     monkeypatch.setattr(backend, "is_cpu", lambda: is_cpu)
     x, weights, numbers = arguments("dense")
     jaxpr = jax.make_jaxpr(lambda x, weights: dot_general(x, weights, numbers, 12))(x, weights)
@@ -72,7 +72,7 @@ def test_only_cpus_have_weights_on_the_left(is_cpu, monkeypatch):
 
 
 needs_onednn = pytest.mark.skipif(
-    not onednn.multiplies_bfloat16(), reason="oneDNN or instructions for bfloat16 are not here"
+    not onednn.multiplies_bfloat16(), reason="tfm-native is not installed, or the processor lacks avx512_bf16"
 )
 
 
@@ -83,7 +83,7 @@ def assert_close(product, expected):
 
 @needs_onednn
 @pytest.mark.parametrize("name", CASES)
-def test_bfloat16_and_gradients_equal_plain(name):
+def test_bfloat16_products_and_gradients_of_onednn_equal_those_of_xla(name):
     x, weights, numbers = arguments(name)
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
 
@@ -103,7 +103,7 @@ def test_bfloat16_and_gradients_equal_plain(name):
 
 
 @needs_onednn
-def test_bfloat16_sums_stay_in_float32():
+def test_bfloat16_products_may_be_returned_in_float32():
     x, weights, numbers = arguments("dense")
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
     product = dot_general(*operands, numbers, 0, preferred_element_type=jnp.float32)
@@ -122,7 +122,7 @@ def multiply_for_decoding(*arguments):
 @needs_native
 @pytest.mark.parametrize("rows", [0, 12])
 @pytest.mark.parametrize("name", CASES)
-def test_onednn_multiplies_float32_only_for_decoding(name, rows):
+def test_onednn_multiplies_float32_only_during_decoding(name, rows):
     x, weights, numbers = arguments(name)
     product = jax.jit(lambda *o: multiply_for_decoding(*o, numbers, rows))(x, weights)
     np.testing.assert_allclose(product, jax.lax.dot_general(x, weights, numbers), rtol=1e-5, atol=1e-5)
@@ -142,7 +142,7 @@ PLAIN = {  # name: x, weights, and the axes that are summed
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_xla_multiplies_the_rest(name):
+def test_xla_multiplies_operands_that_do_not_suit_onednn(name):
     x, weights, x_axis, weight_axis = PLAIN[name]
     numbers = (((x_axis,), (weight_axis,)), ((), ()))
     assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), x, weights) == 0
@@ -160,8 +160,8 @@ def test_xla_multiplies_the_rest(name):
         pytest.param(jnp.bfloat16, backend.no_foreign_calls, 1, marks=needs_onednn),
     ],
 )
-def test_compiled_functions_are_traced_again_in_another_context(dtype, context, outside):
-    """For example, a function that was compiled with oneDNN is exported without it."""
+def test_compiled_functions_are_traced_again_in_a_different_context(dtype, context, outside):
+    """For example, a function that was compiled with oneDNN can be exported without oneDNN."""
     x, weights, numbers = arguments("dense")
     operands = jnp.asarray(x, dtype), jnp.asarray(weights, dtype)
     inner = jax.jit(lambda *operands: dot_general(*operands, numbers))
@@ -173,7 +173,7 @@ def test_compiled_functions_are_traced_again_in_another_context(dtype, context, 
 
 @pytest.mark.parametrize("rows", [0, 1_000])
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
-def test_products_with_batch_axes_are_plain(dtype, rows):
+def test_products_with_batch_axes_equal_those_of_jax(dtype, rows):
     x, weights = (jnp.asarray(random(*shape), dtype) for shape in ((2, 9, 8), (2, 6, 8)))
     numbers = (((2,), (2,)), ((0,), (0,)))
     product = dot_general(x, weights, numbers, rows)
@@ -182,8 +182,8 @@ def test_products_with_batch_axes_are_plain(dtype, rows):
 
 @needs_onednn
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
-def test_types_keep_the_axes_of_a_mesh(kind):
-    """In `jax.shard_map`, and in a mesh whose axes all types name."""
+def test_products_keep_the_mesh_axes_of_their_types(kind):
+    """This holds in `jax.shard_map` and in a mesh with explicit axes."""
     mesh = jax.make_mesh((1,), ("data",), axis_types=(kind,))
     x, weights = (jnp.ones(shape, jnp.bfloat16) for shape in ((9, 8), (8, 8)))
     divided = jax.device_put(x, NamedSharding(mesh, P("data")))
@@ -202,7 +202,7 @@ def test_types_keep_the_axes_of_a_mesh(kind):
             assert kind == AxisType.Auto or jax.typeof(product).sharding.spec == P("data", None)
 
 
-def test_a_mesh_of_one_device_may_divide_positions():
+def test_mesh_of_one_device_may_divide_positions():
     mesh = jax.make_mesh((1,), ("data",), axis_types=(AxisType.Explicit,))
     x, weights, numbers = arguments("dense")
     with jax.set_mesh(mesh):
@@ -213,7 +213,7 @@ def test_a_mesh_of_one_device_may_divide_positions():
 
 
 @needs_onednn
-def test_several_devices_have_plain_products(monkeypatch):
+def test_xla_multiplies_on_several_devices(monkeypatch):
     x, weights, numbers = arguments("dense")
     monkeypatch.setattr(jax, "device_count", lambda: 2)
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
