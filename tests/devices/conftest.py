@@ -1,6 +1,6 @@
-"""Tests that need several devices.
+"""Skips the tests that need several devices if there are too few.
 
-`make test` runs them in a pytest call of its own, on 8 virtual devices.
+`make test` runs these tests in a separate pytest process with 8 virtual devices.
 """
 
 import jax

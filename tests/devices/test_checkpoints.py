@@ -1,4 +1,4 @@
-"""Checkpoints of arrays that are divided over devices."""
+"""Tests of checkpoints of arrays that are sharded over devices."""
 
 import os
 
@@ -9,8 +9,8 @@ from jax.sharding import NamedSharding, PartitionSpec
 from tfm.checkpoints.store import CheckpointStore
 
 
-def test_each_part_of_an_array_has_a_file_of_its_own(tmp_path):
-    """A shared database loses the last parts of an array now and then, see `array_handler`."""
+def test_every_shard_of_an_array_has_its_own_file(tmp_path):
+    """A shared database occasionally loses the last shards of an array, see `array_handler`."""
     mesh = jax.make_mesh((jax.device_count(),), ("fsdp",))
     values = np.arange(2.0 * jax.device_count(), dtype=np.float32)
     divided = jax.device_put(values, NamedSharding(mesh, PartitionSpec("fsdp")))

@@ -1,4 +1,4 @@
-"""Dropout on several devices, which drops the elements that a single device drops."""
+"""Tests that dropout on several devices drops the same elements as on a single device."""
 
 import jax
 import jax.numpy as jnp
@@ -21,13 +21,13 @@ def drop(x):
 
 @pytest.fixture(scope="module")
 def expected():
-    """What one device returns."""
+    """Returns the output of a single device."""
     return np.asarray(jax.jit(drop)(X))
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
 @pytest.mark.parametrize("spec", [ROWS, P("data", None, "tensor"), P(None, "fsdp", ("data",)), P()], ids=str)
-def test_the_layout_on_a_mesh_does_not_matter(spec, kind, expected):
+def test_dropout_does_not_depend_on_the_layout_on_a_mesh(spec, kind, expected):
     with jax.set_mesh(jax.make_mesh((2, 2, 2), AXES, axis_types=(kind,) * 3)):
         program = jax.jit(drop).lower(jax.device_put(X, spec)).compile()
         np.testing.assert_array_equal(program(jax.device_put(X, spec)), expected)
@@ -37,14 +37,14 @@ def test_the_layout_on_a_mesh_does_not_matter(spec, kind, expected):
 
 @pytest.mark.parametrize("sizes", [(2, 2, 2), (4, 2, 1), (1, 8, 1)])
 @pytest.mark.parametrize("manual", [AXES[:2], AXES])
-def test_shard_map_drops_as_one_device(manual, sizes, expected):
+def test_dropout_in_shard_map_equals_dropout_on_one_device(manual, sizes, expected):
     mesh = jax.make_mesh(sizes, AXES, axis_types=(AxisType.Auto,) * 3)
     shared = jax.shard_map(drop, mesh=mesh, in_specs=ROWS, out_specs=ROWS, axis_names=set(manual))
     np.testing.assert_array_equal(jax.jit(shared)(X), expected)
 
 
 @pytest.mark.parametrize("devices", [2, 4, 8])
-def test_pmap_drops_as_one_device(devices, expected):
+def test_dropout_in_pmap_equals_dropout_on_one_device(devices, expected):
     parts = jnp.asarray(X.reshape(devices, -1, *X.shape[1:]))
     mapped = jax.pmap(drop, axis_name=PMAP_AXIS, devices=jax.devices()[:devices])
     np.testing.assert_array_equal(np.asarray(mapped(parts)).reshape(X.shape), expected)

@@ -1,4 +1,4 @@
-"""Evaluation and decoding on 8 virtual devices that divide the parameters, compared with one device."""
+"""Tests of evaluation and decoding with parameters sharded over 8 virtual devices, against one device."""
 
 import dataclasses
 import itertools
@@ -32,19 +32,19 @@ CASES = [
 
 
 def place(task, variables, **fields):
-    """The variables of a run of a task that was trained with these fields of the training config."""
+    """Returns variables in the layout of a run with these fields of the training config."""
     partitioner = make_evaluation_partitioner(TrainingConfig(**fields), task.init)
     return partitioner.fetch_variables(partitioner.place(variables))
 
 
 def assert_divided(params, parts=DEVICES):
-    """Each device has its part of the matrices. Vectors are on all devices."""
+    """Checks that matrices are sharded over `parts` devices. Vectors may be on all devices."""
     on_first = sum(x.addressable_shards[0].data.nbytes for x in jax.tree.leaves(params))
     assert on_first < (1 / parts + 0.25) * sum(x.nbytes for x in jax.tree.leaves(params))
 
 
 def scores_of(case, variables):
-    """({name: score} of validation and of the report of the split "test", its outputs)."""
+    """Returns ({name: score} of validation and of the split "test", outputs of the split "test")."""
     scores = dict(case.task.evaluate(variables, case.task.open_data()).scores)
     for report in case.task.report(variables, "test"):
         scores |= {score.name: score.value for score in report.scores}
@@ -78,13 +78,13 @@ def generate(case, variables):
 
 
 class Tokenizer:
-    """Stands in for one of 88 pieces."""
+    """A stand-in for a tokenizer of 88 pieces."""
 
     def __len__(self):
         return 88
 
 
-def test_no_device_holds_a_whole_parameter():
+def test_no_device_has_a_complete_parameter():
     """All sizes of this model differ from the sizes of activations."""
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 56, "d_ff": 104, "heads": 4, "dropout": 0.0}
     task = Translation(Config(model=dataclasses.replace(MODEL, **sizes)), Tokenizer())
@@ -109,10 +109,10 @@ def test_no_device_holds_a_whole_parameter():
         found = re.findall(r"\b\w+\[(\d+(?:,\d+)+)\]", compiled.as_text())
         seen = {tuple(sorted(map(int, dimensions.split(",")))) for dimensions in found}
         assert not shapes & seen
-        assert (7, 104) in seen  # an eighth of a kernel
+        assert (7, 104) in seen  # an eighth of a kernel, so that the search for shapes works
 
 
-def test_a_run_is_evaluated_where_it_trains(corpus, tmp_path):
+def test_run_is_loaded_and_evaluated_with_the_layout_of_its_training(corpus, tmp_path):
     config = make_config(corpus, mesh_fsdp=DEVICES, steps=1, eval_every=1)
     workdir = tmp_path / "run"
     (row,) = (row for row in train_run(config, workdir) if "validation/nll" in row)
@@ -129,7 +129,7 @@ def test_a_run_is_evaluated_where_it_trains(corpus, tmp_path):
         np.testing.assert_allclose(row[name], value, rtol=1e-5)
 
 
-def test_a_run_under_pmap_is_evaluated_on_all_devices():
+def test_run_under_pmap_is_evaluated_on_all_devices():
     partitioner = make_partitioner(TrainingConfig(parallel="pmap"))
     variables = {"params": {"slope": np.arange(3.0)}}
     placed = partitioner.fetch_variables(partitioner.fetch(partitioner.place(variables)))["params"]["slope"]
@@ -139,7 +139,7 @@ def test_a_run_under_pmap_is_evaluated_on_all_devices():
 
 
 @pytest.mark.parametrize(("fsdp", "tensor", "expected"), [(16, 1, (8, 1)), (4, 6, (4, 2)), (3, 1, (1, 1))])
-def test_a_mesh_that_does_not_fit_is_replaced_by_one_that_does(fsdp, tensor, expected, caplog):
+def test_mesh_that_does_not_fit_the_devices_is_replaced(fsdp, tensor, expected, caplog):
     config = TrainingConfig(mesh_fsdp=fsdp, mesh_tensor=tensor)
     with caplog.at_level("INFO"):
         partitioner = make_evaluation_partitioner(config, lambda key: {"params": {}})

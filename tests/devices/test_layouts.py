@@ -1,4 +1,4 @@
-"""Three updates on ragged batches under each layout of 8 virtual devices, compared with one device."""
+"""Tests of training steps under every layout of 8 virtual devices against one device."""
 
 import contextlib
 import dataclasses
@@ -33,14 +33,14 @@ OPTIMIZER = optax.sgd(0.5)
 
 
 class Tokenizer:
-    """Stands in for one of 48 pieces."""
+    """A stand-in for a tokenizer of 48 pieces."""
 
     def __len__(self):
         return 48
 
 
 def ragged(rows):
-    """Returns a batch whose rows differ in length. Its first row is almost all padding."""
+    """Returns a batch whose rows differ in length. The first row is almost only padding."""
     batch = {
         name: np.zeros((rows, 12), np.int32)
         for side in ("input", "target")
@@ -55,12 +55,12 @@ def ragged(rows):
     return batch
 
 
-BATCHES = [ragged(13) for _ in range(3)]  # 13 rows do not divide into 2, 4 or 8
+BATCHES = [ragged(13) for _ in range(3)]  # 13 is not divisible by 2, 4 or 8
 
 
-# One layer in each stack, because the programs of all meshes take long to compile.
+# Each stack has a single layer, because the programs of all meshes take long to compile.
 PLAIN = dataclasses.replace(MODEL, encoder_layers=1, decoder_layers=1, dropout=0.0)
-# Heads of keys and values that a tensor axis divides, and biases of the logits by relative positions.
+# A tensor axis divides the key and value heads, and relative positions add to the logits.
 MECHANISMS = dataclasses.replace(
     PLAIN, positions="relative_keys", key_value_heads=2, gated=True, tied_embeddings="none"
 )
@@ -82,13 +82,13 @@ def layout_of(devices, **fields):
 
 @functools.cache
 def first_state(dropout=0.0, model=PLAIN):
-    """The state before the first update, on the host: steps donate what they get."""
+    """Returns the initial state on the host, because steps donate their arguments."""
     return jax.device_get(make_state(initialize(task(dropout, model)), OPTIMIZER))
 
 
 @functools.cache
 def train(devices, *, dropout=0.0, model=PLAIN, **fields):
-    """(losses of the batches, final state) on the first `devices` devices."""
+    """Returns (losses of the batches, final state) of a training on the first `devices` devices."""
     layout, state = layout_of(devices, **fields), first_state(dropout, model)
     assert layout.devices == devices
     parts = fields.get("gradient_accumulation_steps", 1)
@@ -120,7 +120,7 @@ def test_pmap_equals_one_device():
 @pytest.mark.parametrize("is_step", [True, False])
 @pytest.mark.parametrize("parallel", ["jit", "pmap", "mesh"])
 def test_only_a_step_frees_the_state_before_it(parallel, is_step):
-    """A step would otherwise need memory for two states."""
+    """Otherwise, a step would need memory for two states."""
     layout = layout_of(1 if parallel == "jit" else 8, parallel=parallel)
     placed = layout.place({"params": {"x": np.ones(8, np.float32)}})
     batch = layout.place_batch({"rows": np.ones((8, 1), np.float32)})
@@ -135,7 +135,7 @@ def test_only_a_step_frees_the_state_before_it(parallel, is_step):
 
 
 def test_every_mesh_equals_one_device():
-    """Dropout has one global mask, the same however the arrays are divided."""
+    """Dropout uses a global mask that does not depend on the layout of the arrays."""
     one = train(1, parallel="jit", dropout=0.3)
     for devices, fsdp, tensor in MESHES:
         fields = {"mesh_fsdp": fsdp, "mesh_tensor": tensor}
@@ -143,8 +143,7 @@ def test_every_mesh_equals_one_device():
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 
-def test_a_mesh_equals_one_device_for_shared_heads_and_relative_keys():
-    """Shared heads, a gate and a table of relative keys are divided, or not, like the rest."""
+def test_mesh_equals_one_device_for_shared_heads_and_relative_keys():
     one = train(1, parallel="jit", model=MECHANISMS)
     assert_equal(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
 
@@ -156,10 +155,9 @@ def test_micro_batches_equal_one_batch_under_every_layout():
     assert_equal(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
 
 
-def test_each_device_holds_its_share_of_parameters_and_moments():
-    """What is divided is divided: each device holds its share of parameters and of Adam's moments."""
+def test_every_device_has_its_share_of_parameters_and_moments():
     fields = {"mesh_fsdp": 2, "mesh_tensor": 2}
-    _, trained = train(8, parallel="mesh", dropout=0.3, **fields)  # as the test of the meshes trained it
+    _, trained = train(8, parallel="mesh", dropout=0.3, **fields)  # cached by the test of the meshes
     created = make_state(first_state().params, optax.adam(1e-3))
     moments = layout_of(8, parallel="mesh", **fields).place(created).opt_state["loss"][0].mu
     for tree in (trained.params, moments):
@@ -175,7 +173,6 @@ def test_each_device_holds_its_share_of_parameters_and_moments():
 
 
 def test_every_layout_restores_what_another_layout_saved():
-    """What one layout wrote, every other one restores."""
     fields = [
         {"devices": 1, "parallel": "jit"},
         {"devices": 8, "parallel": "pmap"},
@@ -198,11 +195,11 @@ def test_every_layout_restores_what_another_layout_saved():
                 jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(other))
 
 
-def test_a_bad_row_on_one_device_halts_all_devices():
-    """A bad row on one device, in one micro-batch, halts the state of all, and is found in its share."""
+def test_non_finite_row_on_one_device_halts_all_devices():
+    """`first_not_finite` then finds the row in the share of its device."""
     good = {"x": np.arange(1, 14, dtype=np.float32)}
     bad = {"x": good["x"].copy()}
-    bad["x"][9] = np.inf  # it is on the fifth device: each has two
+    bad["x"][9] = np.inf  # on the fifth device, because each device has two rows
 
     def loss(variables, batch, context):
         total = (variables["params"]["w"] * batch["x"]).sum()
@@ -228,8 +225,8 @@ def test_a_bad_row_on_one_device_halts_all_devices():
     assert first_not_finite(learner, variables, pieces[6:8]) is None
 
 
-def test_communication_is_at_its_minimum():
-    """Communication is at its minimum, with scanned layers that compute in bfloat16: once, in float32."""
+def test_communication_of_a_step_is_minimal():
+    """Each gradient is summed once and in float32, even for scanned layers that compute in bfloat16."""
     layers = {"encoder_layers": 1, "decoder_layers": 2, "scan": True, "dtype": "bfloat16", "dropout": 0.0}
     scanned = Translation(Config(model=dataclasses.replace(MODEL, **layers), loss_chunk_size=1), Tokenizer())
     batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
@@ -250,21 +247,23 @@ def test_communication_is_at_its_minimum():
     assert of_all <= total(found, kinds) < of_all + 64
 
     found, kinds = compiled(mesh_fsdp=8)
-    sums = ("all-reduce", "reduce-scatter")  # a CPU makes the second of the first
+    sums = ("all-reduce", "reduce-scatter")  # XLA for CPUs replaces a reduce-scatter by an all-reduce
     assert "all-gather" in kinds, kinds
     assert kinds <= {"all-gather", *sums}, kinds
     divided = of_all - of_vectors
-    assert divided < total(found, ["all-gather"]) <= 2 * divided  # of layers forwards, and again backwards
+    assert (
+        divided < total(found, ["all-gather"]) <= 2 * divided
+    )  # layers gather in the forward and the backward pass
     assert of_all <= total(found, sums) < of_all + 1024
 
     found, kinds = compiled(mesh_tensor=2)
     assert kinds == {"all-reduce"}, kinds
     of_layers = [each for each in found if each.times == layers["decoder_layers"]]
-    assert len(of_layers) == 2 * 3, of_layers  # forwards and backwards, of each sublayer of the decoder
+    assert len(of_layers) == 2 * 3, of_layers  # both passes of each sublayer of the decoder
 
 
-def test_a_step_never_holds_the_parameters_of_all_layers():
-    """Each layer gathers its parameters when it runs, and adds its gradients before the next layer."""
+def test_step_never_gathers_the_parameters_of_all_layers():
+    """Each layer gathers its parameters when it runs and reduces its gradients before the next layer."""
     model = dataclasses.replace(PLAIN, encoder_layers=12, decoder_layers=12, scan=True, remat=True)
     deep = Translation(Config(model=model, loss_chunk_size=1), Tokenizer())
     batch = {name: np.zeros((8, 12), np.int32) for name in BATCHES[0]}
@@ -275,7 +274,7 @@ def test_a_step_never_holds_the_parameters_of_all_layers():
     assert compiled.activations < 0.7 * of_layers
 
 
-def test_a_loss_may_change_the_parameters_of_one_of_the_scanned_layers():
+def test_loss_may_change_the_parameters_of_a_scanned_layer():
     class Changed(Translation):
         def loss(self, variables, batch, context):
             params = variables["params"]
@@ -294,7 +293,6 @@ def test_a_loss_may_change_the_parameters_of_one_of_the_scanned_layers():
 
 
 def test_only_devices_with_the_same_rows_draw_the_same_numbers():
-    """Devices of other rows draw other numbers, those that share rows the same."""
     mesh = jax.make_mesh((2, 2, 2), ("data", "fsdp", "tensor"), axis_types=(AxisType.Auto,) * 3)
     key, rows = jax.random.key(0), PartitionSpec(("data", "fsdp"))
 
@@ -306,8 +304,7 @@ def test_only_devices_with_the_same_rows_draw_the_same_numbers():
     assert make_device_key(key) == key
 
 
-def test_products_keep_the_division_of_rows_and_positions():
-    """Products leave the axes divided as they are: rows of a batch, and positions too."""
+def test_products_keep_the_sharding_of_rows_and_positions():
     for kind in (AxisType.Auto, AxisType.Explicit):
         with jax.set_mesh(jax.make_mesh((4, 2), ("data", "fsdp"), axis_types=(kind,) * 2)):
             divided = PartitionSpec("data", "fsdp", None)

@@ -1,4 +1,4 @@
-"""The general step on 8 virtual devices: several terms, state and constants, compared with one device."""
+"""Tests of loss terms, model state and constants of a step on 8 virtual devices against one device."""
 
 import contextlib
 
@@ -33,7 +33,7 @@ def layout_of(devices, **fields):
 
 
 def run(layout, step, state, batches, constants=None):
-    """The last state on the host and the metrics of all steps."""
+    """Returns the final state on the host and the metrics of all steps."""
     compiled = layout.compile(step, state, constants)
     placed, fixed, metrics = layout.place(state), layout.place(constants), []
     for batch in batches:
@@ -48,7 +48,7 @@ def assert_close(tree, other, tolerance=1e-6):
 
 
 @pytest.mark.parametrize("micro_batches", [1, 2, 3])
-def test_a_detector_has_the_gradient_of_the_whole_batch_under_every_split(micro_batches):
+def test_detector_has_the_gradient_of_the_whole_batch_under_every_layout(micro_batches):
     params, batch, sgd = detection_params(), detection_batch(13), optax.sgd(1.0)
     loss, gradient = whole_gradient(params, batch)
     step = make_step(detection_loss, sgd, micro_batches=micro_batches)
@@ -74,7 +74,7 @@ def images(rows, seed):
 
 
 def classify(variables, batch, context):
-    """A classifier with batch statistics of all devices, and a spectral norm."""
+    """The loss of a classifier with batch statistics of all devices and a spectral norm."""
     rows = Rows(batch["weights"], context.row_axes)
     logits, state = apply_model(MODEL, variables, batch["images"], context=context, rows=rows)
     return LossOutput(
@@ -82,8 +82,8 @@ def classify(variables, batch, context):
     )
 
 
-def test_state_is_that_of_one_device_and_padding_contributes_nothing():
-    """The second batch has two rows: most devices have padding alone."""
+def test_model_state_equals_that_of_one_device_and_ignores_padding():
+    """The second batch has two rows, so that most devices have only padding."""
     variables = jax.device_get(MODEL.init(jax.random.key(0), images(1, 0)["images"], train=False))
     learners = [Learner(classify, SGD)]
     first = jax.device_get(TrainState.create(variables, learners, ema_decay=0.9))
@@ -108,7 +108,7 @@ def learn(variables, batch, context):
     return LossOutput({"loss": ((error.mean(1) * batch["w"]).sum(), batch["w"].sum())})
 
 
-def test_a_teacher_is_divided_like_parameters_and_teaches_the_same():
+def test_constants_are_sharded_like_parameters():
     rng = np.random.default_rng(0)
     params = {"w": np.zeros((8, 6), np.float32)}
     teacher = {"params": {"teacher_table": rng.normal(size=(8, 6)).astype(np.float32)}}
@@ -125,7 +125,7 @@ def test_a_teacher_is_divided_like_parameters_and_teaches_the_same():
     assert_close(run(layout_of(4, parallel="pmap"), step, state, batches, teacher)[0].params, one.params)
 
 
-def test_a_statistic_sees_all_rows():
+def test_psum_over_row_axes_includes_all_rows():
     def loss(variables, batch, context):
         total = jax.lax.psum(batch["x"].sum(), context.row_axes)
         count = (batch["x"] != 0).sum()
@@ -137,8 +137,8 @@ def test_a_statistic_sees_all_rows():
         np.testing.assert_allclose(after.params["w"], 2 - 0.5 * batch["x"].sum(), rtol=1e-6)
 
 
-def test_the_parts_of_a_diagnosis_draw_the_numbers_of_the_step():
-    """Dropout and noise of each device and micro-batch, computed again on one device."""
+def test_parts_of_split_rows_draw_the_random_numbers_of_the_step():
+    """The dropout and the noise of each device and micro-batch are recomputed on one device."""
 
     def loss(variables, batch, context):
         x = dropout(context.rng, batch["x"], 0.5) + jax.random.normal(context.row_rng, batch["x"].shape)
@@ -161,8 +161,8 @@ def test_the_parts_of_a_diagnosis_draw_the_numbers_of_the_step():
 
 
 @pytest.mark.long
-def test_a_step_on_a_mesh_is_replayed_with_its_dropout(tmp_path):
-    """The pass that reads activations has the loss of the step, so it drops the same elements."""
+def test_replay_on_a_mesh_repeats_the_dropout_of_the_step(tmp_path):
+    """The replay raises an error if the pass that reads activations has a different loss."""
     write_corpus(tmp_path)
     fields = {"steps": 2, "checkpoint_every": 1, "eval_every": 2, "gradient_accumulation_steps": 2}
     config = make_config(tmp_path, parallel="mesh", mesh_fsdp=2, **fields)

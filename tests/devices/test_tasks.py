@@ -1,4 +1,4 @@
-"""Loss, metrics and gradient of every task and model on three virtual devices, compared with one device."""
+"""Tests of the losses, metrics and gradients of all tasks on three virtual devices against one device."""
 
 import jax
 import numpy as np
@@ -15,7 +15,7 @@ DEVICES = 3
 
 
 def update(case, variables, batch, devices):
-    """(the update by the plain gradient, metrics) of one batch, without dropout, on so many devices."""
+    """Returns (gradient, metrics) of a batch without dropout on `devices` devices."""
 
     def loss(variables, batch, context):
         return case.task.loss(variables, batch, context.replace(rng=None))
@@ -33,7 +33,7 @@ def update(case, variables, batch, devices):
 
 
 def ragged_batch(case):
-    """The first batch of training, cut to a number of rows that three devices do not divide."""
+    """Returns the first training batch, cut to a number of rows that is not divisible by 3."""
     batch = next(iter(case.task.open_data().train_batches(0)))
     rows = len(next(iter(batch.values())))
     rows -= rows % DEVICES == 0
@@ -44,7 +44,7 @@ CASES = [(task, model) for task, cases in TASKS.items() for model in cases]
 
 
 @pytest.mark.parametrize(("task", "model"), CASES)
-def test_three_devices_equal_one(task, model, tmp_path):
+def test_update_on_three_devices_equals_the_update_on_one(task, model, tmp_path):
     case = make_tiny_run(TASKS[task][model], tmp_path / "case")
     variables, batch = jax.device_get(case.random_variables()), ragged_batch(case)
     (one, expected), (three, found) = (update(case, variables, batch, devices) for devices in (1, DEVICES))
