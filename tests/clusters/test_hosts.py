@@ -1,4 +1,4 @@
-"""Real processes on loopback train, evaluate and translate one run, compared with one process."""
+"""Tests of a run with several real processes on loopback against a single process."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ LINES = ["red dog runs", "", "big blue bird sleeps", "cat"]
 
 @pytest.fixture
 def start():
-    """Starts the processes of a command, see `start_hosts`. Kills those that still run after the test."""
+    """Returns `start_hosts`. Kills the processes that still run after the test."""
     started = []
 
     def start(*arguments, **options):
@@ -39,7 +39,7 @@ def start():
 
 
 def start_hosts(command, *arguments, hosts, devices=1):
-    """Starts a command as one process for each host. Each has so many devices."""
+    """Starts one process of a command for each host. Each process has `devices` devices."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -59,18 +59,20 @@ def start_hosts(command, *arguments, hosts, devices=1):
 
 
 def finish(started):
-    """Returns [(output, errors)] of all processes. Each must end well."""
+    """Returns [(output, errors)] of all processes. Each process must exit with code 0."""
     ended = [processes.finish(process) for process in started]
     for process, (_, errors) in zip(started, ended, strict=True):
         assert process.returncode == 0, errors[-3000:]
     return ended
 
 
-def test_hosts_train_evaluate_and_translate_as_one_process(corpus, start, tmp_path):
+def test_hosts_train_evaluate_and_translate_like_one_process(corpus, start, tmp_path):
     settings = make_config(corpus, mesh_fsdp=2, steps=12, eval_every=6, checkpoint_every=1)
-    # The mask of dropout goes by the place in the batch.
+    # The dropout mask depends on the place in the batch.
     model = dataclasses.replace(settings.model, encoder_layers=1, decoder_layers=1, dropout=0.0)
-    data = dataclasses.replace(settings.data, batch_tokens=7 * settings.data.row_length)  # rows do not divide
+    data = dataclasses.replace(
+        settings.data, batch_tokens=7 * settings.data.row_length
+    )  # 7 rows are not divisible
     settings = dataclasses.replace(settings, model=model, data=data, validation_sentences=2)
     workdir, config = tmp_path / "run", write_config_file(tmp_path, settings)
     training = (f"--config={config}", f"--workdir={workdir}")
@@ -81,7 +83,7 @@ def test_hosts_train_evaluate_and_translate_as_one_process(corpus, start, tmp_pa
     killed.kill()
     for process in others:
         _, errors = processes.finish(process, MINUTE)
-        # The process that coordinates may learn it from JAX, which aborts it with a message of its own.
+        # JAX may abort the coordinating process with its own message.
         assert process.returncode in (1, -signal.SIGABRT), errors[-3000:]
         assert "Another process of this command has ended" in errors or "another task died" in errors
     processes.finish(killed)

@@ -1,4 +1,4 @@
-"""Dockerfile and clusters/tfm.def: the files that they copy, and clusters/requirements.py."""
+"""Tests of Dockerfile, clusters/tfm.def and clusters/requirements.py."""
 
 import re
 import subprocess
@@ -10,12 +10,12 @@ from tests.support.processes import LIMIT
 
 
 def sources_of_dockerfile():
-    """The paths that the Dockerfile copies."""
+    """Returns the paths that the Dockerfile copies."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     return {path for line in re.findall(r"^COPY (.*)$", text, re.MULTILINE) for path in line.split()[:-1]}
 
 
-def test_images_get_all_files_of_the_package():
+def test_images_copy_all_files_of_the_package():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8")
     assert set(re.findall(r"^!(.*)$", ignored, re.MULTILINE)) == sources_of_dockerfile()
     recipe = (CLUSTERS / "tfm.def").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ def test_images_get_all_files_of_the_package():
     assert all((ROOT / source).exists() for source in sources_of_dockerfile())
 
 
-def test_the_dependencies_come_before_the_code():
-    """A change of the code alone installs no dependency again."""
+def test_dependencies_are_installed_before_the_code_is_copied():
+    """Therefore, a change of the code does not install the dependencies again."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     assert text.index("pip install --requirement") < text.index("COPY tfm tfm")
     assert text.index("useradd") < text.index("\nUSER tfm") < text.index("ENTRYPOINT")
@@ -38,7 +38,7 @@ def requirements(*extras):
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
 
 
-def test_an_image_has_the_dependencies():
+def test_requirements_lists_the_dependencies_of_an_image():
     plain = requirements("").stdout.splitlines()
     assert [line for line in plain if re.match(r"jax[>=<]", line)]
     assert not [line for line in plain if line.startswith("jax[")]

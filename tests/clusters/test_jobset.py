@@ -1,4 +1,4 @@
-"""clusters/jobset.yaml: its fields, its numbers, and the commands in it."""
+"""Tests of the fields, numbers and commands of clusters/jobset.yaml."""
 
 import math
 
@@ -52,13 +52,13 @@ CLAIM = {
     "metadata": METADATA,
     "spec": {"accessModes": [TEXT], "storageClassName": TEXT, "resources": {"requests": None}},
 }
-HOST_CHIPS = 4  # of ct5lp-hightpu-4t, the machine of the slices of a v5e that have several hosts
+HOST_CHIPS = 4  # chips of ct5lp-hightpu-4t, the host of all v5e slices with several hosts
 
 
 def check_fields(found, schema, path=""):
-    """Each field is one of the API (jobset.x-k8s.io/v1alpha2, batch/v1, v1), and of its type.
+    """Checks that each field exists in the API (jobset.x-k8s.io/v1alpha2, batch/v1, v1) and has its type.
 
-    A schema is a type, a list with that of the items, a mapping of fields, or None for texts by any name.
+    A schema is a type, a list with the schema of the items, a mapping of fields, or None for any mapping.
     """
     if isinstance(schema, dict):
         assert set(found) <= set(schema), f"{path}: {set(found) - set(schema)}"
@@ -74,18 +74,18 @@ def check_fields(found, schema, path=""):
 
 @pytest.fixture(scope="module")
 def manifest():
-    """(claim, JobSet) of the template."""
+    """Returns (claim, JobSet) of the template."""
     return list(yaml.safe_load_all((CLUSTERS / "jobset.yaml").read_text(encoding="utf-8")))
 
 
 @pytest.fixture(scope="module")
 def job(manifest):
-    """The one Job of the JobSet."""
+    """Returns the only Job of the JobSet."""
     (replicated,) = manifest[1]["spec"]["replicatedJobs"]
     return replicated["template"]["spec"]
 
 
-def test_the_manifest_has_fields_of_the_api_only(manifest):
+def test_manifest_has_only_fields_of_the_api(manifest):
     claim, job_set = manifest
     check_fields(claim, CLAIM)
     check_fields(job_set, JOB_SET)
@@ -93,7 +93,7 @@ def test_the_manifest_has_fields_of_the_api_only(manifest):
     assert (job_set["apiVersion"], job_set["kind"]) == ("jobset.x-k8s.io/v1alpha2", "JobSet")
 
 
-def test_the_hosts_have_the_chips_of_the_slice(job):
+def test_hosts_have_all_chips_of_the_slice(job):
     pod = job["template"]["spec"]
     (container,) = pod["containers"]
     topology = pod["nodeSelector"]["cloud.google.com/gke-tpu-topology"]
@@ -103,7 +103,7 @@ def test_the_hosts_have_the_chips_of_the_slice(job):
     assert job["completionMode"] == "Indexed"
 
 
-def test_a_preemption_restarts_all_hosts(manifest, job):
+def test_preemption_restarts_all_hosts(manifest, job):
     policy = manifest[1]["spec"]["failurePolicy"]
     pod = job["template"]["spec"]
     assert policy["maxRestarts"] > 0
@@ -111,7 +111,7 @@ def test_a_preemption_restarts_all_hosts(manifest, job):
         ("RestartJobSetAndIgnoreMaxRestarts", ["PodFailurePolicy"])
     ]
     assert job["backoffLimit"] == 0
-    assert pod["restartPolicy"] == "Never"  # which a podFailurePolicy demands
+    assert pod["restartPolicy"] == "Never"  # required by podFailurePolicy
     by_condition, by_code = job["podFailurePolicy"]["rules"]
     assert by_condition["action"] == by_code["action"] == "FailJob"
     assert by_condition["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]

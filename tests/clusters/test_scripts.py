@@ -1,4 +1,4 @@
-"""All scripts of clusters/ by shellcheck."""
+"""Tests of all scripts of clusters/ with shellcheck."""
 
 import shutil
 import subprocess

@@ -1,4 +1,4 @@
-"""clusters/slurm.sh with two real processes, srun and scontrol by programs in their place."""
+"""Tests of clusters/slurm.sh with two real processes. Small programs replace srun and scontrol."""
 
 import json
 import os
@@ -34,7 +34,7 @@ SRUN = f"""
 
 
 def free_job():
-    """The number of a job for which JAX takes a port that is free: one of the last 4,096, by the number."""
+    """Returns a job number for which the port of JAX is free. JAX derives the port from the number."""
     for job in range(4096):
         with socket.socket() as tried:
             try:
@@ -46,7 +46,7 @@ def free_job():
 
 
 @pytest.mark.long
-def test_a_slurm_job_is_queued_again_and_resumes(tmp_path):
+def test_stopped_slurm_job_is_queued_again_and_resumes(tmp_path):
     config = make_config(steps=40, eval_every=5, log_every=1, checkpoint_every=1000)
     install(tmp_path, "srun", SRUN)
     install(tmp_path, "scontrol", RECORD)
@@ -57,11 +57,11 @@ def test_a_slurm_job_is_queued_again_and_resumes(tmp_path):
         "TFM": f"{sys.executable} -m tfm",
         "SLURM_JOB_ID": job,
     }
-    arguments = ("slurm.sh", tmp_path, "--config.data.pause=0.3")  # 2.4 s of evaluations at least
+    arguments = ("slurm.sh", tmp_path, "--config.data.pause=0.3")  # the evaluations take at least 2.4 s
     process = start(*arguments, **variables)
     metrics = tmp_path / "run" / "metrics.jsonl"
     wait_until(lambda: metrics.exists() and '"step": 6' in metrics.read_text(), "step 6", process)
-    for task in (tmp_path / "tasks").read_text().split():  # as --signal=TERM@180 does, each once
+    for task in (tmp_path / "tasks").read_text().split():  # like --signal=TERM@180, once for each process
         os.kill(int(task), signal.SIGTERM)
     _, errors = finish(process)
     assert process.returncode == SAVED_AT_SIGTERM, errors[-3000:]
@@ -86,23 +86,23 @@ def test_failed_slurm_job_is_not_queued_again(code, tmp_path):
     assert not calls_in(tmp_path)
 
 
-def test_a_slurm_job_that_is_ended_stays_so(tmp_path):
-    """As by scancel, which ends all: the processes save, but the job stays cancelled."""
+def test_cancelled_slurm_job_is_not_queued_again(tmp_path):
+    """scancel ends the script and the processes. The processes save, but the job stays cancelled."""
     install(tmp_path, "srun", SRUN)
     install(tmp_path, "scontrol", RECORD)
     install(tmp_path, "save", f"import time; time.sleep(0.5); raise SystemExit({SAVED_AT_SIGTERM})")
     process = start("slurm.sh", tmp_path, TFM="save", SLURM_JOB_ID="7")
     wait_until((tmp_path / "tasks").exists, "the processes", process)
     process.terminate()
-    finish(process)  # and the processes, which hold its pipes
+    finish(process)  # also waits for the processes, which share its pipes
     assert process.returncode == -signal.SIGTERM
     assert not calls_in(tmp_path)
 
 
-def test_slurm_sends_one_sigterm_to_each_process():
+def test_slurm_sends_sigterm_once_to_every_process():
     text = (CLUSTERS / "slurm.sh").read_text(encoding="utf-8")
     options = dict(re.findall(r"^#SBATCH --([\w-]+)=?(.*)$", text, re.MULTILINE))
-    assert re.fullmatch(r"TERM@\d+", options["signal"])  # "B:" would be the script alone
+    assert re.fullmatch(r"TERM@\d+", options["signal"])  # "B:" would signal only the script
     assert "requeue" in options
     assert options["open-mode"] == "append"
     assert options["ntasks-per-node"] == options["gpus-per-node"]

@@ -1,4 +1,4 @@
-"""clusters/tpu_vm.sh with a program in the place of gcloud."""
+"""Tests of clusters/tpu_vm.sh. A small program replaces gcloud."""
 
 import shlex
 import subprocess
@@ -8,8 +8,8 @@ import pytest
 from tests.support.clusters import RECORD, calls_in, install, parse_train, run
 from tests.support.processes import LIMIT
 
-# The TPU is there from the next request on, unless none is left. Training ends as the next word of
-# "trainings" says: done, error, or preempted, which also takes the TPU away.
+# A request creates the TPU unless the file "none_left" exists. Training ends as the next word of "trainings"
+# says: done, error, or preempted, which also deletes the TPU.
 GCLOUD = (
     RECORD
     + """
@@ -32,7 +32,7 @@ GCLOUD = (
 
 
 def train_on_tpu(folder, trainings, **variables):
-    """Exit code, standard error and calls of `tpu_vm.sh train`, whose trainings end as `trainings` says."""
+    """Returns exit code, standard error and calls of `tpu_vm.sh train`. `trainings` lists the outcomes."""
     install(folder, "gcloud", GCLOUD)
     (folder / "trainings").write_text(trainings)
     defaults = {"NFS": "10.0.0.2:/share", "SECONDS_BETWEEN": "0", "NAME": "mine", "ZONE": "us-west4-a"}
@@ -41,7 +41,7 @@ def train_on_tpu(folder, trainings, **variables):
 
 
 def names_of(calls):
-    """What each call asks for, without looks at the state."""
+    """Returns the action of each call, without queries of the state."""
     remote = ("ssh", "scp")
     verbs = [call[3] for call in calls]
     found = [
@@ -65,14 +65,14 @@ CREATE = ["delete", "create", *PREPARE]
         ("error preempted error done", 1, [*CREATE, "train", "train", *CREATE, "train"]),
     ],
 )
-def test_a_tpu_vm_goes_on_after_a_preemption(trainings, code, expected, tmp_path):
+def test_training_on_a_tpu_vm_continues_after_a_preemption(trainings, code, expected, tmp_path):
     found, errors, calls = train_on_tpu(tmp_path, trainings, RETRIES="1")
     assert (found, names_of(calls)) == (code, expected), errors
     assert ("training failed 2 times" in errors) == bool(code)
     assert all("--zone=us-west4-a" in call and "mine" in " ".join(call) for call in calls)
 
 
-def test_a_tpu_vm_that_is_there_is_taken(tmp_path):
+def test_existing_tpu_vm_is_used(tmp_path):
     (tmp_path / "tpu").touch()
     code, _, calls = train_on_tpu(tmp_path, "done")
     assert (code, names_of(calls)) == (0, [*PREPARE, "train"])
@@ -85,7 +85,7 @@ def test_failed_request_for_a_tpu_vm_is_an_error(tmp_path):
     assert "the request for the TPU failed" in errors
 
 
-def test_all_hosts_of_a_tpu_vm_get_one_command(tmp_path):
+def test_all_hosts_of_a_tpu_vm_run_the_same_command(tmp_path):
     _, _, calls = train_on_tpu(tmp_path, "done", CONFIG="wmt14:large_batch")
     remote = [call for call in calls if call[3] == "ssh"]
     assert len(remote) == 2
@@ -110,7 +110,7 @@ def test_all_hosts_of_a_tpu_vm_get_one_command(tmp_path):
     ("arguments", "variables", "error"),
     [(["train"], {}, "Expected NFS=HOST:/SHARE"), (["traim"], {"NFS": "x:/y"}, "create|train|delete")],
 )
-def test_mistake_ends_the_script_before_any_call(arguments, variables, error, tmp_path):
+def test_invalid_arguments_end_the_script_before_any_call(arguments, variables, error, tmp_path):
     install(tmp_path, "gcloud", GCLOUD)
     code, errors = run("tpu_vm.sh", tmp_path, *arguments, **variables)
     assert code == 2
