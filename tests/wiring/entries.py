@@ -1,4 +1,4 @@
-"""The table of `test_fields`: for each field two values for which an observation differs."""
+"""The table of `test_fields`. Each field has two values for which an observation differs."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ class Entry:
 
     Attributes:
       section: the config class that owns the field.
-      name: of the field.
+      name: the name of the field.
       first, second: the values.
       observe: a function of the section, see `tests.wiring.observers`.
       base: the other fields of the section, {name: value}.
@@ -75,7 +75,7 @@ def name_values(section: type) -> tuple[str, str]:
     return section().name, f"{observers.__name__}:{OTHER_MODELS[section]}"
 
 
-# Fields that several models have, and those of recurrent models.
+# Fields of several models, and fields of recurrent models.
 
 STACK = {
     "d_model": (8, 12),
@@ -172,7 +172,7 @@ def model_entries() -> Iterator[Entry]:
 
 
 def part_entries() -> Iterator[Entry]:
-    """Yields entries for each part of a Transformer that reads a field which several parts read."""
+    """Yields entries of fields that several parts of a Transformer read, for each of these parts."""
     of_stack = {
         "d_model": "attention embedding feed_forward positions",
         "dtype": "attention embedding feed_forward norm",
@@ -243,7 +243,7 @@ def data_entries() -> Iterator[Entry]:
     yield from of_pairs("train", PAIRS, of_training)
     tagged = two | {"validation": "check,more", "test": "exam,test"}
     of_vocabulary = {
-        # The pair that makes the vocabulary is of the first corpus, so that only a symbol has the second tag.
+        # The tokenizer learns from a pair of the first corpus, so that the second tag is only a symbol.
         "tags": ("<a>,<b>", "<a>,<c>", tagged | {"vocabulary_pairs": 1, "vocabulary_size": 290}),
         "tokenizer": ("word_pieces", "own.model"),
         "vocabulary_size": (330, "auto"),
@@ -439,7 +439,7 @@ def decoding_entries() -> Iterator[Entry]:
 
 
 def task_entries() -> Iterator[Entry]:
-    """Yields the entries of the fields of the tasks themselves."""
+    """Yields the entries of the fields of tasks outside of the sections."""
     names = dict(zip(TASKS, (*TASKS[1:], TASKS[0]), strict=True))
     for name, other in names.items():
         parsed = {"task": (name, other)}

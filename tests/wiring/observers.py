@@ -1,7 +1,7 @@
-"""Observations of a section of a config: what the code that reads the section builds, opens or writes.
+"""Observers of config sections, which record what the code that reads a section builds, opens or writes.
 
-An observer is a function of a section and returns {part: value}, where values can be compared. No value
-contains the section itself. Programs are traced but not compiled, and run only where nothing else shows the
+An observer is a function of a section. It returns {part: value} with values that can be compared. No value
+contains the section itself. Programs are traced but not compiled. They run only if nothing else shows the
 effect of a field. Folders of data are relative to the current folder, which `write_data` fills.
 """
 
@@ -58,12 +58,12 @@ from tfm.workdir.runs import config_class, parse_config
 
 Observation = dict[str, Any]
 ADDRESS = re.compile(r"0x[0-9a-f]+")
-VOCABULARY = range(40)  # stands for a tokenizer where only the number of its tokens matters
+VOCABULARY = range(40)  # replaces a tokenizer of which only the number of tokens matters
 SIZES = {"train": 40, "validation": 9, "test": 5, "more": 30, "check": 7, "exam": 6}
 SENTENCES = ["red dog runs", "big blue cat sleeps small bird runs red green dog", "cat"]
 SAMPLES = ["small dog runs", "small dog", "big cat sleeps", "dog runs small"]
 PARTS = ("attention", "masked_self_attention", "embedding", "feed_forward", "norm", "positions", "residual")
-BATCHES = 24  # of training that are compared, more than an epoch
+BATCHES = 24  # number of compared training batches, which is more than an epoch
 
 SHORT = {
     "data": PairsConfig(max_length=8),
@@ -85,7 +85,7 @@ DOCUMENTS |= {"train": "train.en", "validation": "validation.en", "test": "test.
 PICTURES = {"kind": "arrays", "file": "images.npz", "batch_size": 8}
 
 
-# Other classes under names of the user's own.
+# Custom classes with other names.
 
 
 class OtherTransformer(Transformer):
@@ -134,7 +134,7 @@ OTHER_MODELS = {
 
 
 class Recorded(list):
-    """A source that keeps the arguments with which it was opened."""
+    """A source that records the arguments with which it was opened."""
 
     def __init__(self, *arguments: Any):
         super().__init__([("text",)])
@@ -160,13 +160,13 @@ allow_modules([__name__])
 
 
 def trace(function: Callable, *arguments: Any) -> tuple[str, Any]:
-    """Returns the text of a function's program without memory addresses, and the shapes of its results."""
+    """Returns (program of a function as text without memory addresses, shapes of its results)."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
     return ADDRESS.sub("", str(program)), shapes
 
 
 def make_batch(config: Any) -> dict[str, Any]:
-    """Returns a batch of a task whose values do not matter."""
+    """Returns a batch of a task with arbitrary values."""
     if isinstance(config, classification.Config):
         size = config.model.image_size
         shape = (2, size, size, config.model.channels)
@@ -210,7 +210,7 @@ def observe_model(model: Any) -> Observation:
 
 
 def observe_parts(model: Any) -> Observation:
-    """Lists the attributes of the parts that a Transformer is made of, except those that are methods."""
+    """Lists the attributes of the parts of a Transformer, except the values of methods."""
     options = {} if isinstance(model, ViTConfig) else {"vocabulary_size": len(VOCABULARY)}
     module = models.find(model.name).Model(model, **options)
     parts = {
@@ -230,7 +230,7 @@ def observe_parts(model: Any) -> Observation:
 
 
 def list_attributes(part: Any) -> list[str]:
-    """Returns the attributes of a module, and whether those that may be methods are there."""
+    """Returns the attributes of a module with their values, except that methods have no values."""
     if not dataclasses.is_dataclass(part):
         return [ADDRESS.sub("", repr(part))]
     values = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
@@ -239,12 +239,12 @@ def list_attributes(part: Any) -> list[str]:
 
 
 def observe_task(config: Any) -> Observation:
-    """Returns the class with which the mapping of a config is read."""
+    """Returns the class that is selected for the mapping of a config."""
     return {"class": config_class(to_config_dict(config))}
 
 
 def observe_parsed_optimizer(optimizer: Any) -> Observation:
-    """Reads a config that names this optimizer."""
+    """Returns the class that is selected for the name of an optimizer."""
     training = {"optimizer": {"name": optimizer.name}}
     return {"class": type(parse_config({"task": "translation", "training": training}).training.optimizer)}
 
@@ -294,7 +294,7 @@ def open_run(config: Any) -> tuple[Any, Any]:
 
 
 def observe_run(config: Any) -> Observation:
-    """Opens the data of a new run and observes what training, evaluation and reports read of them."""
+    """Opens the data of a new run and observes what training, evaluation and reports read."""
     task, data = open_run(config)
     return {
         "train": list_values(itertools.islice(data.train_batches(0), BATCHES)),
@@ -450,7 +450,7 @@ def record_warnings() -> Iterator[list[str]]:
 
 
 def observe_training(training: TrainingConfig) -> Observation:
-    """Trains the tiny regression and observes its rows, checkpoints, files, warnings and its end."""
+    """Trains the tiny regression and observes its metrics, checkpoints, files, warnings and error."""
     config = tiny_regression.Config(training=training)
     error = ""
     with tempfile.TemporaryDirectory() as workdir, record_warnings() as warnings:
@@ -514,7 +514,7 @@ def observe_optimizer(optimizer: Any) -> Observation:
 
 
 def observe_store(training: TrainingConfig) -> Observation:
-    """Observes the arguments that the store of checkpoints gets."""
+    """Observes the arguments of the checkpoint store."""
     task = tiny_regression.create(tiny_regression.Config(training=training), "")
     with mock.patch("tfm.training.setup.CheckpointStore") as store:
         open_checkpoints(task, training, "")
@@ -541,9 +541,9 @@ def fake_params(task: Any) -> Any:
 
 
 class FakeSearch:
-    """Stands for the search of a batch: traces its program and returns fixed hypotheses.
+    """A stand-in for the search of a batch, which traces its program and returns fixed hypotheses.
 
-    The program is traced with parameters in float32, so that it shows the dtype of the model alone.
+    The program is traced with parameters in float32, so that only the dtype of the model matters.
     """
 
     def __init__(self, params: Any):
@@ -563,7 +563,7 @@ class FakeSearch:
         return choose_samples(len(inputs), count)
 
     def observe(self, hypotheses: Any) -> Observation:
-        """Returns the recorded calls, which come from several threads, and the hypotheses that came out."""
+        """Returns the recorded calls of all threads and the resulting hypotheses."""
         calls = sorted(self._calls, key=lambda call: str(call["inputs"]))
         parts = ("programs", "inputs", "keys", "dtypes")
         return {part: [call[part] for call in calls] for part in parts} | {"hypotheses": hypotheses}
@@ -582,12 +582,12 @@ def choose_samples(rows: int, count: int) -> Hypotheses:
 
 
 def unknown_memory() -> Any:
-    """Hides the memory of the device, so that no program is compiled to measure it."""
+    """Hides the memory of the device, so that no program is compiled to measure its memory."""
     return mock.patch("tfm.decoding.batches.free_memory", return_value=None)
 
 
 def observe_translations(decoding: DecodingConfig) -> Observation:
-    """Observes the searches that translate sentences and the translations that come out."""
+    """Observes the searches of translations and their results."""
     task = translation.Translation(make_translation(decoding=decoding), load_tokenizer())
     params = fake_params(task)
     fake = FakeSearch(params)
@@ -603,7 +603,7 @@ def observe_translations(decoding: DecodingConfig) -> Observation:
 
 
 def observe_alignments(decoding: DecodingConfig) -> Observation:
-    """Observes the attention from which alignments are made."""
+    """Observes the attention weights that alignments use."""
     task = translation.Translation(make_translation(decoding=decoding), load_tokenizer())
     attention: list[Any] = []
     with mock.patch(
@@ -614,7 +614,7 @@ def observe_alignments(decoding: DecodingConfig) -> Observation:
 
 
 def observe_continuations(decoding: GenerationConfig) -> Observation:
-    """Observes the searches that continue texts and the continuations that come out."""
+    """Observes the searches of continuations and their results."""
     config = language_modeling.Config(
         model=LM, data=DocumentsConfig(**DOCUMENTS), decoding=decoding, stride=8
     )

@@ -1,6 +1,6 @@
-"""The defaults, ranges and rules of all config fields and flags. Changing one is a change for users.
+"""Tests that the defaults, ranges and rules of config fields and flags change only on purpose.
 
-`python -m tests.wiring.test_defaults` writes defaults.txt after a change on purpose.
+After an intended change, write defaults.txt again with `python -m tests.wiring.test_defaults`.
 """
 
 import dataclasses
@@ -56,7 +56,7 @@ def text():
     return "\n".join([*field_lines(), *flag_lines(), ""])
 
 
-def test_defaults_ranges_and_rules_are_those_of_the_file():
+def test_defaults_ranges_and_rules_equal_the_recorded_ones():
     assert text() == FILE.read_text(encoding="utf-8")
 
 

@@ -1,7 +1,7 @@
-"""Every field of every config has an effect that can be observed.
+"""Tests that every field of every config has an observable effect.
 
 The table has at least one entry for each field, with two values for which an observation differs. Code that
-drops an argument, ignores a field or replaces it by its default fails here. A new field needs an entry.
+drops an argument, ignores a field or uses its default fails these tests. Each new field needs an entry.
 """
 
 import functools
@@ -21,7 +21,7 @@ MODELS = ("transformer", "rnn_seq2seq", "rnn_luong", "decoder_lm", "vit")
 
 @pytest.fixture(scope="module", autouse=True)
 def _data(tmp_path_factory):
-    """The observers read and write files in a folder of their own."""
+    """Creates a folder in which the observers read and write files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("wiring"))
         observers.write_data()
@@ -30,7 +30,7 @@ def _data(tmp_path_factory):
 
 @functools.cache
 def observe(observer: Callable, section: Any) -> observers.Observation:
-    """Observes a section once for all entries that have it."""
+    """Observes a section. The result is cached, because several entries share a section."""
     return observer(section)
 
 
@@ -41,15 +41,15 @@ def show(entry: Entry) -> str:
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=show)
-def test_a_field_has_an_effect(entry):
+def test_every_field_has_an_effect(entry):
     first, second = (observe(entry.observe, entry.make(value)) for value in (entry.first, entry.second))
     for part in entry.parts:
         assert first[part] != second[part], f"{part} is the same for {entry.first!r} and {entry.second!r}"
 
 
 @pytest.mark.parametrize("entry", {entry.observe: entry for entry in ENTRIES}.values(), ids=show)
-def test_an_observation_can_be_repeated(entry):
-    """Otherwise a difference would not be an effect of the field."""
+def test_repeated_observations_are_equal(entry):
+    """Otherwise, a difference would not prove an effect of the field."""
     section = entry.make(entry.first)
     assert observe(entry.observe, section) == entry.observe(section)
 
@@ -62,5 +62,5 @@ def test_every_field_has_an_entry():
         (type(leaf.section), leaf.path.rpartition(".")[2]) for each in configs for leaf in walk_fields(each)
     }
     entries = {(entry.section, entry.name) for entry in ENTRIES}
-    assert fields - entries == set(), "give these fields an entry"
-    assert entries - fields == set(), "these are no fields"
+    assert fields - entries == set(), "these fields have no entry"
+    assert entries - fields == set(), "these entries have no field"

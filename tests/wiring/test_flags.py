@@ -1,4 +1,4 @@
-"""Every flag of every command has an effect: with another value, the command leaves something else."""
+"""Tests that every flag of every command has an observable effect."""
 
 import dataclasses
 import hashlib
@@ -35,7 +35,7 @@ TOKENS = np.ones((1, 4), int)
 
 
 def files_in(folder: pathlib.Path) -> dict[str, str]:
-    """Returns {path: hash of the content} of all files below a folder, except for files that hold times."""
+    """Returns {path: hash of the content} of all files in a folder, except for files that contain times."""
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
@@ -45,12 +45,12 @@ def files_in(folder: pathlib.Path) -> dict[str, str]:
 
 
 def see_everything(result: CommandResult, folder: pathlib.Path) -> Any:
-    """Returns the exit code, standard output and all files."""
+    """Returns the exit code, the standard output and all files."""
     return result.code, result.output.replace(str(folder), "OUT"), files_in(folder)
 
 
 def see_evaluation(result: CommandResult, folder: pathlib.Path) -> Any:
-    """Returns the outputs and the scores of an evaluation, and how many examples it printed."""
+    """Returns the outputs and scores of an evaluation and the number of printed examples."""
     reports = [json.loads(path.read_text()) for path in sorted(folder.rglob("*.scores.json"))]
     scores = [(each["scores"], each["scores_of_the_last_checkpoint_alone"]) for each in reports]
     outputs = {name: text for name, text in files_in(folder).items() if name.endswith(".hypotheses")}
@@ -58,19 +58,19 @@ def see_evaluation(result: CommandResult, folder: pathlib.Path) -> Any:
 
 
 def see_run(result: CommandResult, folder: pathlib.Path) -> Any:
-    """Returns the logged numbers of a run without times, and the names of its files."""
+    """Returns the logged numbers of a run without times and the names of its files."""
     numbers = rows_without_times(folder / "run") if (folder / "run").exists() else []
     names = {path.parent.name for path in folder.rglob("*")} & {"checkpoints", "profile"}
     return result.code, numbers, names, bool(result.output), sorted(path.name for path in folder.iterdir())
 
 
 class Base(NamedTuple):
-    """A command that works, and what is observed of it.
+    """A successful command and the function that observes its effects.
 
     Attributes:
       command: the name of the command.
-      arguments: its arguments, in which {name} stands for a path of the fixture `paths`.
-      observe: (result, the folder that the command wrote into) -> the observation.
+      arguments: its arguments, in which {name} is replaced by a path of the fixture `paths`.
+      observe: (result, output folder of the command) -> observation.
       stdin: the standard input.
     """
 
@@ -81,12 +81,12 @@ class Base(NamedTuple):
 
 
 class Change(NamedTuple):
-    """Two lists of arguments that differ in one flag.
+    """Two lists of arguments that differ in a single flag.
 
     Attributes:
       base: the name of a row of `BASES`.
-      second: what is added to the arguments of the base for the second observation.
-      first: what is added for the first observation.
+      second: additional arguments of the second observation.
+      first: additional arguments of the first observation.
     """
 
     base: str
@@ -226,14 +226,14 @@ CHANGES = {
     },
 }
 HOSTS = {"distributed", "coordinator", "processes", "process_id"}
-# Flags with a test of their own, below.
+# Flags with separate tests below.
 SPECIAL = {
     "train": {"warm_start_map", "from_step", "allow_change", "topology", *HOSTS},
     **dict.fromkeys(("evaluate", "translate", "generate"), HOSTS),
     "sweep": {"dry_run", "workdir", "split", "checkpoint", "jobs", "score"},
     "quickstart": {"workdir"},
 }
-# Arguments with which a command reads the config of a run whose model comes from a module of the user.
+# Arguments with which a command reads the config of a run with a custom model.
 IMPORTING = {
     "data": ("--config={foreign}/config.json", "--split=val"),
     "train": ("--config={foreign}/config.json", "--workdir={out}", "--dry_run"),
@@ -249,7 +249,7 @@ IMPORTING = {
     "list": ("{foreign}",),
     "config": ("show", "{foreign}"),
 }
-# Arguments for which the error is the observation.
+# Arguments for which the error message is the observation.
 FAILING = (
     ("visualize", ("--ensemble=2",)),
     ("visualize", ("--max_tokens=2",)),
@@ -260,7 +260,7 @@ CASES = [(command, flag) for command, changes in CHANGES.items() for flag in cha
 
 @pytest.fixture(scope="module")
 def paths(corpus, tiny_run, regression_run, tmp_path_factory):
-    """{name: path} of runs, configs and texts that the commands read."""
+    """Returns {name: path} of runs, configs and texts that the commands read."""
     folder = tmp_path_factory.mktemp("wiring")
     lm_data = folder / "documents"
     lm_data.mkdir()
@@ -313,7 +313,7 @@ def get_variants():
 
 @pytest.fixture(scope="module")
 def observe(paths, tmp_path_factory):
-    """Returns the observation of a base with further arguments. Each is made once."""
+    """Returns a function that observes a base with additional arguments. Observations are cached."""
     seen: dict[Any, Any] = {}
 
     def call(base, more=(), again=False):
@@ -340,12 +340,12 @@ def test_every_flag_has_an_observation(command):
 
 
 @pytest.mark.parametrize("base", BASES)
-def test_a_repeated_command_leaves_the_same(base, observe):
+def test_repeated_command_has_the_same_output(base, observe):
     assert observe(base, again=True) == observe(base)
 
 
 @pytest.mark.parametrize(("command", "flag"), CASES, ids=map("-".join, CASES))
-def test_a_flag_changes_what_the_command_leaves(command, flag, observe):
+def test_every_flag_changes_the_output_of_its_command(command, flag, observe):
     change = CHANGES[command][flag]
     assert observe(change.base, change.second) != observe(change.base, change.first)
 
@@ -362,7 +362,7 @@ lm = SimpleNamespace(Config=DecoderLMConfig, Model=DecoderLM)
 
 @pytest.fixture
 def foreign(paths, tmp_path, monkeypatch):
-    """Returns `paths` with runs whose config names a module of the user. The module has a new name."""
+    """Returns `paths` with additional runs whose models come from a new custom module."""
     module = f"users_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
@@ -378,13 +378,13 @@ def foreign(paths, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", IMPORTING)
-def test_the_code_of_a_user_runs_only_with_import(command, foreign):
+def test_custom_module_is_imported_only_with_the_import_flag(command, foreign):
     arguments = [each.format(**foreign) for each in IMPORTING[command]]
     refused = run_command(command, *arguments)
     assert foreign["module"] not in sys.modules
     result = run_command(command, *arguments, f"--import={foreign['module']}")
     assert (result.code, foreign["module"] in sys.modules) == (0, True), result.error
-    if command in ("status", "list"):  # these show the fields of a foreign config without its code
+    if command in ("status", "list"):  # these commands show the config without importing the module
         assert (refused.code, refused.output) == (0, result.output)
     else:
         assert (refused.code, refused.output) != (result.code, result.output)
@@ -394,7 +394,7 @@ def first_loss(workdir):
     return next(row["train/loss"] for row in read_metrics(str(workdir)) if "train/loss" in row)
 
 
-def test_warm_start_map_chooses_the_parameters_of_the_run(paths, tmp_path):
+def test_warm_start_map_selects_the_parameters_of_the_run(paths, tmp_path):
     run = paths["line_run"]
     arguments = (f"--config={run}/config.json", "--config.training.log_every=1")
     losses = []
@@ -420,7 +420,7 @@ def test_from_step_resumes_from_the_checkpoint_of_the_step(paths, tmp_path):
     assert steps[1] <= steps[0]
 
 
-def test_allow_change_lets_a_field_change(paths, tmp_path):
+def test_allow_change_permits_the_change_of_a_field(paths, tmp_path):
     run = shutil.copytree(paths["line_run"], tmp_path / "run")
     arguments = (f"--config={run}/config.json", f"--workdir={run}", "--config.training.seed=5")
     refused = run_command("train", *arguments)
@@ -428,7 +428,7 @@ def test_allow_change_lets_a_field_change(paths, tmp_path):
     assert run_command("train", *arguments, "--allow_change=training.seed").code == 0
 
 
-def test_the_scores_of_the_last_checkpoint_alone_follow_the_options(paths, tmp_path):
+def test_scores_of_the_last_checkpoint_alone_use_all_options(paths, tmp_path):
     options = (f"--workdir={paths['run']}", "--split=val", "--config.decoding.min_length=2", "--checkpoint=4")
     reports = []
     for average in (2, 1):
@@ -450,7 +450,7 @@ def test_the_scores_of_the_last_checkpoint_alone_follow_the_options(paths, tmp_p
         "--config.decoding.beam_size=2",
     ],
 )
-def test_an_interrupted_translation_resumes_only_with_the_same_options(other, paths, tmp_path, monkeypatch):
+def test_interrupted_translation_resumes_only_with_the_same_options(other, paths, tmp_path, monkeypatch):
     (tmp_path / "in").write_text("red dog\n" * (translate.CHUNK_LINES + 1))
     files = (f"--input={tmp_path}/in", f"--output={tmp_path}/out")
     arguments = ("translate", f"--workdir={paths['run']}", "--format=jsonl", *files)
@@ -465,13 +465,13 @@ def test_an_interrupted_translation_resumes_only_with_the_same_options(other, pa
 
 
 def fail_after_a_chunk(translator, lines, **options):
-    """Stands in for the translation of a chunk of lines. Only the first chunk is complete."""
+    """Replaces the translation of a chunk of lines and raises an error after the first chunk."""
     if len(lines) < translate.CHUNK_LINES:
         raise UserError("The translation stops here.")
     return lines
 
 
-def test_topology_names_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):
+def test_topology_sets_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(train, "find_devices", seen.append)
     monkeypatch.setattr(train, "describe_topology", lambda *each: seen.append(each[-1]) or ["described"])
@@ -500,7 +500,7 @@ EVALUATION = ["--split=validation", "--checkpoint=last", "--samples=0"]
 
 
 class Executed(NamedTuple):
-    """What a sweep passes to its processes, and the scores of its table."""
+    """The arguments that a sweep passes to its processes, and the scores of its table."""
 
     runs: list[str]
     evaluation: list[str]
@@ -511,7 +511,7 @@ class Executed(NamedTuple):
 
 @pytest.fixture
 def sweep_once(paths, tmp_path, monkeypatch):
-    """Returns a function that runs the command without its processes and returns `Executed`, or None."""
+    """Returns a function that runs a sweep without processes. It returns `Executed` or None."""
 
     def call(*arguments):
         found: list[Any] = []
@@ -538,17 +538,17 @@ def sweep_once(paths, tmp_path, monkeypatch):
         ("--score=BLEU", "scores", ["BLEU"]),
     ],
 )
-def test_a_flag_of_a_sweep_reaches_its_processes_or_its_table(argument, field, value, sweep_once):
+def test_flags_of_a_sweep_reach_its_processes_or_its_table(argument, field, value, sweep_once):
     plain, changed = sweep_once(), sweep_once(argument)
     assert (plain.evaluation[:3], plain.jobs, plain.scores) == (EVALUATION, 1, ["error"])
     assert getattr(changed, field)[:3] == value if field == "evaluation" else getattr(changed, field) == value
 
 
-def test_a_dry_run_of_a_sweep_starts_no_process(sweep_once):
+def test_dry_run_of_a_sweep_starts_no_process(sweep_once):
     assert sweep_once("--dry_run") is None
 
 
-def test_the_work_directory_of_a_sweep_holds_its_runs(sweep_once, tmp_path):
+def test_work_directory_of_a_sweep_contains_its_runs(sweep_once, tmp_path):
     assert sweep_once().workdir == str(tmp_path)
 
 
@@ -558,7 +558,7 @@ def test_import_reaches_all_processes_of_a_sweep(sweep_once):
     assert found.runs.count("--import=tests.support.images") == 2 * 3
 
 
-def test_the_work_directory_of_the_quick_start_reaches_its_three_commands(monkeypatch):
+def test_work_directory_of_the_quick_start_reaches_its_three_commands(monkeypatch):
     calls: list[tuple[str, ...]] = []
     for name in ("train", "evaluate", "visualize"):
         module = importlib.import_module(f"tfm.commands.{name}")
