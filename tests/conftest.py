@@ -41,7 +41,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_sessionstart(session):
-    """Empties a cache of compiled programs that is too large, and removes damaged programs from it."""
+    """Empties the cache of compiled programs if it is too large. Also removes damaged programs."""
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
     if folder.name != compilation.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
         return
@@ -51,12 +51,12 @@ def pytest_sessionstart(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """Returns one worker more than there are cores, because one usually waits for a process or the disk."""
+    """Returns the number of cores plus 1, because a worker usually waits for a process or the disk."""
     return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(config, items):
-    """Starts the slowest files first, so that no worker ends alone with one. A long test counts as ten."""
+    """Starts the slowest files first, so that the workers end at the same time. A long test counts as ten."""
     if not hasattr(config, "workerinput"):
         return  # a single process keeps the order of its arguments
     weights = collections.Counter()

@@ -9,7 +9,7 @@ from tfm.training.task import Best, Data, Evaluation, Task
 
 
 class BareTask(Task):
-    """Has all members of the contract. A subclass defines `init` and `loss`."""
+    """A task with all members of the contract. A subclass defines `init` and `loss`."""
 
     config: Any = None
     best = Best("validation/score")
@@ -30,12 +30,12 @@ class BareTask(Task):
 
 
 def make_step(loss: Any, optimizer: Any, seed: int = 0, **options: Any) -> Any:
-    """Makes the step of one update, see `tfm.training.step.make_train_step`."""
+    """Returns a training step with a single update, see `tfm.training.step.make_train_step`."""
     return make_train_step([Learner(loss, optimizer)], jax.random.key(seed), **options)
 
 
 def make_state(params: Any, optimizer: Any, ema_decay: float = 0.0) -> TrainState:
-    """Makes the state before the first step of one update."""
+    """Returns the initial state of a step with a single update."""
 
     def loss(variables, batch, context):
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""A headless Chromium that is controlled through two pipes, with the standard library only.
+"""A headless Chromium that is controlled through two pipes, using only the standard library.
 
 It speaks the Chrome DevTools Protocol (https://chromedevtools.github.io/devtools-protocol): JSON messages,
 each terminated by a NUL byte, on file descriptors 3 and 4 of the browser.

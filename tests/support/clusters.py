@@ -1,4 +1,4 @@
-"""Runs the scripts of clusters/ with programs that replace the programs of a cluster."""
+"""Functions that run the scripts of clusters/ with replacements for the programs of a cluster."""
 
 import json
 import os
@@ -22,7 +22,7 @@ RECORD = """
 
 
 def install(folder, name, code):
-    """Writes a program of Python code that precedes others of its name on the path of `start`."""
+    """Writes a Python program that precedes programs of the same name on the path of `start`."""
     path = folder / "bin" / name
     path.parent.mkdir(exist_ok=True)
     path.write_text(f"#!{sys.executable}\n{textwrap.dedent(code)}")

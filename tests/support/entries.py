@@ -1,4 +1,4 @@
-"""The places where data from outside enters, as functions of the data.
+"""Entry points of external data, as functions of the data.
 
 Each function returns a result or raises a UserError. Anything else is a bug. Hypothesis draws the arguments
 in `tests/test_hostile_input.py`.
@@ -41,7 +41,7 @@ from tfm.workdir import resume, runs
 
 
 def overrides(arguments, chosen=None):
-    """Returns the config that arguments make of `chosen`, or of the default config."""
+    """Returns `chosen`, or the default config, after the command-line arguments change it."""
     return override(chosen or Config(), arguments).config
 
 
@@ -61,7 +61,7 @@ def texts(folder, source, target, ending=""):
 
 
 def table(folder, content, form):
-    """Returns all rows of a table with some content, after reading them one by one as well."""
+    """Returns all rows of a table with some content. Also reads the rows one by one."""
     write(folder, f"data.{form}", content)
     options = TableOptions(("en", "de"), form, str)
     source = open_table(os.path.join(folder, f"data.{form}"), options)
@@ -103,7 +103,7 @@ def started(folder, content):
 
 
 def checkpoint_header(folder, sound, content):
-    """Returns the newest intact step of copies of checkpoints, the newest of which has another manifest."""
+    """Returns the newest intact step after replacing the manifest of the newest checkpoint in a copy."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     checkpoints = CheckpointStore(folder)
@@ -126,7 +126,7 @@ def data_problems(folder, source, target):
 
 
 def treebank(folder, content):
-    """Returns all pairs of a treebank with some content, after restoring each tree from its words."""
+    """Returns all pairs of a treebank with some content. Also restores each tree from its words."""
     write(folder, "data.mrg", content)
     pairs = open_treebank(PairsConfig(directory=folder, cache_dir=folder), "data")[:]
     for words, tokens in pairs:
@@ -181,7 +181,7 @@ def report(folder, content):
 
 
 def export(folder, sound, name, content):
-    """Opens a copy of the export `sound` in which one file has other content."""
+    """Opens a copy of the export `sound` after replacing the content of a file."""
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(sound, folder)
     write(folder, name, content)
@@ -189,13 +189,13 @@ def export(folder, sound, name, content):
 
 
 def listed_export(folder, sound, entries):
-    """Opens a copy of the export `sound` whose manifest has other entries and a valid checksum."""
+    """Opens a copy of the export `sound` after replacing the manifest by one with a valid checksum."""
     checksum = hashlib.sha256(entries).hexdigest().encode()
     return export(folder, sound, manifest.FILE, checksum + b"\n" + entries)
 
 
 def token_cache(folder, name, content):
-    """Returns the tokens of a cache that is opened after one of its files got other content."""
+    """Returns the tokens of a cache that is opened after the content of one of its files changed."""
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
     TokenCache.open(pairs, Letters(), folder)
     (made,) = os.listdir(os.path.join(folder, "tokens"))
@@ -211,7 +211,7 @@ class Parrot:
         self.answers = answers
 
     def translate(self, lines):
-        """Returns one answer for each line, in turn."""
+        """Returns an answer for each line, in turn."""
         return [self.answers[i % len(self.answers)] for i in range(len(lines))]
 
     def hypotheses(self, lines, n_best):

@@ -1,4 +1,4 @@
-"""Laws of batches without end, as a pytest class.
+"""The contract of endless batches, as a pytest class.
 
 `batch(step)` is a pure function of the step, the seed and the share of the host.
 """
@@ -14,7 +14,7 @@ SEED, STEPS_OF_AN_EPOCH = 3, 3  # at least
 
 
 class EpochLaws:
-    """The laws of every source of training batches.
+    """The contract of all sources of training batches.
 
     Attributes:
       cases: {name: make}. `make(folder, seed, host_index=0, host_count=1)` returns batches, which may write

@@ -1,4 +1,4 @@
-"""Tiny labelled images, and a tiny model of them."""
+"""Tiny labelled images and the config of a tiny model."""
 
 import numpy as np
 

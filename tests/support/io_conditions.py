@@ -1,4 +1,4 @@
-"""Real conditions of a machine in which files fail: a full disk, a folder that cannot be written."""
+"""Contexts in which real file operations fail, such as a full disk or an unwritable folder."""
 
 import contextlib
 import os
@@ -23,7 +23,7 @@ NAMESPACE = (
 
 @contextlib.contextmanager
 def smallest_files(size):
-    """Limits files to `size` bytes. The kernel then returns EFBIG, to root as well."""
+    """Limits files to `size` bytes. Larger writes fail with EFBIG, even for root."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
@@ -34,7 +34,7 @@ def smallest_files(size):
 
 @contextlib.contextmanager
 def permissions(folder, mode):
-    """Gives a folder these permissions. A root process becomes another user inside, so that they apply."""
+    """Sets the permissions of a folder. A root process becomes another user, so that they apply."""
     os.chmod(folder, mode)
     if root := os.geteuid() == 0:
         os.seteuid(NOBODY)

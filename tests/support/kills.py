@@ -1,4 +1,4 @@
-"""Kills a real training process at random moments, restarts it, and compares it with the unbroken run.
+"""Functions that kill and restart a real training process and compare it with the unbroken run.
 
 python -m tests.support.kills --kills=30 --seed=0 [--signal=SIGTERM]
 """
@@ -42,7 +42,7 @@ def command(config, workdir):
 
 
 def finish(config, workdir, seconds=processes.LIMIT):
-    """Runs train.py to its end, and asserts that it succeeds."""
+    """Runs train.py to its end and asserts that it succeeds."""
     process = command(config, workdir)
     _, errors = processes.finish(process, seconds)
     assert process.returncode == 0, errors.decode()[-3000:]

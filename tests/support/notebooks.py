@@ -1,4 +1,6 @@
-"""Runs the notebooks of docs/notebooks. `python -m tests.support.notebooks` also stores their output.
+"""A function that runs the notebooks of docs/notebooks.
+
+`python -m tests.support.notebooks` also stores the output in the notebooks.
 
 The cell with the tag "parameters" contains the settings as constants, one on each line.
 """

@@ -73,7 +73,7 @@ def make_observation(seed=0, source=SOURCE, target=TARGET, kinds=tuple(KINDS), b
 
 
 def make_beam(target, probabilities):
-    """The target, and beside it "or", which ends in the second step."""
+    """Returns the beam of the target and of the hypothesis "or", which ends in the second step."""
     logs = np.log(probabilities).cumsum().tolist()
     steps = [
         [Extension(*each, None, 0, True)]

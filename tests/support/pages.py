@@ -1,4 +1,4 @@
-"""Runs the Python blocks of a page of the docs, and compares what they print with the page.
+"""Functions that run the Python blocks of a page of the docs and return their output.
 
 A block ```python that prints is followed by a block ```text. The blocks of a page share their names.
 `python -m tests.support.pages` runs the pages of the guide, writes their output into them, and draws their
@@ -24,7 +24,7 @@ def guide_pages() -> list[pathlib.Path]:
 
 
 def run_block(code: str, page: str, names: dict[str, Any]) -> str:
-    """Runs one block in the namespace `names`, and returns what it prints."""
+    """Runs a block in the namespace `names` and returns its output."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(code, page, "exec"), names)
@@ -43,7 +43,7 @@ def run_page(path: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str, s
 
 
 def update_page(path: pathlib.Path) -> None:
-    """Writes the output of the blocks of a page into it, and its figures next to it."""
+    """Writes the output of its blocks into a page and the figures next to the page."""
     printed = iter([output for _, _, output in run_page(path, path.parent)])
 
     def write(match):

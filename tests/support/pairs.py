@@ -49,7 +49,7 @@ def pair_config(**fields):
 
 
 def sentences(batch):
-    """Returns [(source, target)] of a batch, and checks segments, positions and padding."""
+    """Returns [(source, target)] of a batch. Also checks segments, positions and padding."""
     found = []
     for row in range(len(batch["inputs"])):
         last = max(batch["input_segments"][row].max(), batch["target_segments"][row].max())

@@ -1,4 +1,4 @@
-"""The folder of the checkout, and its config files."""
+"""The folder of the repository and its config files."""
 
 import pathlib
 

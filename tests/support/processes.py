@@ -1,4 +1,4 @@
-"""Starts processes and waits for them with a time limit, so that a process that hangs fails its test."""
+"""Functions that start processes and wait for them with a time limit."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ def start_training(config, workdir, *arguments):
 
 
 def finish(process, seconds=LIMIT):
-    """Waits for a process and returns its output and errors. Kills it and fails after the time limit."""
+    """Returns the output and errors of a process when it ends. Kills it and fails after the time limit."""
     try:
         return process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as error:
@@ -43,7 +43,7 @@ def finish(process, seconds=LIMIT):
 
 
 def wait_until(condition, what, process=None, seconds=LIMIT):
-    """Waits until `condition()` holds or the process, if one is given, has ended."""
+    """Waits until `condition()` is true or the optional process has ended."""
     deadline = time.monotonic() + seconds
     while not condition():
         if process is not None and process.poll() is not None:

@@ -1,4 +1,4 @@
-"""Programs that several tests run."""
+"""Functions that initialize tasks and count programs and foreign calls."""
 
 import contextlib
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def count_foreign_calls(function: Any, *operands: Any) -> int:
 
 @contextlib.contextmanager
 def count_programs() -> Iterator[list[str]]:
-    """Yields a list that gets an entry for each program that JAX compiles or reads from disk inside."""
+    """Yields a list. JAX appends an entry for each program that it compiles or reads from disk."""
     programs: list[str] = []
     _counters.append(programs)
     try:

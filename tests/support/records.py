@@ -22,7 +22,7 @@ RECORD = EvaluationRecord(
 
 
 def write_record(path: str | os.PathLike, **fields: Any) -> EvaluationRecord:
-    """Writes `RECORD` with other fields to a path, and returns it."""
+    """Writes `RECORD` with changed fields to a path and returns the record."""
     record = RECORD._replace(**{"split": "validation", **fields})
     record.write(os.fspath(path))
     return record

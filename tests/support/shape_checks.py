@@ -1,4 +1,4 @@
-"""Checks shapes and dtypes that functions declare with jaxtyping, at every call that a test makes.
+"""Checks the shapes and dtypes that functions declare with jaxtyping at every call of a test.
 
 Importing this module makes Python check `CHECKED` when it imports them, so conftest.py imports it first.
 """

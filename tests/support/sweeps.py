@@ -1,4 +1,4 @@
-"""Planned runs of a sweep of the paper's base model."""
+"""Planned runs of a sweep over the base model of the paper."""
 
 from tfm.sweep.plan import PlannedRun
 from tfm.sweep.variants import Variant

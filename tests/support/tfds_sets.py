@@ -1,4 +1,4 @@
-"""Data sets that importing this module registers with TFDS: one is generated, one is downloaded."""
+"""Data sets that this module registers with TFDS when it is imported."""
 
 import io
 import os

@@ -1,4 +1,4 @@
-"""A tiny corpus, the config of a tiny translation run on it, and functions that train and read runs."""
+"""A tiny corpus, the config of a tiny translation run, and functions that train and read runs."""
 
 import jax
 import numpy as np
@@ -20,7 +20,7 @@ MODEL = TransformerConfig(encoder_layers=2, decoder_layers=3, d_model=32, d_ff=4
 
 
 def write_corpus(folder, sizes=(("train", 200), ("val", 16), ("test", 20))):
-    """Writes sentences of random words and their translations word by word."""
+    """Writes sentences of random words and their word-by-word translations."""
     rng = np.random.default_rng(0)
     for split, size in sizes:
         lines = [rng.integers(0, len(WORDS), rng.integers(2, 7)) for _ in range(size)]
@@ -85,7 +85,7 @@ def randomize_weights(run):
 
 
 def write_config_file(folder, config):
-    """Writes a config file that returns `config`, and returns its path."""
+    """Writes a Python config file that returns `config`. Returns the path of the file."""
     path = folder / "tiny.py"
     path.write_text(
         "import json\n"

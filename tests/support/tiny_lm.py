@@ -1,4 +1,4 @@
-"""Documents of a few words, and the config of a tiny language model, for tests."""
+"""Documents of a few words and the config of a tiny language model."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ MODEL = DecoderLMConfig(
 
 
 def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8))):
-    """Writes documents of random words, one in each line."""
+    """Writes documents of random words, one document per line."""
     rng = np.random.default_rng(0)
     for split, size in sizes:
         lines = [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(size)]

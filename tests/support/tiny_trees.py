@@ -1,4 +1,4 @@
-"""A small treebank in bracketed files, and the config of a tiny parsing run, for tests."""
+"""A small treebank in bracketed files and the config of a tiny parsing run."""
 
 from tests.support.tiny import MODEL
 from tfm.data.config import PairsConfig

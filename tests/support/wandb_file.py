@@ -1,4 +1,4 @@
-"""Reads the file that Weights & Biases writes offline: records of a LevelDB log, each a protocol buffer."""
+"""A reader of the offline files of Weights & Biases: a LevelDB log of protocol buffers."""
 
 import json
 
@@ -47,11 +47,11 @@ def read_config(path):
 
 
 def has_ended(path):
-    """Returns whether the file contains the record of the run's end."""
+    """Returns whether the file contains the record of the end of the run."""
     return exit_code(path) is not None
 
 
 def exit_code(path):
-    """Returns the exit code in the record of the run's end, or None before it is written."""
+    """Returns the exit code in the record of the end of the run, or None if the record is missing."""
     codes = [record.exit.exit_code for record in read_records(path) if record.HasField("exit")]
     return codes[-1] if codes else None

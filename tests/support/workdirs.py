@@ -1,4 +1,4 @@
-"""Work directories that are written by hand: a config and rows of metrics."""
+"""Functions that write work directories with a config and rows of metrics."""
 
 import json
 
@@ -9,7 +9,7 @@ from tfm.workdir import runs
 
 
 def make_workdir(folder):
-    """Writes the work directory of a run that has not begun, and returns it."""
+    """Writes the work directory of a run that has not begun and returns its path."""
     folder.mkdir()
     training = TrainingConfig(steps=100, warmup_steps=2, peak_learning_rate=0.1)
     save(Config(training=training), runs.config_path(str(folder)))
