@@ -1,4 +1,4 @@
-"""Which package may import which (docs/design.md), read from the code's own imports."""
+"""Tests of the imports between packages (docs/design.md) and of other rules for all modules."""
 
 import ast
 import os
@@ -20,7 +20,7 @@ EQUATIONS = {
 }
 CONFIG = {"tfm.config"}
 BASE = {"tfm.errors", "tfm.arguments", "tfm.io"}
-# Package -> what it may import beside itself, `tfm.errors` and `tfm.arguments`.
+# {package: packages that it may import in addition to itself, `tfm.errors` and `tfm.arguments`}
 MAY_IMPORT = {
     "tfm.errors": set(),
     "tfm.arguments": set(),
@@ -117,7 +117,7 @@ MAY_IMPORT = {
         ),
         "tfm.evaluation",
     },
-    "tfm.commands": None,  # all
+    "tfm.commands": None,  # may import all packages
     "tfm.configs": set(),
     "tfm.testing": None,
 }
@@ -152,7 +152,7 @@ def own_imports(module):
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name not in ("tfm", "tfm.__main__")])
-def test_a_package_imports_only_allowed_packages(module):
+def test_packages_import_only_allowed_packages(module):
     package = package_of(module)
     allowed = MAY_IMPORT[package]
     found = {package_of(name) for name in own_imports(module)} - {package, "tfm.errors", "tfm.arguments"}
@@ -164,7 +164,7 @@ def test_every_package_has_a_rule():
     assert {package_of(name) for name in MODULES if name not in ("tfm", "tfm.__main__")} == set(MAY_IMPORT)
 
 
-def test_rules_have_no_circle():
+def test_rules_of_imports_have_no_cycle():
     order = list(MAY_IMPORT)
     for package, allowed in MAY_IMPORT.items():
         lower = set(order[: order.index(package)]) | EQUATIONS | {"tfm.memory"}
@@ -172,7 +172,7 @@ def test_rules_have_no_circle():
 
 
 @pytest.mark.parametrize("module", MODULES)
-def test_no_module_imports_a_banned_module(module):
+def test_modules_import_no_banned_module(module):
     assert not {name for name in imports(MODULES[module]) if within(name, *NOWHERE)}
 
 
@@ -200,7 +200,7 @@ def test_equations_do_not_import_a_framework(module):
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if not within(name, "tfm.commands")])
-def test_only_commands_parse_flags(module):
+def test_only_commands_import_flag_parsers(module):
     parsers = {name for name in imports(MODULES[module]) if within(name, "absl", "argparse")}
     parsers |= {name for name in imports(MODULES[module]) if within(name, "ml_collections.config_flags")}
     assert not parsers
@@ -217,7 +217,7 @@ def test_every_public_function_has_a_docstring():
 
 
 @pytest.mark.long
-def test_importing_every_module_touches_no_device():
+def test_importing_all_modules_initializes_no_device():
     names = [name for name in MODULES if name != "tfm.__main__"]
     code = f"import {', '.join([*names, 'train', 'eval'])}"
     environment = os.environ | {"JAX_PLATFORMS": "no_such_platform"}

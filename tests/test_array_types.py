@@ -1,4 +1,4 @@
-"""Every public function of the equations names the argument that does not fit, and what would fit."""
+"""Tests of the errors that the equations raise for arrays of wrong types, axes and sizes."""
 
 import inspect
 
@@ -83,7 +83,7 @@ def call(function, name=None, value=None):
     return function(**arguments)
 
 
-def test_every_public_function_of_arrays_has_a_case():
+def test_every_public_function_with_array_arguments_has_a_case():
     modules = (attention, losses, masks, positions)
     names = {(module, name) for module in modules for name in vars(module) if not name.startswith("_")}
     functions = {getattr(*each) for each in names if inspect.isfunction(getattr(*each))}
@@ -104,7 +104,7 @@ def test_arrays_that_fit_are_accepted(function):
 
 
 @pytest.mark.parametrize(("function", "name"), ARRAYS)
-def test_lists_wrong_types_and_wrong_axes_are_errors(function, name):
+def test_lists_wrong_dtypes_and_wrong_axes_are_errors(function, name):
     array = CASES[function][name]
     with pytest.raises(TypeError, match=rf"{name} \[.*got list.*jax\.numpy\.asarray"):
         call(function, name, array.tolist())
@@ -118,7 +118,7 @@ def test_lists_wrong_types_and_wrong_axes_are_errors(function, name):
 
 
 @pytest.mark.parametrize(("function", "name", "shape", "sizes"), SIZES)
-def test_sizes_that_do_not_fit_are_errors_also_under_jit(function, name, shape, sizes):
+def test_sizes_that_do_not_fit_are_errors_with_and_without_jit(function, name, shape, sizes):
     value = np.zeros(shape, CASES[function][name].dtype)
     message = rf"Expected {name} to have the shape \[.*{sizes}.*got \({', '.join(map(str, shape))}"
     with pytest.raises(ValueError, match=message):
@@ -132,7 +132,7 @@ def test_batch_axes_of_positions_are_broadcast():
     assert positions.rotary_encoding(QUERY, np.arange(5)).shape == QUERY.shape
 
 
-def test_tests_check_all_annotations():
+def test_shape_annotations_are_checked_in_tests():
     with pytest.raises(jaxtyping.TypeCheckError):
         attention.attention_weights(QUERY, KEY, scale="large")
 

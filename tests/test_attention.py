@@ -1,4 +1,4 @@
-"""Attention against NumPy in float64 and fused kernels, and its rules for masks."""
+"""Tests of attention against NumPy in float64 and fused kernels, and of its rules for masks."""
 
 import functools
 import itertools
@@ -100,7 +100,7 @@ def test_bfloat16_inputs_keep_a_float32_softmax():
     assert dot_product_attention(query, key, key).dtype == jnp.bfloat16
 
 
-def test_dropout_drops_weights():
+def test_attention_dropout_is_applied_to_the_weights():
     *inputs, mask, _ = random_inputs()
     key = jax.random.key(0)
     dropped = dropout(key, attention_weights(*inputs[:2], mask=mask), 0.3)
@@ -110,7 +110,7 @@ def test_dropout_drops_weights():
 
 
 @pytest.mark.parametrize("implementation", [None, "xla"])
-def test_a_mask_without_the_axis_of_heads_is_an_error(implementation):
+def test_mask_without_the_axis_of_heads_is_an_error(implementation):
     """With as many heads as batch rows, broadcasting would treat the rows of the mask as heads."""
     query, key, value, mask, _ = random_inputs((3,), value_features=4)
     attend = functools.partial(dot_product_attention, query, key, value, implementation=implementation)
@@ -123,7 +123,7 @@ def test_a_mask_without_the_axis_of_heads_is_an_error(implementation):
 
 
 @pytest.mark.parametrize("implementation", [None, "xla"])
-def test_an_additive_mask_is_an_error(implementation):
+def test_additive_mask_is_an_error(implementation):
     """The numbers 0 and -inf, read as booleans, would mean the opposite."""
     x = np.ones((1, 3, 2, 4), np.float32)
     for mask in (np.where(np.tri(3), 0.0, -np.inf)[None], np.tri(3, dtype=np.int32)[None]):
@@ -136,7 +136,7 @@ KERNELS = ["xla", *(["cudnn"] if jax.default_backend() == "gpu" else [])]
 
 
 @pytest.mark.parametrize("mask_axes", [0, 3, 4])
-def test_the_kernel_of_xla_equals_the_equation(mask_axes):
+def test_xla_kernel_equals_the_equation(mask_axes):
     *inputs, mask, bias = random_inputs(value_features=4)
     options = {"mask": {0: None, 3: mask[0, 1:2], 4: mask}[mask_axes], "bias": bias[0], "scale": 0.3}
     output = dot_product_attention(*inputs, **options, implementation="xla")
@@ -186,7 +186,7 @@ def test_configs_accept_the_options_that_a_kernel_supports(attention, fields):
         ("cudnn", {"key_features": 264, "value_features": 264}, "at most 256, got 264"),
     ],
 )
-def test_configs_and_the_equation_name_options_that_a_kernel_does_not_support(attention, fields, reason):
+def test_options_that_a_kernel_does_not_support_are_errors(attention, fields, reason):
     fields = SUPPORTED | fields
     with pytest.raises(UserError, match=rf"model\.attention '{attention}' .*{reason}"):
         TransformerConfig(attention=attention, **fields)
@@ -220,7 +220,7 @@ def gradient_size(features, scale):
 
 
 def test_unscaled_softmax_gradients_vanish():
-    """Section 3.2.1: products of K features have the variance K, which flattens the softmax."""
+    """In section 3.2.1, products of K features have the variance K, which saturates the softmax."""
     scaled, unscaled = ([gradient_size(n, scale) for n in (4, 64, 4096)] for scale in (None, 1.0))
     np.testing.assert_allclose(scaled, scaled[0], rtol=0.1)
     assert unscaled == sorted(unscaled, reverse=True)
@@ -231,7 +231,7 @@ def test_unscaled_softmax_gradients_vanish():
 @pytest.mark.parametrize(
     "attention", [functools.partial(dot_product_attention), jax.nn.dot_product_attention]
 )
-def test_weights_are_inferred_from_the_outputs_of_a_function(attention, keys):
+def test_weights_are_inferred_from_the_outputs_of_an_attention_function(attention, keys):
     query, key, _, mask, bias = random_inputs(keys=keys)
     mask[..., 0] = True  # JAX attends to all keys if a query sees none
     terms = {"mask": mask, "bias": bias, "scale": 0.3}

@@ -1,4 +1,4 @@
-"""Dataclass -> ConfigDict -> dataclass, and the sentences for what does not fit."""
+"""Tests of the conversion of configs, their error messages and the files in configs/."""
 
 import dataclasses
 import json
@@ -17,14 +17,14 @@ from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
 
 
-def test_round_trip_by_config_dict_and_json(tmp_path):
+def test_config_is_unchanged_by_config_dict_and_json(tmp_path):
     original = Config(model=TransformerConfig(heads=4, key_features=16), label_smoothing=0.2)
     assert config.from_mapping(Config, config.to_config_dict(original)) == original
     config.save(original, tmp_path / "c.json")
     assert config.from_mapping(Config, config.load(tmp_path / "c.json")) == original
 
 
-def test_a_config_dict_is_locked_and_typed():
+def test_config_dict_is_locked_and_typed():
     section = config.to_config_dict(Config())
     with pytest.raises(AttributeError):
         section.model.layers = 3
@@ -46,25 +46,25 @@ def test_a_config_dict_is_locked_and_typed():
         ({"model": {"name": "tranformer"}}, "config.model.name must be one of"),
     ],
 )
-def test_fields_that_do_not_fit_are_named(change, message):
+def test_error_of_an_invalid_field_names_the_field(change, message):
     with pytest.raises(UserError) as error:
         config.from_mapping(Config, change)
     assert message in str(error.value)
 
 
-def test_an_unknown_task_is_named():
+def test_unknown_or_missing_task_is_an_error():
     with pytest.raises(UserError, match=r"config\.task must be one of"):
         runs.parse_config({"task": "translaton"})
     with pytest.raises(UserError, match="must have the field 'task'"):
         runs.parse_config({"model": {}})
 
 
-def test_warm_up_must_end_before_a_decay():
+def test_warm_up_that_does_not_end_before_the_decay_is_an_error():
     with pytest.raises(UserError, match="warmup_steps to be below"):
         TrainingConfig(schedule="linear_decay", warmup_steps=10, steps=10)
 
 
-def test_a_damaged_config_is_an_error_message(tmp_path):
+def test_missing_or_damaged_config_is_a_user_error(tmp_path):
     with pytest.raises(UserError, match="there is none"):
         config.load(tmp_path / "none.json")
     (tmp_path / "bad.json").write_text("{")
@@ -73,7 +73,7 @@ def test_a_damaged_config_is_an_error_message(tmp_path):
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_each_config_builds_and_shows_its_command(path):
+def test_every_config_builds_and_documents_its_command(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
     assert built.task in ("translation", "classification", "language_modeling", "parsing")
@@ -86,13 +86,13 @@ SWEEPS = [path for path in CONFIGS if "def get_variants" in path.read_text()]
 
 
 @pytest.mark.parametrize("path", SWEEPS, ids=lambda path: path.stem)
-def test_each_variant_builds(path):
+def test_every_variant_builds(path):
     base, _ = read_config_file(str(path))
     for variant in read_variants(str(path)):
         override(base, variant.flags)
 
 
-def test_the_defaults_are_the_papers_base_model():
+def test_defaults_are_the_base_model_of_the_paper():
     values = json.loads(json.dumps(dataclasses.asdict(Config())))
     paper = {
         "encoder_layers": 6,

@@ -1,4 +1,4 @@
-"""What the documents point to is there."""
+"""Tests that the files, symbols, fields, commands and tests named in the documents exist."""
 
 import contextlib
 import importlib.util
@@ -29,7 +29,7 @@ def test_linked_files_and_symbols_exist(document):
 
 
 @pytest.mark.parametrize("document", ["tour.md", "paper.md"])
-def test_links_to_code_name_symbols(document):
+def test_links_to_code_lead_to_symbols(document):
     links = FILE_LINK.findall((ROOT / "docs" / document).read_text(encoding="utf-8"))
     assert sum(path.endswith(".py") and bool(anchor) for path, anchor in links) > 20
 
@@ -79,14 +79,14 @@ def test_every_page_is_in_the_site():
     assert pages <= set(re.findall(r"[\w/]+\.md", navigation))
 
 
-def test_lists_of_flags_name_commands():
+def test_lists_of_flags_belong_to_commands():
     """The site shows them as tables, see `docs/site_hooks.py`."""
     pages = [path.read_text(encoding="utf-8") for path in documents()]
     named = [name for page in pages for name in re.findall(r"^Flags: `tfm (.*) --help`$", page, re.MULTILINE)]
     assert {"train", "evaluate", "translate", "visualize"} <= set(named) <= OPTIONS.keys()
 
 
-def test_the_reference_names_modules_that_exist():
+def test_modules_of_the_reference_exist():
     for page in (ROOT / "docs" / "reference").glob("*.md"):
         modules = re.findall(r"^- `(\S+?)(?:\.\*)?`$", page.read_text(encoding="utf-8"), re.MULTILINE)
         assert modules, page.name
@@ -105,7 +105,7 @@ def test_commands_of_a_page_are_valid(document, count):
             assert parse(OPTIONS[command], shlex.split(arguments)).config.data.train
 
 
-def test_the_example_of_fine_tuning_writes_its_corpus(tmp_path):
+def test_example_of_fine_tuning_writes_its_corpus(tmp_path):
     (block,) = BLOCK.findall((ROOT / "docs" / "fine_tuning.md").read_text(encoding="utf-8"))
     with contextlib.chdir(tmp_path):
         run_block(block[0], "docs/fine_tuning.md", {})
@@ -119,7 +119,7 @@ def test_the_example_of_fine_tuning_writes_its_corpus(tmp_path):
     }
 
 
-def test_the_page_about_figures_has_a_small_figure_of_every_plot():
+def test_page_about_figures_has_a_small_figure_of_every_plot():
     text = (ROOT / "docs" / "visualize.md").read_text(encoding="utf-8")
     figures = re.findall(r"!\[[^]]+\]\(([^)\s]+)\)", text)
     assert len(figures) == len(KINDS) + 4  # attention as a matrix and as lines, rollout, and the page

@@ -1,4 +1,4 @@
-"""Dropout: its values, and the statistics of its masks. tests/devices/test_dropout.py has several devices."""
+"""Tests of the values of dropout and the statistics of its masks on one device."""
 
 import re
 
@@ -12,7 +12,7 @@ import scipy
 from tfm import backend
 from tfm.dropout import STEPS, dropout, hash_indices, make_device_key
 
-SIGNIFICANT = 1e-6  # p-value below which a test fails; the keys are fixed, so that it does so always or never
+SIGNIFICANT = 1e-6  # p-value below which a test fails. With fixed keys, a test always fails or never.
 LEAST, MOST = SIGNIFICANT / 2, 1 - SIGNIFICANT / 2
 
 
@@ -20,19 +20,25 @@ bits = jax.jit(hash_indices, static_argnums=1)
 
 
 def numbers(seed, *shape):
-    """float32 uniform in about +-1, of the 16 bits of one key."""
+    """Returns float32 numbers that are uniform from -1 to 1, from the 16-bit hashes of a key."""
     return np.asarray(bits(jax.random.key(seed), shape), np.float32) / (STEPS / 2) - 1
 
 
 def assert_uncorrelated(a, b):
-    """The correlation of n independent pairs is normal with deviation 1 / sqrt(n)."""
+    """Asserts that a and b are uncorrelated.
+
+    The correlation of n independent pairs is normal with deviation 1 / sqrt(n).
+    """
     a, b = a.ravel(), b.ravel()
     z = np.corrcoef(a, b)[0, 1] * np.sqrt(a.size)
     assert 2 * scipy.stats.norm.sf(abs(z)) > SIGNIFICANT
 
 
 def assert_uniform(counts):
-    """Uses both tails of chi-square, because counts that are too even are not random either."""
+    """Asserts that counts are uniform.
+
+    The test uses both tails of chi-square, because counts that are too even are not random either.
+    """
     expected = counts.sum() / counts.size
     assert expected > 5
     chi_square = ((counts - expected) ** 2 / expected).sum()
@@ -41,7 +47,7 @@ def assert_uniform(counts):
 
 @pytest.mark.long
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_dropout_rate_and_mean(rate):
+def test_dropout_has_its_rate_and_scales_kept_values(rate):
     x = jnp.ones(200_000)
     dropped = np.asarray(dropout(jax.random.key(3), x, rate))
     kept = dropped != 0
@@ -65,7 +71,7 @@ def test_kept_values_are_scaled_and_rounded_once(dtype, rate):
 
 
 @pytest.mark.long
-def test_dropout_under_jit_and_in_gradients():
+def test_dropout_is_equal_under_jit_and_in_gradients():
     x, rng = jnp.arange(1.0, 1001.0), jax.random.key(5)
     plain = dropout(rng, x, 0.3)
     np.testing.assert_allclose(plain, jax.jit(lambda x: dropout(rng, x, 0.3))(x), rtol=1e-6)
@@ -108,7 +114,9 @@ def test_masks_of_steps_layers_and_keys_are_uncorrelated():
     correlations = np.corrcoef(masks)[np.triu_indices(len(masks), 1)]
     z = correlations * np.sqrt(masks[0].size)
     assert 2 * scipy.stats.norm.sf(np.abs(z).max()) > SIGNIFICANT
-    assert scipy.stats.kstest(z, "norm").pvalue > 1e-4  # as a whole they are spread as independent ones are
+    assert (
+        scipy.stats.kstest(z, "norm").pvalue > 1e-4
+    )  # all of them together are distributed like independent ones
 
 
 def test_kept_counts_by_row_are_binomial():
@@ -122,7 +130,7 @@ def test_kept_counts_by_row_are_binomial():
         assert LEAST < scipy.stats.chi2.cdf((z**2).sum(), z.size) < MOST
 
 
-def test_masks_of_keys_that_share_a_word_are_uncorrelated(monkeypatch):
+def test_masks_of_keys_that_share_a_hash_word_are_uncorrelated(monkeypatch):
     """The hash takes two words from the key; two keys may agree in one of them."""
     halves = {}
     monkeypatch.setattr(jax.random, "bits", lambda *_: jnp.asarray(halves["words"], jnp.uint32))
@@ -135,22 +143,22 @@ def test_masks_of_keys_that_share_a_word_are_uncorrelated(monkeypatch):
 
 
 @pytest.mark.parametrize("rate", [-0.5, 1.0, 2.0, float("nan")])
-def test_a_rate_out_of_range_is_an_error(rate):
+def test_dropout_rate_out_of_range_is_an_error(rate):
     with pytest.raises(ValueError, match="rate of dropout must be at least 0 and below 1"):
         dropout(jax.random.key(0), jnp.ones(3), rate)
 
 
-def test_a_rate_above_0_without_a_key_is_an_error():
+def test_dropout_rate_above_0_without_a_key_is_an_error():
     with pytest.raises(ValueError, match=r"needs a random key, got none for rate 0\.5"):
         dropout(None, jnp.ones(3), 0.5)
 
 
-def test_the_highest_rate_keeps_finite_values():
+def test_highest_dropout_rate_keeps_finite_values():
     x = dropout(jax.random.key(0), jnp.ones(1 << 18), 1 - 1e-9)
     assert set(np.unique(x)) <= {0.0, 2.0**16}
 
 
-def test_a_rate_of_0_drops_nothing():
+def test_dropout_rate_of_0_drops_nothing():
     x = jnp.ones(3)
     assert dropout(None, x, 0.0) is x
 
@@ -166,7 +174,7 @@ def test_dropped_elements_do_not_depend_on_the_device():
     assert len(set(masks)) == 1
 
 
-def test_the_hash_is_fused_into_the_operation_that_uses_it():
+def test_hash_is_fused_into_the_operation_that_uses_it():
     x = jnp.ones((48, 32, 20))
     program = jax.jit(lambda key, x: dropout(key, x, 0.1)).lower(jax.random.key(0), x).compile().as_text()
     entry = program[program.index("ENTRY") :]
@@ -174,6 +182,6 @@ def test_the_hash_is_fused_into_the_operation_that_uses_it():
     assert not re.search(r"(u32|s32|pred)\[(48,32,20|30720)\]", entry)
 
 
-def test_a_single_device_has_a_single_key():
+def test_device_key_of_a_single_device_is_the_key():
     key = jax.random.key(0)
     assert make_device_key(key) is key

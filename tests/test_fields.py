@@ -1,4 +1,4 @@
-"""What config fields say of themselves, and the one validator that reads it."""
+"""Tests of config fields and of their validation."""
 
 import dataclasses
 import importlib
@@ -35,14 +35,14 @@ def modules(package):
 
 
 def all_leaves():
-    """The fields of every task, every model and every optimizer, once each."""
+    """Returns the fields of all tasks, models and optimizers without repetitions."""
     found = [leaf for module in modules(tasks) for leaf in walk_fields(module.Config())]
     found += [leaf for module in modules(models) for leaf in walk_fields(module.Config(), "model")]
     found += [leaf for made in OPTIMIZERS.values() for leaf in walk_fields(made(), "training.optimizer")]
     return list({(type(leaf.section), leaf.path): leaf for leaf in found}.values())
 
 
-BY_NAME = ("model", "optimizer")  # sections
+BY_NAME = ("model", "optimizer")  # sections whose class depends on the field `name`
 LEAVES = all_leaves()
 
 
@@ -58,13 +58,13 @@ NUMBERS = [leaf for leaf in LEAVES if kind_of_leaf(leaf) in (int, float)]
 
 
 def config_of(leaf):
-    """The `Config` of a task that has the section of a leaf; of a section found by name, any."""
+    """Returns the `Config` of a task that has the section of a leaf. Sections found by name fit any task."""
     has = lambda made: any(type(each.section) is type(leaf.section) for each in walk_fields(made()))  # noqa: E731
     return next((module.Config for module in modules(tasks) if has(module.Config)), Config)
 
 
 def outside(leaf):
-    """The nearest values beyond the bounds of a number."""
+    """Returns the nearest values outside of the bounds of a number."""
     info, whole = leaf.info, kind_of_leaf(leaf) is int
     found = [bound for bound in (info.greater_than, info.less_than) if bound is not None]
     for bound, way in ((info.minimum, -1), (info.maximum, 1)):
@@ -73,21 +73,21 @@ def outside(leaf):
     return found
 
 
-def test_the_fields_of_all_sections_are_found():
+def test_fields_of_all_sections_are_found():
     assert len(NUMBERS) > 40
     paths = {leaf.path for leaf in LEAVES}
     assert {"task", "model.heads", "data.name", "training.optimizer.b2", "decoding.top_p"} <= paths
 
 
 @pytest.mark.parametrize("leaf", LEAVES, ids=lambda leaf: leaf.path)
-def test_each_field_has_help(leaf):
+def test_every_field_has_help_and_a_valid_default(leaf):
     assert leaf.info.help.endswith(".")
     assert leaf.info.resume in (OnResume.FREE, OnResume.ASK, OnResume.FIXED)
     assert leaf.value is None or leaf.info.accepts(leaf.value)
 
 
 @pytest.mark.parametrize("leaf", NUMBERS, ids=lambda leaf: leaf.path)
-def test_a_number_is_bounded_and_a_value_just_outside_is_refused_by_path(leaf):
+def test_every_number_is_bounded_and_values_just_outside_are_errors(leaf):
     info = leaf.info
     low, high = (info.minimum, info.greater_than), (info.maximum, info.less_than)
     assert info.unbounded or (low != (None, None) and high != (None, None))
@@ -114,17 +114,17 @@ def test_a_number_is_bounded_and_a_value_just_outside_is_refused_by_path(leaf):
         (TrainingConfig, "freeze", ("encoder/*", 3)),
         (TrainingConfig, "optimizer", "adam"),
         (TrainingConfig, "optimizer", Adam),
-        (TrainingConfig, "seed", 2**32),  # the same key as seed 0
+        (TrainingConfig, "seed", 2**32),  # gives the same key as seed 0
         (PairsConfig, "target_language", "../de"),
         (PairsConfig, "name", "community:any"),
     ],
 )
-def test_senseless_values_are_errors(section, name, value):
+def test_invalid_values_are_errors_that_name_the_field(section, name, value):
     with pytest.raises(UserError, match=name):
         section(**{name: value})
 
 
-def test_all_wrong_fields_are_named_at_once():
+def test_error_names_all_wrong_fields_of_a_section():
     with pytest.raises(UserError) as error:
         TrainingConfig(steps=0, ema_decay=5.0, schedule="cosine", keep="3")
     message = str(error.value)
@@ -137,7 +137,7 @@ def test_all_wrong_fields_are_named_at_once():
         assert part in message
 
 
-def test_wrong_fields_of_all_sections_are_named_at_once():
+def test_error_names_the_wrong_fields_of_all_sections():
     mapping = {
         "modle": {},
         "model": {"name": "transformer", "heads": 3},  # which does not divide d_model
@@ -162,7 +162,7 @@ def test_wrong_fields_of_all_sections_are_named_at_once():
 
 
 @pytest.mark.parametrize("value", ["3", True, 3.0, None, [3]])
-def test_a_value_of_another_type_is_an_error(value):
+def test_value_of_a_wrong_type_is_an_error(value):
     with pytest.raises(UserError, match=r"training\.steps must be of type int"):
         TrainingConfig(steps=value)
     with pytest.raises(UserError, match="training must be a section"):
@@ -185,14 +185,14 @@ def test_configs_are_frozen_and_hashable():
         made.training.steps = 3
 
 
-def test_a_config_with_missing_fields_gets_their_defaults():
+def test_missing_fields_of_a_config_get_their_defaults():
     """An older version may have written the config."""
     old = dataclasses.asdict(Config())
     del old["decoding"]["temperature"], old["training"]["ema_decay"], old["model"]["scan"], old["data"]
     assert config.from_mapping(Config, old) == Config()
 
 
-def test_the_expectation_of_a_field_lists_its_values():
+def test_expectation_of_a_field_describes_its_values():
     assert FieldInfo(minimum=1, maximum=2000).expectation == "from 1 to 2,000"
     assert FieldInfo(greater_than=0, maximum=1.5).expectation == "above 0 and at most 1.5"
     assert FieldInfo(minimum=0).expectation == "at least 0"
@@ -200,7 +200,7 @@ def test_the_expectation_of_a_field_lists_its_values():
     assert FieldInfo().expectation == ""
 
 
-def test_plain_fields_are_checked_by_type():
+def test_plain_fields_are_checked_only_by_type():
     """A model outside tfm may have plain fields. A warm start must not change them."""
 
     @dataclasses.dataclass(frozen=True)
@@ -217,10 +217,10 @@ def test_plain_fields_are_checked_by_type():
     assert (change.path, change.rule, change.new.info.warm_start) == ("width", OnResume.ASK, False)
 
 
-def test_a_field_can_inherit_from_another_field():
+def test_field_like_inherits_from_another_field():
     @dataclasses.dataclass(frozen=True)
     class One:
-        width: int = field(3, "Of it.", minimum=1, maximum=9, unit="bars")
+        width: int = field(3, "A width.", minimum=1, maximum=9, unit="bars")
 
     @dataclasses.dataclass(frozen=True)
     class Other:

@@ -1,4 +1,4 @@
-"""Models, tasks and optimizers of a user's package are found by dotted names. No other module is imported."""
+"""Tests of custom models, tasks, optimizers and pairs, which are found by the names of their modules."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ from tfm.config import field
 @dataclasses.dataclass(frozen=True)
 class SignDescent:
     name: str = "my_lab.optimizers:SignDescent"
-    factor: float = field(1.0, "Of the sign.", greater_than=0, maximum=10)
+    factor: float = field(1.0, "Factor of the sign.", greater_than=0, maximum=10)
 
     def make(self, learning_rate):
         return optax.chain(optax.stateless(lambda g, params: jax.tree.map(jnp.sign, g)),
@@ -84,7 +84,7 @@ NAME = "my_lab.optimizers:SignDescent"
 
 @pytest.fixture
 def my_lab(tmp_path, monkeypatch):
-    """A package in the current folder; nothing of it is allowed or imported yet."""
+    """Creates a package in the current folder. Its modules are neither allowed nor imported yet."""
     (tmp_path / "my_lab").mkdir()
     for name, content in (
         ("optimizers", OPTIMIZER),
@@ -106,7 +106,7 @@ def imported():
     return {name for name in sys.modules if name.partition(".")[0] == "my_lab"}
 
 
-def test_an_optimizer_of_a_user_is_found(my_lab):
+def test_custom_optimizer_is_found(my_lab):
     config.allow_modules(["my_lab"])
     section = {"optimizer": {"name": NAME, "factor": 2.0}, "schedule": "constant", "peak_learning_rate": 0.1}
     made = config.from_mapping(TrainingConfig, section)
@@ -118,7 +118,7 @@ def test_an_optimizer_of_a_user_is_found(my_lab):
         config.from_mapping(TrainingConfig, {"optimizer": {"name": NAME, "factor": 0.0}})
 
 
-def test_a_model_of_a_user_is_found(my_lab):
+def test_custom_model_is_found(my_lab):
     config.allow_modules(["my_lab.models"])
     made = config.from_mapping(Config, {"model": {"name": "my_lab.models:wide", "extra": 4, "d_model": 256}})
     assert (made.model.extra, made.model.d_model) == (4, 256)
@@ -126,8 +126,8 @@ def test_a_model_of_a_user_is_found(my_lab):
     assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
 
 
-def test_nothing_is_imported_that_is_not_allowed(my_lab):
-    """Names below other packages and packages whose name only begins alike stay forbidden."""
+def test_only_allowed_modules_are_imported(my_lab):
+    """Other modules of the package and packages whose names begin alike are not allowed."""
     config.allow_modules(["my_la", "my_lab.models", "my_lab.optim"])
     for find in (find_optimizer, tasks.find, models.find):
         with pytest.raises(UserError, match=r"is not part of tfm .* --import=my_lab\.optimizers"):
@@ -159,7 +159,7 @@ def test_nothing_is_imported_that_is_not_allowed(my_lab):
         ([], "must be one of ['decoder_lm'"),
     ],
 )
-def test_names_that_do_not_fit_are_errors(my_lab, name, message):
+def test_invalid_names_of_models_are_errors(my_lab, name, message):
     config.allow_modules(["my_lab"])
     with pytest.raises(UserError) as error:
         models.find(name)
@@ -167,19 +167,19 @@ def test_names_that_do_not_fit_are_errors(my_lab, name, message):
     assert message in str(error.value)
 
 
-def test_the_name_of_a_module_is_enough(my_lab):
+def test_name_may_be_a_module_without_an_attribute(my_lab):
     config.allow_modules(["my_lab"])
     assert models.find("my_lab.models").Model
 
 
 @pytest.mark.parametrize("name", [3, [], {}, None])
-def test_a_name_in_a_table_is_text(name):
+def test_name_that_is_not_text_is_an_error(name):
     with pytest.raises(UserError, match=r"config\.x must be one of"):
         find_by_name(OPTIMIZERS, name, "config.x")
 
 
 @pytest.mark.parametrize("name", ["my_lab.optimizers:not_a_class", "my_lab.optimizers:optax"])
-def test_an_optimizer_is_a_dataclass_with_make(my_lab, name):
+def test_optimizer_that_is_not_a_dataclass_with_make_is_an_error(my_lab, name):
     config.allow_modules(["my_lab"])
     with pytest.raises(UserError, match=r"must have make, but it has no make|must name a dataclass"):
         config.from_mapping(TrainingConfig, {"optimizer": {"name": name}})
@@ -187,7 +187,7 @@ def test_an_optimizer_is_a_dataclass_with_make(my_lab, name):
 
 @pytest.fixture
 def foreign(my_lab, corpus):
-    """A work directory whose config names a module."""
+    """Returns a work directory whose config contains the name of a module."""
     made = dataclasses.asdict(make_config(corpus))
     made["training"]["optimizer"] = {"name": NAME, "factor": 2.0}
     folder = my_lab / "run"
@@ -196,7 +196,7 @@ def foreign(my_lab, corpus):
     return folder
 
 
-def test_opening_a_foreign_run_imports_nothing(foreign):
+def test_opening_a_run_imports_no_custom_module(foreign):
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
         runs.open_folder(str(foreign))
     with pytest.raises(UserError, match=rf"names '{NAME}', which is not part of tfm"):
@@ -204,7 +204,7 @@ def test_opening_a_foreign_run_imports_nothing(foreign):
     assert not imported()
 
 
-def test_the_flag_import_lets_a_run_name_a_module(foreign):
+def test_import_flag_allows_the_modules_of_a_run(foreign):
     parse(Status, ["--import=my_lab.optimizers", str(foreign)])
     assert runs.open_folder(str(foreign)).config.training.optimizer.factor == 2.0
     for value in ("my lab", "a/b.py"):
@@ -212,8 +212,8 @@ def test_the_flag_import_lets_a_run_name_a_module(foreign):
             parse(Status, ["--import", value, str(foreign)])
 
 
-def test_a_python_config_may_name_a_module(foreign, tmp_path):
-    """A config file is code of the user. Its run can be read without a flag afterwards."""
+def test_python_config_allows_the_modules_that_it_uses(foreign, tmp_path):
+    """The imports of a config file are trusted. Its runs can be opened without a flag afterwards."""
     (tmp_path / "mine.py").write_text(
         "from tfm.config import to_config_dict\n"
         "from tfm.tasks.translation.task import Config\n"
@@ -222,13 +222,13 @@ def test_a_python_config_may_name_a_module(foreign, tmp_path):
         "def get_config():\n"
         "    return to_config_dict(Config(training=TrainingConfig(optimizer=SignDescent(factor=3.0))))\n"
     )
-    sys.path.append(str(tmp_path))  # as for `python train.py` beside the package
+    sys.path.append(str(tmp_path))  # like `python train.py` next to the package
     found = read_config_file(str(tmp_path / "mine.py"))[0]
     assert found.training.optimizer.factor == 3.0
     assert runs.open_folder(str(foreign)).config.training.optimizer.factor == 2.0
 
 
-def test_the_command_line_may_name_a_module(my_lab):
+def test_command_line_allows_the_modules_that_it_names(my_lab):
     found = entries.overrides(
         [f"--config.training.optimizer.name={NAME}", "--config.training.optimizer.factor=4"]
     )
@@ -239,7 +239,7 @@ def test_the_command_line_may_name_a_module(my_lab):
         entries.overrides(["--config.task=my_lab.models:task"])
 
 
-def test_a_field_without_a_default_must_be_given():
+def test_missing_field_without_a_default_is_an_error():
     @dataclasses.dataclass(frozen=True)
     class Plain:
         width: int
@@ -254,7 +254,7 @@ def test_make_returns_an_optax_transformation():
         assert isinstance(made().make(lambda count: 0.1), optax.GradientTransformation)
 
 
-def test_pairs_of_a_user_are_read(my_lab):
+def test_custom_pairs_are_read(my_lab):
     config.allow_modules(["my_lab.pairs"])
     data = PairsConfig(kind="my_lab.pairs:open_numbers")
     assert find_problems(data, SPLITS) == []  # the default test split is optional
@@ -269,7 +269,7 @@ def test_pairs_of_a_user_are_read(my_lab):
         assert problem in found
 
 
-def test_pairs_of_a_foreign_run_are_not_imported(my_lab):
+def test_custom_pairs_of_a_run_are_not_imported(my_lab):
     with pytest.raises(
         UserError, match=r"config\.data\.kind names 'my_lab\.pairs:open_numbers', which is no"
     ):

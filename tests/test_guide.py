@@ -1,4 +1,4 @@
-"""Each page of docs/guide runs, prints what it says, and draws the figures that it shows."""
+"""Tests that each page of docs/guide runs and contains its true output and figures."""
 
 import re
 
@@ -12,8 +12,8 @@ FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
-def test_the_code_of_a_page_prints_the_output_of_the_page(page, tmp_path):
-    """`python -m tests.support.pages` writes it."""
+def test_code_of_a_page_prints_the_output_of_the_page(page, tmp_path):
+    """`python -m tests.support.pages` writes the output."""
     blocks = run_page(page, tmp_path)
     assert blocks
     for code, expected, printed in blocks:
@@ -24,7 +24,7 @@ def test_the_code_of_a_page_prints_the_output_of_the_page(page, tmp_path):
         assert (GUIDE / figure).stat().st_size < 60_000, figure
 
 
-def test_the_index_has_each_page_in_order():
+def test_index_lists_all_pages_in_order():
     linked = re.findall(r"\]\((\d\w+\.md)\)", (GUIDE / "README.md").read_text(encoding="utf-8"))
     assert linked == [page.name for page in guide_pages()]
     for page, following in zip(guide_pages(), linked[1:], strict=False):
@@ -37,7 +37,7 @@ def test_every_figure_is_used():
 
 
 @pytest.mark.long
-def test_a_page_is_updated_with_its_output(tmp_path):
+def test_update_page_writes_the_output_into_the_page(tmp_path):
     text = "A\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n\nB\n"
     page = tmp_path / "page.md"
     page.write_text(text.format(1))

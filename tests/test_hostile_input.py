@@ -1,4 +1,4 @@
-"""Any input gives a result or one error message: property-based tests."""
+"""Property-based tests that any input gives either a result or a single error message."""
 
 import csv
 import dataclasses
@@ -43,7 +43,7 @@ VALUES = st.one_of(
 @pytest.mark.long
 @given(st.lists(st.tuples(st.sampled_from(list(fields(Config()))), VALUES), min_size=1, max_size=3))
 @settings(max_examples=150)
-def test_any_override_is_valid_or_an_error(chosen):
+def test_any_override_is_either_valid_or_an_error(chosen):
     made = answer(entries.overrides, [f"--{name}={value}" for name, value in chosen])
     if made is not None:
         assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
@@ -52,7 +52,7 @@ def test_any_override_is_valid_or_an_error(chosen):
 
 @pytest.mark.long
 @given(st.lists(st.text(max_size=20).map("--config".__add__), min_size=1, max_size=2))
-def test_an_override_of_any_name_is_valid_or_an_error(arguments):
+def test_override_of_any_name_is_either_valid_or_an_error(arguments):
     answer(entries.overrides, arguments)
 
 
@@ -66,7 +66,7 @@ def test_an_override_of_any_name_is_valid_or_an_error(arguments):
 @example("config.data.name", "community:anything")
 @example("config.training.learning_rate_scale", float("nan"))
 @example("config.training.steps", {"\x1b[31m\n": None})
-def test_any_saved_value_is_valid_or_an_error(name, value):
+def test_any_saved_value_is_either_valid_or_an_error(name, value):
     saved = dataclasses.asdict(Config())
     *sections, field = name.split(".")[1:]
     section = saved
@@ -83,7 +83,7 @@ def test_any_saved_value_is_valid_or_an_error(name, value):
 @given(st.binary(max_size=200) | JSON.map(lambda x: json.dumps(x).encode()))
 @example(b"1" * 5000)
 @example(b"\xff\xfe")
-def test_any_saved_content_is_valid_or_an_error(content):
+def test_any_saved_content_is_either_valid_or_an_error(content):
     in_folder(entries.saved_config, content)
 
 
@@ -109,7 +109,7 @@ def rows_of(excluded):
 
 
 @given(rows_of("\0\r"), st.sampled_from(["\n", "\r\n"]), st.sampled_from([csv.QUOTE_ALL, csv.QUOTE_MINIMAL]))
-def test_a_csv_table_is_read_as_it_was_written(rows, line_end, quoting):
+def test_csv_table_is_read_as_it_was_written(rows, line_end, quoting):
     file = io.StringIO(newline="")
     csv.writer(file, lineterminator=line_end, quoting=quoting).writerows([("en", "de"), *rows])
     assert in_folder(entries.table, file.getvalue().encode("utf-8"), "csv") == rows
@@ -117,7 +117,7 @@ def test_a_csv_table_is_read_as_it_was_written(rows, line_end, quoting):
 
 @pytest.mark.long
 @given(rows_of("\0\r\n\t"), st.sampled_from(["", "\ufeff"]), st.sampled_from(["\n", "\r\n", "\n\n"]))
-def test_a_tsv_table_is_read_as_it_was_written(rows, mark, line_end):
+def test_tsv_table_is_read_as_it_was_written(rows, mark, line_end):
     content = mark + "".join(f"{source}\t{target}{line_end}" for source, target in [("en", "de"), *rows])
     assert in_folder(entries.table, content.encode("utf-8"), "tsv") == rows
 
@@ -127,16 +127,16 @@ def test_a_tsv_table_is_read_as_it_was_written(rows, mark, line_end):
     st.one_of(CONTENTS, CONTENTS.map(b'en,de\n"'.__add__), CONTENTS.map(b"en\tde\n".__add__)),
     st.sampled_from(["tsv", "csv", "jsonl", "parquet"]),
 )
-def test_any_file_is_a_table_or_an_error(content, form):
+def test_any_file_is_either_a_table_or_an_error(content, form):
     in_folder(entries.table, content, form)
 
 
 @given(CONTENTS, CONTENTS)
-def test_any_two_files_are_pairs_or_an_error(source, target):
+def test_any_two_files_are_either_pairs_or_an_error(source, target):
     pairs = in_folder(entries.texts, source, target)
     for side, content in zip(zip(*pairs, strict=True), (source, target), strict=True) if pairs else ():
         if content == b"\xef\xbb\xbf":
-            continue  # a byte order mark alone is one empty line
+            continue  # a file with only a byte order mark is an empty line
         lines = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n")
         assert list(side) == [line.strip() for line in lines[: len(side)]]
         assert len(lines) - len(side) == (lines[-1] == "")
@@ -150,7 +150,7 @@ def test_any_two_files_are_pairs_or_an_error(source, target):
     st.integers(0, 255),
 )
 @settings(max_examples=200)
-def test_a_damaged_archive_is_read_or_an_error(kind, missing, place, byte):
+def test_damaged_archive_is_either_read_correctly_or_an_error(kind, missing, place, byte):
     """Both formats contain checksums, but some bytes of their headers have no meaning."""
     ending, compress = kind
     plain = b"".join(b"line %d\n" % i for i in range(50))
@@ -173,7 +173,7 @@ TREEBANKS = st.lists(
 @example(b"(S (NN \xc2\x85) (NN \xe2\x80\xa8))")
 @example(b"((A|B (-NONE- 0) (=X= =)) (. .))")
 @settings(max_examples=300)
-def test_any_file_is_a_treebank_or_an_error(content):
+def test_any_file_is_either_a_treebank_or_an_error(content):
     in_folder(entries.treebank, content)
 
 
@@ -192,7 +192,7 @@ ANY_TEXT = st.lists(st.text(st.characters(codec="utf-8"), max_size=20) | SPECIAL
 @pytest.mark.long
 @given(text=ANY_TEXT)
 @settings(max_examples=300)
-def test_any_text_survives_encoding_twice(tokenizer, text):
+def test_any_text_is_unchanged_by_a_second_round_trip(tokenizer, text):
     """The first round trip normalises the text, and the second changes nothing."""
     (ids,) = tokenizer.encode([text])
     assert all(UNK_ID < i < len(tokenizer) for i in ids)
@@ -216,7 +216,7 @@ def test_any_ids_are_decoded_to_a_text(tokenizer, ids):
 @pytest.mark.long
 @given(CONTENTS, st.lists(st.text(st.characters(codec="utf-8")) | LINE_ENDS, min_size=1, max_size=4))
 @settings(max_examples=200)
-def test_each_input_line_gives_an_output_line(content, answers):
+def test_every_input_line_gives_an_output_line(content, answers):
     entries.translated(content, answers)
 
 
@@ -228,7 +228,7 @@ def translator(tiny_run):
 @pytest.mark.long
 @given(content=CONTENTS)
 @settings(max_examples=5)
-def test_each_input_line_gives_an_output_line_with_a_model(translator, content):
+def test_every_input_line_gives_an_output_line_with_a_model(translator, content):
     entries.translated(content, [], translator)
 
 
@@ -241,14 +241,14 @@ def test_each_input_line_gives_an_output_line_with_a_model(translator, content):
 @example(b'{"config": {"training": 5}}')
 @example(json.dumps(dataclasses.asdict(Config())).encode())
 @example(json.dumps({"config": dataclasses.asdict(Config())}).encode())
-def test_any_file_of_a_run_is_read_or_an_error(content):
+def test_any_file_of_a_run_is_either_read_or_an_error(content):
     for entry in (entries.changed_config, entries.started, entries.evaluation, entries.metrics):
         in_folder(entry, content)
     in_folder(entries.resumed, b"<0>\n<1", content)
 
 
 @given(CONTENTS)
-def test_a_resumed_output_keeps_its_complete_lines(content):
+def test_resumed_output_keeps_its_complete_lines(content):
     in_folder(entries.resumed, content, entries.ORIGIN)
 
 

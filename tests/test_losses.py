@@ -1,4 +1,4 @@
-"""Losses against NumPy in float64, in value, gradient and memory, and their rules for labels."""
+"""Tests of losses against NumPy in float64, of their memory, and of their rules for labels."""
 
 import contextlib
 import functools
@@ -73,7 +73,7 @@ def test_fused_gradients_equal_plain_gradients(smoothing, chunk_size):
 
 @pytest.mark.parametrize("loss", [plain, fused])
 @pytest.mark.parametrize("label", INVALID)
-def test_labels_without_weight_never_matter(loss, label):
+def test_labels_without_weight_do_not_matter(loss, label):
     """Sums and gradients do not depend on these labels, with and without jit."""
     weights = WEIGHTS.copy()
     weights[1] = 0
@@ -100,7 +100,7 @@ def test_invalid_labels_with_a_weight_are_errors_or_nan_under_jit(loss, label):
     assert np.isnan(by_table).all()
 
 
-def test_log_probabilities_need_valid_labels():
+def test_log_probabilities_of_invalid_labels_are_errors_or_nan_under_jit():
     get = functools.partial(chunked_log_probabilities, FEATURES, TABLE, chunk_size=5)
     for label in INVALID:
         labels = np.where(np.arange(4) == 2, label, LABELS)
@@ -109,7 +109,7 @@ def test_log_probabilities_need_valid_labels():
         np.testing.assert_array_equal(np.isnan(quick_jit(get)(labels)), labels == label)
 
 
-def test_weights_have_gradients():
+def test_loss_is_differentiable_by_the_weights():
     gradient = jax.grad(lambda weights: plain(FEATURES, TABLE, LABELS, weights)[0])(jnp.zeros((3, 4)))
     np.testing.assert_allclose((gradient * WEIGHTS).sum(), reference(0.1)[0], rtol=1e-5)
 
@@ -120,13 +120,13 @@ def test_sums_and_counts_add_up_over_splits():
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
-def test_empty_batches_have_no_loss(shape):
+def test_loss_of_empty_batches_is_zero(shape):
     arrays = np.zeros((*shape, 6), np.float32), TABLE, np.zeros(shape, int), np.zeros(shape)
     assert fused(*arrays) == plain(*arrays) == (0, 0)
     assert chunked_log_probabilities(*arrays[:3], 5).shape == shape
 
 
-def test_the_entropy_of_smoothed_labels_is_the_lowest_loss():
+def test_entropy_of_smoothed_labels_is_the_lowest_loss():
     smoothing, classes = 0.1, 9
     best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
     best[0, 4] = np.log(1 - smoothing)
@@ -165,7 +165,7 @@ def test_fused_loss_of_bfloat16_features_sums_in_float32(products):
 
 
 @pytest.mark.parametrize("chunk_size", [1, 5, 12, 64])
-def test_chunked_log_probabilities_equal_whole_ones(chunk_size):
+def test_chunked_log_probabilities_equal_those_of_all_logits(chunk_size):
     exponentials = np.exp(FEATURES @ TABLE.T)
     expected = np.log(np.take_along_axis(exponentials, LABELS[..., None], -1)[..., 0] / exponentials.sum(-1))
     scores = quick_jit(chunked_log_probabilities, static_argnums=3)(FEATURES, TABLE, LABELS, chunk_size)
@@ -181,7 +181,7 @@ def test_fused_loss_reports_nll_and_accuracy():
     np.testing.assert_allclose(ties["accuracy"], (WEIGHTS.sum(), WEIGHTS.sum()))
 
 
-def test_chunked_functions_never_hold_all_logits():
+def test_chunked_functions_never_compute_all_logits_at_once():
     features, table = jnp.ones((4, 250, 8)), jnp.ones((333, 8))
     labels, weights = jnp.ones((4, 250), jnp.int32), jnp.ones((4, 250))
 
@@ -205,7 +205,7 @@ def test_smoothing_out_of_range_is_an_error(loss, smoothing):
         loss(FEATURES, TABLE, LABELS, WEIGHTS, smoothing)
 
 
-def test_one_class_and_empty_chunks_are_errors():
+def test_single_class_and_empty_chunks_are_errors():
     with pytest.raises(ValueError, match=r"two classes for smoothing 0\.1, got 1"):
         plain(FEATURES, TABLE[:1], 0 * LABELS, WEIGHTS)
     with pytest.raises(ValueError, match=r"chunk_size .*at least 1, got 0"):

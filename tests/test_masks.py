@@ -1,4 +1,4 @@
-"""Masks against literal tables."""
+"""Tests of masks against literal tables."""
 
 import jax
 import jax.numpy as jnp
@@ -55,7 +55,7 @@ def test_segments_hide_other_segments_and_padding():
     assert_rows(cross, "1 0 0 0, 0 1 1 0, 0 0 0 0")
 
 
-def test_a_local_mask_is_a_band():
+def test_local_mask_is_a_band():
     mask = local_mask(np.arange(5), np.arange(5), 3)
     assert mask.shape == (1, 5, 5)
     assert_rows(mask, "1 1 0 0 0, 1 1 1 0 0, 0 1 1 1 0, 0 0 1 1 1, 0 0 0 1 1")
@@ -75,7 +75,7 @@ def test_unsigned_positions_have_the_masks_of_signed_positions(make_array, dtype
     assert_rows(local_mask(*unsigned, 5), "1 0 0, 1 1 0, 0 0 1")
 
 
-def test_only_the_first_and_the_last_visible_key_stay():
+def test_first_and_last_mask_keeps_only_the_ends_of_the_visible_keys():
     segments = np.array([[1, 1, 1, 2, 2, 0]])
     mask = first_and_last_mask(segment_mask(segments, segments))
     assert mask.shape == (1, 1, 6, 6)
@@ -96,7 +96,7 @@ def test_combined_masks_show_keys_that_all_masks_show():
         combine_masks(padding, np.where(causal, 0.0, -np.inf))
 
 
-def test_combined_masks_agree_on_the_axis_of_heads():
+def test_combined_masks_with_different_axes_are_an_error():
     padding, rows = np.ones((2, 1, 1, 3), bool), np.ones((2, 3, 3), bool)
     with pytest.raises(ValueError, match=r"mask .* 4 axes.*got \(2, 3, 3\)"):
         combine_masks(padding, rows)

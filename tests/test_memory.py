@@ -1,6 +1,6 @@
-"""Memory that malloc keeps: its arenas and its free blocks.
+"""Tests of the memory that malloc keeps: its arenas and its free blocks.
 
-The limit of arenas holds for the life of a process, so these tests start processes.
+The limit of arenas cannot be changed later in a process, so these tests start processes.
 """
 
 import ctypes
@@ -43,7 +43,7 @@ libc.fclose(file)
 
 
 def arenas(folder, how, **environment):
-    """Returns the number of arenas that the threads of a process get."""
+    """Returns the number of arenas that the threads of a process use."""
     report = folder / "arenas.xml"
     kept = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
     subprocess.run(
@@ -56,18 +56,18 @@ def arenas(folder, how, **environment):
 
 
 def test_threads_share_one_arena_for_each_core(tmp_path):
-    assert arenas(tmp_path, "limited") <= CORES + 1  # and the arena of the first thread
+    assert arenas(tmp_path, "limited") <= CORES + 1  # plus the arena of the first thread
     assert arenas(tmp_path, "free") > 2 * CORES
 
 
-def test_limits_of_the_environment_stay_valid(tmp_path):
+def test_limits_in_the_environment_take_precedence(tmp_path):
     limit = 4 * CORES
     assert arenas(tmp_path, "limited", GLIBC_TUNABLES=f"glibc.malloc.arena_max={limit}") > 2 * CORES
     assert arenas(tmp_path, "limited", MALLOC_ARENA_MAX=str(limit)) > 2 * CORES
 
 
 def test_free_memory_is_returned_to_the_system():
-    """The last block stays above the others, so that malloc does not return them by itself."""
+    """The last block prevents malloc from returning the blocks below it by itself."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
     size, count = 4_000, 20_000

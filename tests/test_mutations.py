@@ -1,4 +1,4 @@
-"""The handwritten mutations fit the code, and the generated ones are what they say."""
+"""Tests of handwritten and generated mutations and of the selection of their tests."""
 
 import ast
 import json
@@ -71,7 +71,7 @@ def changed_lines(kind):
         ("argument is its default", {"first = 2", "strict = False"}),
     ],
 )
-def test_each_kind_of_mutation_changes_only_its_kind_of_code(kind, lines):
+def test_every_kind_of_mutation_changes_only_its_kind_of_code(kind, lines):
     assert changed_lines(kind) == lines
 
 
@@ -82,13 +82,13 @@ def test_every_mutant_of_the_project_is_valid_python():
         assert mutation.content != (ROOT / mutation.path).read_bytes(), mutation.description
 
 
-def test_a_seed_always_draws_the_same_mutations():
+def test_mutations_depend_only_on_the_seed():
     one, again, other = (generate.sample_edits({"a.py": SOURCE}, 5, seed) for seed in (1, 1, 2))
     assert one == again != other
     assert len({edit.kind for _, edit in one}) == 5
 
 
-def test_each_handwritten_mutation_fits_its_file_once():
+def test_every_handwritten_mutation_fits_its_file_once():
     mutations = run.read_mutations()
     assert len({mutation.description for mutation in mutations}) == len(mutations)
     for mutation in mutations:
@@ -96,7 +96,7 @@ def test_each_handwritten_mutation_fits_its_file_once():
         assert mutation.content != (ROOT / mutation.path).read_bytes()
 
 
-def test_the_tests_of_handwritten_mutations_exist():
+def test_tests_of_handwritten_mutations_exist():
     for test in {test for mutation in run.read_mutations() for test in mutation.tests}:
         file, _, name = test.partition("::")
         name = name.partition("[")[0]
@@ -154,12 +154,12 @@ def test_cheap_tests_that_execute_little_else_come_first(recorded):
     assert choose_names(6)[0] == "test_broad"
 
 
-def test_a_line_of_a_shared_fixture_belongs_to_all_tests_that_use_it(recorded):
+def test_line_of_a_shared_fixture_is_tested_by_all_tests_that_use_it(recorded):
     assert choose_names(7)[0] == "test_user"
     assert "test_user_of_another_fixture" not in choose_names(7)
 
 
-def test_a_line_that_runs_at_import_is_tested_by_the_tests_of_its_file(recorded):
+def test_line_that_runs_at_import_is_tested_by_the_tests_of_its_file(recorded):
     assert choose_names(2) == ["test_cheap", "test_user", "test_broad", "test_costly"]
 
 

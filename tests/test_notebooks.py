@@ -1,4 +1,4 @@
-"""The notebooks run from start to end, with fewer steps than they were executed with."""
+"""Tests that the notebooks run and contain their output."""
 
 import ast
 
@@ -9,12 +9,12 @@ from configs.quickstart import get_config
 from tests.support.notebooks import FOLDER, run_notebook
 
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-LARGEST = 100_000  # bytes, pictures included
+MAX_BYTES = 100_000  # of a notebook with its pictures
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Returns the folder in which all notebooks run, so that two of them share a tiny trained run."""
+    """Returns the folder in which all notebooks run, because two of them share a tiny trained run."""
     found = tmp_path_factory.mktemp("notebooks")
     config = get_config()
     config.model.encoder_layers = config.model.decoder_layers = 1
@@ -27,7 +27,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.long
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_notebook_runs(path, folder):
+def test_notebooks_run_with_fewer_steps(path, folder):
     notebook = run_notebook(path, folder, CONFIG="config.json", STEPS=12)
     pictures = [
         output
@@ -39,8 +39,8 @@ def test_a_notebook_runs(path, folder):
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
-def test_a_notebook_contains_its_output(path):
-    """All cells ran in order, without an error, and show no path of a machine."""
+def test_notebooks_contain_their_output(path):
+    """All cells ran in order without an error. No output contains a path of a machine."""
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
@@ -49,10 +49,10 @@ def test_a_notebook_contains_its_output(path):
     text = path.read_text(encoding="utf-8")
     assert "/home/" not in text
     assert "/tmp/" not in text
-    assert path.stat().st_size < LARGEST
+    assert path.stat().st_size < MAX_BYTES
 
 
-def test_parameters_of_a_notebook_are_constants():
+def test_parameters_of_notebooks_are_constants():
     for path in PATHS:
         cells = nbformat.read(path, as_version=4).cells
         [cell] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]

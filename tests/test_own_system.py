@@ -1,4 +1,4 @@
-"""The file of docs/add_a_system.md trains, evaluates, resumes and is exported, and so do its variants."""
+"""Tests of the custom system of docs/add_a_system.md and of its variants."""
 
 import contextlib
 import importlib
@@ -35,7 +35,7 @@ def commands(name):
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory):
-    """The current folder, with which_language.py and a run of 40 steps."""
+    """Returns the current folder, which contains which_language.py and a run of 40 steps."""
     folder = tmp_path_factory.mktemp("own")
     (folder / "which_language.py").write_text(FILE, encoding="utf-8")
     with contextlib.chdir(folder):
@@ -47,7 +47,7 @@ def folder(tmp_path_factory):
     config.names.allowed_modules -= set(MODULES)
 
 
-def test_an_own_system_trains(folder):
+def test_custom_system_trains(folder):
     rows = read_metrics(str(folder / "runs" / "language"))
     accuracies = [row["validation/accuracy"] for row in rows if "validation/accuracy" in row]
     assert len(accuracies) == 2
@@ -55,7 +55,7 @@ def test_an_own_system_trains(folder):
     assert all("train/sentences_per_second" in row for row in rows if "train/loss" in row)
 
 
-def test_an_own_system_evaluates(folder, capsys):
+def test_custom_system_is_evaluated(folder, capsys):
     evaluate.main([*commands("evaluate")[0], "--samples=1"])
     printed = capsys.readouterr().out
     assert "test: 2,000 examples, step 40" in printed
@@ -67,7 +67,7 @@ def test_an_own_system_evaluates(folder, capsys):
     assert score["value"] > 60
 
 
-def test_an_own_system_resumes_exactly():
+def test_custom_system_resumes_exactly():
     command = ["--config=which_language.py", "--workdir=broken", *SHORT]
     train.main([*command, "--config.training.steps=20"])
     train.main(command)
@@ -76,7 +76,7 @@ def test_an_own_system_resumes_exactly():
     jax.tree.map(np.testing.assert_array_equal, whole.params, broken.params)
 
 
-def test_an_own_system_is_drawn_exported_and_warm_started(folder):
+def test_custom_system_is_visualized_exported_and_warm_started(folder):
     run = folder / "runs" / "language"
     visualize.main([f"--workdir={run}", "--import=which_language"])
     assert [path.name for path in (run / "figures").glob("*.png")] == ["curves.png"]
@@ -89,7 +89,7 @@ def test_an_own_system_is_drawn_exported_and_warm_started(folder):
     assert runs.load("warm", checkpoint="last").steps == [1]
 
 
-def test_a_part_of_another_run_is_taken_and_frozen():
+def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
     train.main([*commands("train")[1], "--config.training.steps=1", "--config.training.warmup_steps=1"])
     old, new = (runs.load(each, checkpoint="last").params for each in ("runs/language", "runs/part"))
     jax.tree.map(np.testing.assert_array_equal, old["Layer_0"], new["Layer_0"])
@@ -97,7 +97,7 @@ def test_a_part_of_another_run_is_taken_and_frozen():
 
 
 @pytest.mark.parametrize(("module", "name"), [("hide_letters", "HideLetters"), ("distilled", "Distilled")])
-def test_the_variants_of_the_page_train_resume_and_are_evaluated(module, name, folder):
+def test_variants_of_the_page_train_resume_and_are_exported(module, name, folder):
     text = FILE.replace("which_language:TASK", f"{module}:TASK")
     text = text.replace("TASK = ", "\n".join(["import jax", *VARIANTS[:2], "TASK = "]), 1)
     text = text.replace("create=WhichLanguage", f"create={name}")
@@ -113,13 +113,13 @@ def test_the_variants_of_the_page_train_resume_and_are_evaluated(module, name, f
     assert assets == set(run.task.assets())
 
 
-def test_the_test_class_of_the_page_has_the_tests_of_the_contract():
+def test_test_class_of_the_page_has_the_tests_of_the_contract():
     names = {}
     run_block(VARIANTS[2], "docs/add_a_system.md", names)
     assert names["TestMyModel"]().first().config.layers == 1
 
 
-def test_an_own_system_has_a_dry_run(capsys):
+def test_custom_system_has_a_dry_run(capsys):
     train.main(["--config=which_language.py", "--workdir=dry", "--dry_run"])
     assert "not measured here yet" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"config\.model\.featurs does not exist; did you mean 'features'"):

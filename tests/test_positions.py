@@ -1,4 +1,4 @@
-"""Positions against the numbers of the papers and NumPy in float64."""
+"""Tests of position encodings against the numbers of the papers and NumPy in float64."""
 
 import functools
 
@@ -29,7 +29,7 @@ def test_sinusoids_equal_the_formula_of_the_paper():
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
 @pytest.mark.parametrize("features", [2, 16])
-def test_sinusoids_against_float64(layout, features):
+def test_sinusoids_equal_numpy_in_float64(layout, features):
     positions = np.array([[0, 1, 7], [100, 999, 5000]])
     expected = np.zeros((*positions.shape, features))
     half = features // 2
@@ -43,8 +43,8 @@ def test_sinusoids_against_float64(layout, features):
     np.testing.assert_allclose(encoding[0], expected[0], atol=1e-5)
 
 
-def test_shifting_sinusoids_is_a_fixed_rotation():
-    """Section 3.5: PE(pos + k) is a linear function of PE(pos), the same for every pos."""
+def test_shift_of_sinusoids_is_a_fixed_rotation():
+    """In section 3.5, PE(pos + k) is a linear function of PE(pos) that does not depend on pos."""
     encoding = np.asarray(sinusoidal_encoding(np.arange(60), 8), np.float64)
     rotation, *_ = np.linalg.lstsq(encoding[:50], encoding[5:55], rcond=None)
     np.testing.assert_allclose(encoding[:50] @ rotation, encoding[5:55], atol=1e-5)
@@ -52,7 +52,7 @@ def test_shifting_sinusoids_is_a_fixed_rotation():
 
 
 def rotate(x, positions):
-    """Multiplies each pair of features, as one complex number, by e^(i angle) in float64."""
+    """Multiplies each pair of features, as a complex number, by e^(i angle) in float64."""
     features = x.shape[-1]
     pairs = x[..., 0::2] + 1j * x[..., 1::2]
     angles = positions[..., None, None] / 10_000.0 ** (np.arange(0, features, 2) / features)
@@ -61,13 +61,13 @@ def rotate(x, positions):
 
 
 @pytest.mark.parametrize("positions", [np.arange(5), np.array([[0, 1, 2, 0, 1], [7, 90, 900, 0, 3]])])
-def test_rotary_encoding_turns_pairs_of_features(positions):
+def test_rotary_encoding_rotates_pairs_of_features(positions):
     x = RNG.normal(size=(2, 5, 3, 8)).astype(np.float32)
     np.testing.assert_allclose(rotary_encoding(x, positions), rotate(x, positions), atol=1e-4)
     assert rotary_encoding(jnp.asarray(x, jnp.bfloat16), positions).dtype == jnp.bfloat16
 
 
-def test_rotary_products_depend_on_the_distance():
+def test_rotary_products_depend_only_on_the_distance():
     query, key = RNG.normal(size=(2, 1, 1, 8)).astype(np.float32)
     positions = np.array([[3, 1], [50, 48], [0, 0], [1, 3]])
     rotated = [
@@ -93,8 +93,8 @@ def test_distances_of_all_integer_types_are_signed(make_array, dtype):
     np.testing.assert_array_equal(causal, 0)
 
 
-def test_slopes_of_alibi_equal_the_published_slopes():
-    """Section 3 of Press et al.; the slopes of 12 heads are in the authors' code."""
+def test_alibi_slopes_equal_the_published_slopes():
+    """The slopes are from section 3 of Press et al. and, for 12 heads, from the code of the authors."""
     np.testing.assert_allclose(alibi_slopes(8), 0.5 ** np.arange(1, 9))
     np.testing.assert_allclose(alibi_slopes(12)[8:], np.array([2, 8, 32, 128]) ** -0.5)
     np.testing.assert_array_equal(alibi_slopes(12)[:8], alibi_slopes(8))
@@ -105,7 +105,7 @@ def test_slopes_of_alibi_equal_the_published_slopes():
         alibi_slopes(0)
 
 
-def test_alibi_bias_falls_linearly():
+def test_alibi_bias_decreases_linearly_with_the_distance():
     bias = alibi_bias(np.array([2]), np.arange(5), 2)
     expected = np.array([-2, -1, 0, -1, -2]) * np.array([[1 / 16], [1 / 256]])
     np.testing.assert_allclose(bias[:, 0], expected, rtol=1e-6)
@@ -113,7 +113,7 @@ def test_alibi_bias_falls_linearly():
 
 
 def test_buckets_of_t5_equal_buckets_computed_by_hand():
-    """32 buckets up to distance 128: 16 for each direction, and 8 of them for one distance each."""
+    """Each direction has 16 of the 32 buckets up to distance 128. The first 8 have a single distance each."""
     earlier = {0: 0, 1: 1, 7: 7, 8: 8, 11: 8, 12: 9, 15: 9, 16: 10, 22: 10, 23: 11, 32: 12, 90: 14, 91: 15}
     buckets = relative_buckets(np.array([-n for n in earlier]), bidirectional=True)
     np.testing.assert_array_equal(buckets, [*earlier.values()])
@@ -128,7 +128,7 @@ def test_buckets_of_t5_grow_logarithmically(buckets, largest, bidirectional):
     exact = size // 2
     distances = np.arange(-2 * largest, 2 * largest + 1)
     absolute = np.abs(distances) if bidirectional else np.maximum(-distances, 0)
-    # 1e-9: the smallest distance of a bucket is in the bucket
+    # 1e-9 compensates rounding, so that the smallest distance of a bucket is in the bucket.
     steps = np.log(np.maximum(absolute, 1) / exact) / np.log(largest / exact) * (size - exact) + 1e-9
     expected = np.where(absolute < exact, absolute, np.minimum(exact + np.floor(steps), size - 1))
     expected += size * (bidirectional & (distances > 0))
@@ -151,6 +151,6 @@ def test_buckets_of_t5_grow_logarithmically(buckets, largest, bidirectional):
         ),
     ],
 )
-def test_impossible_arguments_are_errors(call, message):
+def test_invalid_arguments_of_position_encodings_are_errors(call, message):
     with pytest.raises(ValueError, match=message):
         call()

@@ -1,4 +1,4 @@
-"""Rules of the tests: what a test file may import, and how a test ends."""
+"""Tests of the rules for tests: their imports, private names and early returns."""
 
 import ast
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "tests").rglob("*.py"))
 }
-PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # of libraries, despite their names
+PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # public names of libraries
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:
@@ -41,15 +41,15 @@ def early_returns(tree: ast.AST) -> Iterator[str]:
             yield from (test.name for x in ast.walk(test) if isinstance(x, ast.Return) and x not in allowed)
 
 
-def test_no_file_imports_a_test_file():
+def test_files_import_no_test_file():
     found = {
         name: [each for each in imported_modules(tree) if ".test_" in each] for name, tree in TREES.items()
     }
     assert not {name: modules for name, modules in found.items() if modules}
 
 
-def test_no_test_returns_early():
-    """A test that cannot run is skipped with a reason."""
+def test_tests_do_not_return_early():
+    """Tests that cannot run are skipped with a reason instead."""
     found = {name: list(early_returns(tree)) for name, tree in TREES.items()}
     assert not {name: tests for name, tests in found.items() if tests}
 

@@ -1,4 +1,4 @@
-"""Schedules: what all have in common; their formulas are tested in training/test_optimizers."""
+"""Tests of the common properties of schedules. training/test_optimizers.py covers their formulas."""
 
 import doctest
 
@@ -8,7 +8,7 @@ import pytest
 
 from tfm import schedules
 
-# {name: (warm-up steps -> schedule, peak after 10 steps of warm-up)}
+# {name: (function of the warm-up steps, peak after 10 warm-up steps)}
 ALL = {
     "inverse_sqrt": (lambda warmup: schedules.inverse_sqrt(16, warmup), (16 * 10) ** -0.5),
     "linear_decay": (lambda warmup: schedules.linear_decay(0.5, warmup, 100), 0.5),
@@ -38,26 +38,26 @@ def test_schedules_rise_linearly_to_their_peak(name):
 
 
 @pytest.mark.parametrize("name", DECAYS)
-def test_a_decay_ends_at_zero_and_stays_there(name):
+def test_decays_end_at_zero_and_stay_there(name):
     last, *later = rates(name, 99, 100, 101, 10**6)
     assert last > 0
     assert later == [0, 0, 0]
 
 
-def test_cosine_is_half_way_down_in_the_middle():
-    schedule = schedules.cosine_decay(1.0, 11, 110)  # falls over 100 steps after step 11
+def test_cosine_decay_is_half_of_the_peak_in_the_middle():
+    schedule = schedules.cosine_decay(1.0, 11, 110)  # decays for 100 steps after step 11
     np.testing.assert_allclose(schedule(np.array([35, 60])), [(1 + 0.5**0.5) / 2, 0.5], rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_schedules_trace_an_integer_count(name):
+def test_schedules_accept_a_traced_integer(name):
     schedule = ALL[name][0](10)
     np.testing.assert_allclose(jax.jit(schedule)(np.int32(6)), schedule(6), rtol=1e-6)
     assert jax.eval_shape(schedule, np.int32(6)).dtype == "float32"
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_a_warm_up_has_at_least_one_step_and_ends_before_the_schedule(name):
+def test_warm_up_without_steps_or_longer_than_the_schedule_is_an_error(name):
     make = ALL[name][0]
     make(1)
     with pytest.raises(ValueError, match=r"warmup_steps to be at least 1.*got 0"):
@@ -68,6 +68,6 @@ def test_a_warm_up_has_at_least_one_step_and_ends_before_the_schedule(name):
             make(100)
 
 
-def test_the_examples_of_the_docstrings_run():
+def test_examples_of_the_docstrings_run():
     results = doctest.testmod(schedules)
     assert (results.failed, results.attempted) == (0, len(ALL))

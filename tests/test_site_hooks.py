@@ -1,4 +1,4 @@
-"""The hooks of the site: links lead to pages of the site, tables show pipes, options stay whole."""
+"""Tests of the hooks of the site, which convert links, tables, figures and lists of options."""
 
 import types
 
@@ -49,18 +49,18 @@ def test_links_to_symbols_lead_to_their_lines(hooks):
     assert link == f"[x](source/tfm/masks.py.md#L-{line})"
 
 
-def test_the_site_is_not_built_with_a_link_to_a_missing_symbol(hooks):
+def test_link_to_a_missing_symbol_fails_the_build_of_the_site(hooks):
     with pytest.raises(hooks.PluginError, match=r"tfm/masks\.py.*casual_mask"):
         render(hooks, "[x](../tfm/masks.py#casual_mask)", "design.md")
 
 
-def test_the_figure_is_part_of_the_page_with_its_links(hooks):
+def test_figure_with_links_is_embedded_in_the_page(hooks):
     html = render(hooks, "![Figure 1](figures/transformer.svg)", "paper.md")
     assert 'href="source/tfm/layers/residual.py.html#L-' in html
     assert "![" not in html
 
 
-def test_the_picture_of_the_explorer_is_replaced_by_the_explorer(hooks):
+def test_picture_of_the_explorer_is_replaced_by_the_explorer(hooks):
     html = render(hooks, "[![Attention](figures/explorer.png)](figures/attention.html)", "visualize.md")
     assert (
         html

@@ -1,4 +1,4 @@
-"""The sizes of the tiny runs differ from each other, so that no test can confuse two of them."""
+"""Tests that the sizes of tiny runs differ, so that no test can confuse two of them."""
 
 import inspect
 import pathlib
@@ -46,7 +46,7 @@ def test_all_sizes_differ(make):
 
 
 @pytest.mark.parametrize("make", [translation, language_modeling, regression])
-def test_runs_do_not_end_with_a_row_of_the_log(make):
+def test_last_step_of_runs_is_not_a_logged_step(make):
     training = make()[0].training
     assert training.steps % training.log_every
     intervals = [training.log_every, training.eval_every, training.checkpoint_every]
