@@ -112,7 +112,7 @@ def test_any_json_is_either_damage_or_valid_content(tmp_path_factory, content):
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ESTALE])
 @pytest.mark.parametrize("function", ["os.scandir", "hashlib.file_digest", "tfm.checkpoints.manifest.open"])
-def test_an_error_of_the_file_system_is_no_damage(function, code, folder, monkeypatch):
+def test_error_of_the_file_system_is_not_damage(function, code, folder, monkeypatch):
     """The files may be intact. The error names the file or the folder, even if the system does not."""
 
     def fail(path, *_, **__):

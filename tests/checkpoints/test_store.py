@@ -142,7 +142,7 @@ def test_manifest_with_invalid_fields_is_damage(field, value, copy):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
-def test_an_error_of_the_file_system_is_no_damage(code, copy, monkeypatch):
+def test_error_of_the_file_system_is_not_damage(code, copy, monkeypatch):
     """The store moves nothing and does not return an older step instead."""
     scandir = os.scandir
 

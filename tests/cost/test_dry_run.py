@@ -81,7 +81,7 @@ def test_available_memory_is_limited_by_the_container(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("line", ["0::/job.slice/step\n", "4:memory:/other\n0::/job.slice/step\n"])
 @pytest.mark.parametrize("limited", ["", "job.slice", "job.slice/step"])
-def test_the_smallest_limit_of_the_control_groups_counts(tmp_path, monkeypatch, line, limited):
+def test_available_memory_is_the_smallest_limit_of_the_control_groups(tmp_path, monkeypatch, line, limited):
     """Also a limit of a group that contains the group of the process, such as that of a SLURM job."""
     (tmp_path / "own").write_text(line)
     (tmp_path / "job.slice" / "step").mkdir(parents=True)

@@ -26,7 +26,7 @@ def values(golds, tests):
     return {score.name: score.value for score in found}
 
 
-def test_a_tree_matches_itself():
+def test_tree_matches_itself():
     # The brackets are S 0-7, NP 0-2, VP 2-7, NP 3-5, PP 5-7 and NP 6-7. TOP does not count.
     assert count(GOLD, GOLD) == Counts(6, 6, 6, False)
 

@@ -64,7 +64,7 @@ class EpochLaws:
     def test_seeds_differ_in_order_and_composition(self, make, tmp_path):
         self.assert_different(*(self.epoch(make(tmp_path, seed)) for seed in (SEED, SEED + 1)))
 
-    def test_a_repeated_step_gives_the_same_batch(self, make, tmp_path):
+    def test_repeated_step_gives_the_same_batch(self, make, tmp_path):
         first, again = make(tmp_path, SEED), make(tmp_path, SEED)
         count = self.steps(first)
         steps = [0, 1, count - 1, count, 3 * count + 1]
