@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import scipy.constants
+SECONDS_OF_AN_HOUR = 3600
 
 
 class Retention(NamedTuple):
@@ -31,7 +31,7 @@ class Retention(NamedTuple):
         kept = {*steps[-self.newest :], *ranked[: self.best]}
         last = None
         for step in steps if self.hours else []:
-            if last is None or times[step] - last >= scipy.constants.hour * self.hours:
+            if last is None or times[step] - last >= SECONDS_OF_AN_HOUR * self.hours:
                 kept.add(step)
                 last = times[step]
         return kept

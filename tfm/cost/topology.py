@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
-import scipy.constants
 from jax.experimental import topologies
 
 from tfm import backend
@@ -27,6 +26,7 @@ from tfm.training.task import Batch, Task, variable_shapes
 
 COLUMN = 20  # characters of the column of names
 BATCHES = 10  # first batches of the run; the fullest counts for the speed
+SECONDS_OF_AN_HOUR = 3600
 LIBTPU_SETTINGS = {
     "TPU_SKIP_MDS_QUERY": "1",  # otherwise libtpu searches the network for a TPU
     "TPU_STDERR_LOG_LEVEL": "3",  # otherwise libtpu prints that no TPU exists
@@ -209,6 +209,6 @@ def describe_time(
     yield "step", f"at least {1000 * seconds:.2f} ms, bound by {roofline.bound} (ms: {shares})"
     yield "speed", f"at most {units / seconds:,.0f} {unit}/s, {units / seconds / chips:,.0f} per chip"
     yield "utilisation", f"at most {100 * roofline.utilisation:.0f} % of the chip's peak"
-    hours = steps * seconds / scipy.constants.hour
+    hours = steps * seconds / SECONDS_OF_AN_HOUR
     yield "run", f"{steps:,} steps, at least {hours:,.2f} hours, {hours * chips:,.1f} chip-hours"
     yield "", "Compiled and estimated, not measured."

@@ -5,8 +5,6 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
-import scipy.constants
-
 from tfm import tasks
 from tfm.backend import compile_for
 from tfm.memory import count_elements
@@ -14,6 +12,7 @@ from tfm.sweep.variants import Variant
 from tfm.training.task import variable_shapes
 
 FLOPS_OF_A_PARAMETER = 6  # for each token: one multiply-add forward and two backward
+SECONDS_OF_AN_HOUR = 3600
 
 
 class PlannedRun(NamedTuple):
@@ -76,7 +75,7 @@ def estimate_hours(run: PlannedRun, flops_per_second: float | None) -> float | N
     flops = run.count_flops()
     if flops is None or not flops_per_second:
         return None
-    return flops / flops_per_second / scipy.constants.hour
+    return flops / flops_per_second / SECONDS_OF_AN_HOUR
 
 
 def describe_plan(
