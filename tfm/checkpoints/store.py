@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 
 from tfm.checkpoints import manifest, trees
 from tfm.checkpoints.retention import Retention, rank
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
@@ -464,7 +464,7 @@ class CheckpointStore:
                 raise
             raise UserError(
                 f"The checkpoint of step {step} in {self.folder} could not be written: "
-                f"{str(error).splitlines()[0]} Check the disk, and whether something deletes files there."
+                f"{first_line(error)} Check the disk, and whether something deletes files there."
             ) from error
 
 

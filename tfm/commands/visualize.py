@@ -15,7 +15,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfm.commands.command import command
@@ -37,6 +37,7 @@ LIST_FILE = "figures.json"  # names of the figures that the last call wrote
 FIGURE_NAME = re.compile(
     rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})"
 )
+Rows = Sequence[Mapping[str, float]]  # of the log of a run, see `read_metrics`
 Drawings = dict[str, Callable[[str], Any]]  # {file name without its ending: function that writes a path}
 log = logging.getLogger(__name__)
 
@@ -73,8 +74,10 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     if not figures:
         log.info("No attention, because there are no examples or the model has no attention to draw.")
     curves: Drawings = {}
-    if metrics := logged_metrics(options.workdir, run.task.best.metric):
-        curves["curves"] = functools.partial(draw_curves, options.workdir, metrics)
+    has_metrics = os.path.isfile(os.path.join(options.workdir, METRICS_FILE))
+    rows = read_metrics(options.workdir) if has_metrics else []
+    if metrics := logged_metrics(rows, run.task.best.metric):
+        curves["curves"] = functools.partial(draw_curves, options.workdir, rows, metrics)
     else:
         log.info("No curves, because %s has no metrics yet. Exports never have them.", options.workdir)
     files = {f"{stem}.{options.format}": draw for stem, draw in (curves | figures).items()}
@@ -92,21 +95,18 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in files]
 
 
-def logged_metrics(workdir: str, best: str) -> list[str]:
-    """Returns the metrics for the curves of a run that its log contains, or [] before the first log line.
+def logged_metrics(rows: Rows, best: str) -> list[str]:
+    """Returns the metrics for the curves of a run that the rows of its log contain.
 
     These are the losses, the score `best` that selects the best checkpoint, and the learning rate.
     """
-    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
-        return []
-    rows = read_metrics(workdir)
     metrics = dict.fromkeys(("train/loss", "validation/nll", best, "train/learning_rate"))
     return [metric for metric in metrics if any(metric in row for row in rows)]
 
 
-def draw_curves(workdir: str, metrics: Sequence[str], path: str) -> None:
+def draw_curves(workdir: str, rows: Rows, metrics: Sequence[str], path: str) -> None:
     """Draws the curves of some metrics of a run."""
-    save(plot_curves({os.path.basename(os.path.abspath(workdir)): read_metrics(workdir)}, metrics), path)
+    save(plot_curves({os.path.basename(os.path.abspath(workdir)): rows}, metrics), path)
 
 
 def warn_of_another_search(decoding: Any) -> None:

@@ -214,7 +214,7 @@ def read_activations(
     """
     if not names:
         return {}, {}
-    due = [index for index, each in enumerate(setup.learners) if state.step % each.every == 0]
+    due = [index for index, each in enumerate(setup.learners) if each.is_due(state.step)]
     if not due:
         raise UserError(
             f"Step {state.step + 1:,} has no activations to read, because no update of the task is due in "

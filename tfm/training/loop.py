@@ -191,8 +191,8 @@ class Loop:
     def save(self) -> None:
         """Saves a checkpoint, which is written while training continues."""
         self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
-        tree = self.setup.partitioner.fetch(self.state).items()
         with self.metrics.paused():
+            tree = self.setup.partitioner.fetch(self.state).items()
             self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
 
     def evaluate(self) -> None:

@@ -69,7 +69,7 @@ def _find_culprit(setup, state, step, batch):
     """Returns the name of the first tensor that is not finite, looked for in each update of the step."""
     constants = fetch(setup.partitioner.fetch(setup.constants))
     for index, learner in enumerate(setup.learners):
-        if (step - 1) % learner.every:
+        if not learner.is_due(step - 1):
             continue
         before = _state_before(setup, index, state, batch) if index else state
         fetched = setup.partitioner.fetch(before)

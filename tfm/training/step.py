@@ -83,6 +83,10 @@ class Learner(NamedTuple):
     every: int = 1
     salt: int | None = None
 
+    def is_due(self, step: Any) -> Any:
+        """Returns whether the step after `step` completed steps computes the update. Both may be traced."""
+        return step % self.every == 0
+
 
 class Sums(NamedTuple):
     """The sums over the rows of one device, or of all devices.
@@ -171,7 +175,7 @@ def make_train_step(
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
         opt_state = {
-            each.name: _advance_counters(state.opt_state[each.name], state.step % each.every == 0)
+            each.name: _advance_counters(state.opt_state[each.name], each.is_due(state.step))
             for each in learners
         }
         return state.replace(step=state.step + 1, opt_state=opt_state)
@@ -282,7 +286,7 @@ def _if_due(learner, function, otherwise, state):
     """Calls `function` with the state in each step in which the update is due, `otherwise` in the others."""
     if learner.every == 1:
         return function(state)
-    return jax.lax.cond(state.step % learner.every == 0, function, otherwise, state)
+    return jax.lax.cond(learner.is_due(state.step), function, otherwise, state)
 
 
 def keep(tree: Any) -> Any:
