@@ -225,7 +225,7 @@ def test_run_resumes_after_a_full_disk(corpus, tmp_path):
     settings = write_config_file(tmp_path, make_config(corpus))
     train = command("train.py", f"--config={settings}", '--workdir="$0"')
     result = with_mounts(
-        f'mount -t tmpfs -o size=4600k none "$0"; {train}; echo $? >&2; '
+        f'mount -t tmpfs -o size=2600k none "$0"; {train}; echo $? >&2; '
         f'mount -o remount,size=90m "$0"; {train}; echo $? >&2; ls "$0/checkpoints" >&2',
         tmp_path / "disk",
         **ENVIRONMENT,

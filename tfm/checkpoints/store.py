@@ -302,11 +302,12 @@ class CheckpointStore:
         require_space(self.folder, sum(x.nbytes for x in jax.tree.leaves(tree)))
         arrays = trees.describe_arrays(tree)
         record = Record(step, time.time(), self._assets, dict(progress or {}), arrays)
-        digesting = self._pool.submit(trees.digest_tree, tree if jax.process_index() == 0 else {})
+        local = tree if jax.process_index() == 0 else {}  # the first host reads the checkpoint back
+        digesting = self._pool.submit(trees.digest_tree, local, trees.list_parts(local))
         self._saving = _Save(record, digesting)
         if self._writer is None:
             options = ocp.AsyncOptions(post_finalization_callback=self._finish)
-            self._writer = ocp.AsyncCheckpointer(trees.array_handler(), async_options=options)
+            self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
         self._damage.pop(step, None)
         self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
         digesting.result()  # afterwards, the arrays may change
