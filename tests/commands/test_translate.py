@@ -1,6 +1,10 @@
 """Tests of translation: the class `Translator`, its options, and files with one text per line."""
 
+import copy
+import dataclasses
+import functools
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -156,6 +160,65 @@ def test_samples_depend_on_the_seed(translator):
         assert utilities == sorted(utilities, reverse=True)
 
 
+@pytest.fixture(scope="module")
+def sampler(translator):
+    """Returns a translator that writes the best of three samples, and splits inputs after 13 tokens."""
+    task = copy.copy(translator.run.task)
+    task.config = dataclasses.replace(task.config, decoding=DecodingConfig(samples=3, max_input=14))
+    return tfm.Translator(translator.run._replace(task=task))
+
+
+def translate_in_chunks(translator, lines, most_lines):
+    """Returns the lines that `translate_lines` writes for some lines."""
+    source, target = io.BytesIO("".join(f"{line}\n" for line in lines).encode()), io.BytesIO()
+    translate_lines(functools.partial(as_text, translator), source, target, most_lines=most_lines)
+    return target.getvalue().decode().split("\n")[:-1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("most_lines", [1, 2, 6])
+def test_equal_lines_have_different_samples(most_lines, sampler):
+    assert len(set(translate_in_chunks(sampler, ["red dog"] * 6, most_lines))) == 6
+
+
+@pytest.mark.long
+def test_samples_of_a_line_do_not_depend_on_its_chunk(sampler):
+    lines = [*TEXTS, "red dog small cat big bird blue dog runs red cat", *TEXTS]
+    together = translate_in_chunks(sampler, lines, len(lines))
+    assert translate_in_chunks(sampler, lines, 1) == together
+    assert translate_in_chunks(sampler, lines, 4) == together
+
+
+@pytest.mark.long
+def test_samples_of_a_resumed_output_equal_those_of_an_unbroken_output(sampler, tmp_path):
+    lines, calls = ["red dog"] * 5, itertools.count()
+
+    def translate(chunk, start_index):
+        if next(calls) == 2:
+            raise Killed
+        return as_text(sampler, chunk, start_index)
+
+    with pytest.raises(Killed):
+        write_output(translate, b"red dog\n" * 5, tmp_path / "out", {}, most_lines=1)
+    write_output(translate, b"red dog\n" * 5, tmp_path / "out", {}, most_lines=2)
+    assert (tmp_path / "out").read_text().splitlines() == translate_in_chunks(sampler, lines, 5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_searches_do_not_depend_on_the_index_of_a_text(beam_size, translator):
+    expected = translator.hypotheses(TEXTS, beam_size=beam_size)
+    assert translator.hypotheses(TEXTS, beam_size=beam_size, start_index=7) == expected
+    translated = translator.translate(TEXTS, beam_size=beam_size, start_index=7)
+    assert translated == [best[0].text for best in expected]
+
+
+@pytest.mark.long
+def test_samples_of_a_json_line_depend_on_its_index(sampler):
+    first, second = as_json(sampler, ["red dog"] * 2, n_best=3)
+    assert [second] == as_json(sampler, ["red dog"], n_best=3, start_index=1) != [first]
+
+
 @pytest.mark.long
 def test_input_over_the_limit_is_cut_on_request(translator, caplog):
     with caplog.at_level("WARNING", "tfm"):
@@ -169,9 +232,7 @@ def test_input_over_the_limit_is_cut_on_request(translator, caplog):
 @pytest.mark.long
 def test_no_line_is_lost_between_chunks(translator):
     lines = ["red dog", "", "cat", "blue bird runs"] * 3
-    target = io.BytesIO()
-    translate_lines(translator.translate, io.BytesIO("\n".join(lines).encode()), target, most_lines=5)
-    assert target.getvalue().decode().split("\n")[:-1] == translator.translate(lines)
+    assert translate_in_chunks(translator, lines, 5) == translator.translate(lines)
 
 
 @pytest.mark.long
@@ -187,7 +248,7 @@ def test_any_line_is_translated_to_one_line(translator, caplog):
     ]
     target = io.BytesIO()
     with caplog.at_level("WARNING", "tfm"):
-        translate_lines(lambda texts: as_text(translator, texts), io.BytesIO(b"\n".join(lines)), target)
+        translate_lines(functools.partial(as_text, translator), io.BytesIO(b"\n".join(lines)), target)
     assert len(target.getvalue().decode().splitlines()) == len(lines)
     assert "Line 2 is not valid UTF-8" in caplog.text
     assert "Split an input of" in caplog.text
@@ -236,7 +297,7 @@ def write_output(translate, text, path, origin, **options):
 def count_lines(calls, until):
     """Returns a translation that records its lines and raises `Killed` after `until` calls."""
 
-    def translate(lines):
+    def translate(lines, _):
         if len(calls) == until:
             raise Killed
         calls.append(lines)
@@ -350,7 +411,7 @@ def test_unwritable_output_is_an_error(tmp_path):
 def test_output_has_one_writer_at_a_time(tmp_path):
     path = tmp_path / "out"
 
-    def translate(lines):
+    def translate(lines, _):
         with pytest.raises(UserError, match=r"Another process is writing .*out.part.*--output"):
             write_output(count_lines([], 9), b"x\n", path, {})
         return lines
@@ -378,9 +439,9 @@ def interrupted(calls, until):
     """Returns a translation as `count_lines` does, which raises KeyboardInterrupt instead."""
     inner = count_lines(calls, until)
 
-    def translate(lines):
+    def translate(lines, start_index):
         try:
-            return inner(lines)
+            return inner(lines, start_index)
         except Killed:
             raise KeyboardInterrupt from None
 
@@ -444,3 +505,12 @@ def test_lines_from_a_terminal_are_translated_one_by_one(stream, lines, tiny_run
     monkeypatch.setattr(translate_module, "translate_lines", lambda *_, most_lines: limits.append(most_lines))
     translate_module.main([f"--workdir={tiny_run}"])
     assert limits == [lines]
+
+
+@pytest.mark.long
+def test_equal_lines_of_a_terminal_have_different_samples(tiny_run, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(Terminal(b"red dog\n" * 4)))
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(io.BytesIO()))
+    translate_module.main([f"--workdir={tiny_run}", "--config.decoding.samples=2"])
+    lines = sys.stdout.buffer.getvalue().splitlines()
+    assert len(set(lines)) == len(lines) == 4

@@ -116,6 +116,21 @@ def test_samples_are_ordered_by_utility():
     assert scores[0] > scores[-1]
 
 
+SAMPLING = {"n_best": 4, "samples": 4, "max_extra_tokens": 6, "max_input": 4}
+
+
+def test_samples_do_not_depend_on_the_number_of_parts_of_other_texts():
+    _, after_a_short_text = translate(["3", "3 4"], bigrams(), **SAMPLING)
+    _, after_a_long_text = translate(["3 4 5 6 7 8 9", "3 4"], bigrams(), **SAMPLING)
+    assert after_a_long_text == after_a_short_text
+
+
+def test_equal_parts_of_a_text_have_different_samples():
+    (joined,) = translate(["3 4 5 3 4 5"], bigrams(eos=-60), **SAMPLING)
+    halves = [one.text.split() for one in joined]
+    assert all(half[:9] != half[9:] for half in halves)
+
+
 @pytest.mark.long
 def test_config_whose_scores_exceed_float32_is_an_error():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)

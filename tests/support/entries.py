@@ -6,6 +6,7 @@ in `tests/test_hostile_input.py`.
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -156,7 +157,7 @@ def resumed(folder, content, noted):
     write(folder, "output.origin", noted)
     with open_output(path) as target:
         translate_file(
-            lambda lines: [f"<{line}>" for line in lines], io.BytesIO(NUMBERS), target, {"beam": 4}
+            lambda lines, _: [f"<{line}>" for line in lines], io.BytesIO(NUMBERS), target, {"beam": 4}
         )
     with open(path, "rb") as file:
         done = content[: content.rfind(b"\n") + 1]
@@ -210,13 +211,13 @@ class Parrot:
     def __init__(self, answers):
         self.answers = answers
 
-    def translate(self, lines):
+    def translate(self, lines, start_index):
         """Returns an answer for each line, in turn."""
         return [self.answers[i % len(self.answers)] for i in range(len(lines))]
 
-    def hypotheses(self, lines, n_best):
+    def hypotheses(self, lines, n_best, start_index):
         """Returns the answers as hypotheses."""
-        return [[(text, -1.5)] * n_best for text in self.translate(lines)]
+        return [[(text, -1.5)] * n_best for text in self.translate(lines, start_index)]
 
 
 def translated(content, answers, translator=None):
@@ -225,7 +226,7 @@ def translated(content, answers, translator=None):
     outputs = []
     for form in (as_text, as_json):
         target = io.BytesIO()
-        translate_lines(lambda lines, form=form: form(translator, lines), io.BytesIO(content), target)
+        translate_lines(functools.partial(form, translator), io.BytesIO(content), target)
         outputs.append(target.getvalue())
     lines = content.count(b"\n") + (not content.endswith(b"\n") and len(content) > 0)
     text, rows = (output.decode("utf-8") for output in outputs)

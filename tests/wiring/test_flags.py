@@ -464,7 +464,7 @@ def test_interrupted_translation_resumes_only_with_the_same_options(other, paths
     assert (tmp_path / "out.part").read_text() == part
 
 
-def fail_after_a_chunk(translator, lines, **options):
+def fail_after_a_chunk(translator, lines, start_index, **options):
     """Replaces the translation of a chunk of lines and raises an error after the first chunk."""
     if len(lines) < translate.CHUNK_LINES:
         raise UserError("The translation stops here.")

@@ -81,20 +81,25 @@ def chunks(
         yield chunk
 
 
-def as_text(translator: Translator, lines: Sequence[str]) -> list[str]:
-    """Returns the best translation of each line."""
-    return [one_line(text) for text in translator.translate(lines)]
+def as_text(translator: Translator, lines: Sequence[str], start_index: int = 0) -> list[str]:
+    """Returns the best translation of each line. The first line has the index `start_index` in the input."""
+    return [one_line(text) for text in translator.translate(lines, start_index=start_index)]
 
 
 def as_json(
-    translator: Translator, lines: Sequence[str], n_best: int = 1, alignments: bool = False
+    translator: Translator,
+    lines: Sequence[str],
+    start_index: int = 0,
+    *,
+    n_best: int = 1,
+    alignments: bool = False,
 ) -> list[str]:
     """Returns a JSON object for each line, with the fields "source" and "translations".
 
     Each translation has the fields "text", "score" (see `tfm.tasks.translation.pipeline.Hypothesis`) and, if
-    `alignments`, "alignment".
+    `alignments`, "alignment". The first line has the index `start_index` in the input.
     """
-    found = translator.hypotheses(lines, n_best=n_best)
+    found = translator.hypotheses(lines, n_best=n_best, start_index=start_index)
     rows: list[dict[str, Any]] = [
         {"source": line, "translations": [{"text": one_line(text), "score": score} for text, score in each]}
         for line, each in zip(lines, found, strict=True)
@@ -108,7 +113,7 @@ def as_json(
 
 
 def translate_lines(
-    translate: Callable[[list[str]], list[str]],
+    translate: Callable[[list[str], int], list[str]],
     source: BinaryIO,
     target: BinaryIO,
     *,
@@ -118,7 +123,8 @@ def translate_lines(
     """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
     Args:
-      translate: function from a list of texts to a list of texts, such as `as_text` with a translator.
+      translate: function that translates a chunk, such as `as_text` with a translator. Its arguments are the
+        lines and the index of the first of these lines in the source.
       source, target: binary files.
       done: number of lines of the source that the target already contains.
       most_lines: maximum number of lines in a chunk.
@@ -134,21 +140,21 @@ def translate_lines(
                 f"The output has {done:,} lines, but the input only {number:,}. Check both files."
             )
     began = shown = time.monotonic()
-    number = 0
+    number = done
     try:
         for chunk in chunks(lines, most_lines):
-            target.write("".join(f"{text}\n" for text in translate(chunk)).encode("utf-8"))
+            target.write("".join(f"{text}\n" for text in translate(chunk, number)).encode("utf-8"))
             target.flush()
             number += len(chunk)
             if time.monotonic() - shown > PROGRESS_SECONDS:
                 shown = time.monotonic()
-                log.info("%s lines, %.1f lines/s", f"{done + number:,}", number / (shown - began))
+                log.info("%s lines, %.1f lines/s", f"{number:,}", (number - done) / (shown - began))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{done + number:,} lines are translated") from None
+        raise KeyboardInterrupt(f"{number:,} lines are translated") from None
 
 
 def translate_file(
-    translate: Callable[[list[str]], list[str]],
+    translate: Callable[[list[str], int], list[str]],
     source: BinaryIO,
     target: BinaryIO,
     origin: dict[str, Any],
@@ -213,8 +219,8 @@ def open_source(options: Translate) -> BinaryIO:
     return open(options.input, "rb")
 
 
-def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str]], list[str]]]:
-    """Loads the run. Returns it with a function that converts a list of lines into a list of outputs."""
+def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str], int], list[str]]]:
+    """Loads the run. Returns it with a function for `translate_lines`."""
     translator = Translator(options.load())
     if options.format == "text":
         return translator.run, functools.partial(as_text, translator)

@@ -19,7 +19,13 @@ from tfm.arguments import check_texts
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import GenerationConfig
-from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search
+from tfm.decoding.hypotheses import (
+    TokenHypothesis,
+    as_token_hypotheses,
+    make_keys,
+    make_limits,
+    run_search,
+)
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.errors import UserError
 from tfm.sharding import place_rows
@@ -110,8 +116,7 @@ def generate_ids(
         prefix does not fit into the memory, or if probabilities are NaN.
     """
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
-    indices = start_index + np.arange(len(prefixes))
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(config.seed), indices)
+    keys = make_keys(config.seed, start_index + np.arange(len(prefixes))[:, None])
     prompts, max_length = [[BOS_ID, *ids] for ids in prefixes], model.config.max_length
     slides = [max_length is not None and len(ids) + config.max_tokens > max_length for ids in prompts]
     if not config.samples and config.beam_size > 1:

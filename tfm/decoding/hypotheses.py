@@ -1,5 +1,6 @@
 """The search that a decoding config describes, and the conversion of its results to lists of ids."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,6 +23,16 @@ class TokenHypothesis(NamedTuple):
 
     ids: list[int]
     score: float
+
+
+def make_keys(seed: int, indices: np.ndarray | jax.Array) -> jax.Array:
+    """Returns random keys [B], which depend on the seed and on the numbers in a row of `indices`, int [B, K].
+
+    The numbers should identify a text in the whole input, not in a chunk of it. Otherwise equal texts of two
+    chunks get equal samples.
+    """
+    key = jax.random.key(seed)
+    return jax.vmap(lambda numbers: functools.reduce(jax.random.fold_in, numbers, key))(indices)
 
 
 def make_limits(max_length: int, **constraints: Any) -> search.Limits:

@@ -15,7 +15,13 @@ from tfm.arguments import check_count
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.hypotheses import TokenHypothesis, as_token_hypotheses, make_limits, run_search
+from tfm.decoding.hypotheses import (
+    TokenHypothesis,
+    as_token_hypotheses,
+    make_keys,
+    make_limits,
+    run_search,
+)
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.decoding.protocol import read_cross_attention
 from tfm.errors import UserError
@@ -30,6 +36,7 @@ def translate_ids(
     *,
     n_best: int = 1,
     prefixes: Sequence[Sequence[int]] | None = None,
+    indices: Sequence[Sequence[int]] | None = None,
 ) -> list[list[TokenHypothesis]]:
     """Translates lists of ids.
 
@@ -42,6 +49,9 @@ def translate_ids(
       n_best: Number of hypotheses for each source, at most the beam size. If `config.samples` is set, all
         samples are returned instead.
       prefixes: For each source, the ids that its output must begin with, without EOS. None means no prefix.
+      indices: For each source, the numbers that identify it, for example the indices of its text and of its
+        part of the text. The random key of a sample depends only on the seed, on these numbers and on its
+        number among the samples of the source. None means the index in `sources`.
 
     Returns:
       A list of `TokenHypothesis` for each source, in the order of `sources`. The best hypothesis is the first
@@ -58,15 +68,15 @@ def translate_ids(
     pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
     check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
-    keys = jax.random.split(jax.random.key(config.seed), len(sources)) if config.samples else None
+    numbers = np.arange(len(sources))[:, None] if indices is None else np.array(indices)
 
     def make_arguments(rows):
         inputs = pad_ids([sources[i] for i in rows])
         inputs = inputs[:, : model.config.max_length]  # The columns that are cut off contain only padding.
         prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
-        row_keys = None if keys is None else keys[np.array(rows)]
-        inputs, prefix, row_keys = place_rows((inputs, prefix, row_keys), like=members)
-        return model, members, inputs, config, n_best, prefix, row_keys
+        keys = make_keys(config.seed, numbers[rows]) if config.samples else None
+        inputs, prefix, keys = place_rows((inputs, prefix, keys), like=members)
+        return model, members, inputs, config, n_best, prefix, keys
 
     def describe(row):
         names = ("samples" if config.samples else "beam_size", "max_extra_tokens", "max_input")

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from tfm import search
 from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import DecodingConfig
+from tfm.decoding.hypotheses import make_keys
 from tfm.decoding.parameters import search_parameters, with_dtype
 from tfm.decoding.translate import search_batch
 from tfm.interpret.edited_model import EditedModel
@@ -130,7 +131,7 @@ def decode(
 
     Args:
       model, params, inputs: See `score`.
-      config: A `DecodingConfig`. The random keys of samples are split from its seed.
+      config: A `DecodingConfig`. The random key of the samples of sentence i depends on its seed and i.
       n_best: See `tfm.decoding.translate.translate_ids`.
       read, edit: See `run`. The edits act during the search. Activations are read in a forward pass over the
         hypotheses that the search has found, with the same edits.
@@ -142,7 +143,7 @@ def decode(
       UserError: If a glob matches nothing, if an edit changes the shape or the dtype, or if the config has a
         coverage penalty.
     """
-    keys = jax.random.split(jax.random.key(config.seed), len(inputs)) if config.samples else None
+    keys = make_keys(config.seed, jnp.arange(len(inputs))[:, None]) if config.samples else None
     edited = EditedModel(model, edit)
     hypotheses = search_batch(
         edited, (search_parameters(params, config.dtype),), inputs, config, n_best, None, keys

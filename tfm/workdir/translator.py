@@ -32,9 +32,13 @@ class Translator:
         """Loads a run. `options` such as `checkpoint` and `average`: see `tfm.workdir.runs.load`."""
         return cls(runs.load(workdir, **options))
 
-    def translate(self, sentences: Iterable[str], **decoding: Any) -> list[str]:
-        """Translates texts. Further arguments replace fields of the `DecodingConfig`, such as beam_size=1."""
-        return self.run.task.translate(self.run.params, sentences, self._decoding(decoding))
+    def translate(self, sentences: Iterable[str], *, start_index: int = 0, **decoding: Any) -> list[str]:
+        """Translates texts. Further arguments replace fields of the `DecodingConfig`, such as beam_size=1.
+
+        The samples of a text depend on its index, see `hypotheses`.
+        """
+        fields = self._decoding(decoding)
+        return self.run.task.translate(self.run.params, sentences, fields, start_index=start_index)
 
     def hypotheses(
         self,
@@ -42,6 +46,7 @@ class Translator:
         *,
         n_best: int = 1,
         prefixes: Iterable[str] | None = None,
+        start_index: int = 0,
         **decoding: Any,
     ) -> list[list[Hypothesis]]:
         """Returns the best translations of each text with their scores.
@@ -51,6 +56,8 @@ class Translator:
           n_best: maximum number of translations of each text. At most `beam_size`, or `samples` if the config
             draws samples.
           prefixes: for each text, the beginning that its translations must have. None forces no beginning.
+          start_index: index of the first text. The random numbers of a sample depend on the index of its
+            text, so chunks of a longer input need the index at which they begin.
           decoding: fields of the run's `DecodingConfig` to replace.
 
         Returns:
@@ -58,7 +65,12 @@ class Translator:
           the best first. Each list has at least one hypothesis.
         """
         return self.run.task.hypotheses(
-            self.run.params, sentences, self._decoding(decoding), n_best=n_best, prefixes=prefixes
+            self.run.params,
+            sentences,
+            self._decoding(decoding),
+            n_best=n_best,
+            prefixes=prefixes,
+            start_index=start_index,
         )
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:

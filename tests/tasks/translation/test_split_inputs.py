@@ -18,7 +18,7 @@ def searched(monkeypatch):
     """Replaces the search by one that returns its input. Returns the list of (inputs, prefixes)."""
     calls = []
 
-    def decode(model, params, inputs, config, n_best, prefixes):
+    def decode(model, params, inputs, config, n_best, prefixes, indices):
         calls.append((inputs, prefixes))
         return [[TokenHypothesis(ids[:-1], -1.0)] for ids in inputs]
 

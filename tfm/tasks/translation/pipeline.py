@@ -66,10 +66,16 @@ class TextTranslation:
         return text
 
     def translate(
-        self, params: Params | Ensemble, sentences: Iterable[str], decoding: DecodingConfig | None = None
+        self,
+        params: Params | Ensemble,
+        sentences: Iterable[str],
+        decoding: DecodingConfig | None = None,
+        *,
+        start_index: int = 0,
     ) -> list[str]:
         """Returns the best translation of each text. See `hypotheses`."""
-        return [best[0].text for best in self.hypotheses(params, sentences, decoding)]
+        found = self.hypotheses(params, sentences, decoding, start_index=start_index)
+        return [best[0].text for best in found]
 
     def hypotheses(
         self,
@@ -79,6 +85,7 @@ class TextTranslation:
         *,
         n_best: int = 1,
         prefixes: Iterable[str] | None = None,
+        start_index: int = 0,
     ) -> list[list[Hypothesis]]:
         """Translates texts.
 
@@ -93,6 +100,8 @@ class TextTranslation:
           n_best: see `tfm.decoding.translate.translate_ids`.
           prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
             The prefix of a split input applies to its first part.
+          start_index: index of the first text. The random numbers of a sample depend on the index of its
+            text, so chunks of a longer input need the index at which they begin.
 
         Returns:
           A list of `Hypothesis` for each sentence, best first. Each list has at least one element.
@@ -106,7 +115,8 @@ class TextTranslation:
         else:
             sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
         sources = list(map(self.read_source, sentences))
-        predictions = self.predict(params, sources, decoding or self.config.decoding, n_best, prefixes)
+        decoding = decoding or self.config.decoding
+        predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index)
         return [
             [Hypothesis(self.write_target(source, text), score) for text, score in best]
             for source, best in zip(sources, predictions, strict=True)
@@ -119,22 +129,25 @@ class TextTranslation:
         decoding: DecodingConfig,
         n_best: int = 1,
         prefixes: Sequence[str] | None = None,
+        start_index: int = 0,
     ) -> list[list[Hypothesis]]:
         """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
         parts = [
-            (i, part)
+            (i, number, part)
             for i, ids in enumerate(self.tokenizer.encode(sources))
-            for part in _split_input(self.tokenizer, ids, decoding)
+            for number, part in enumerate(_split_input(self.tokenizer, ids, decoding))
         ]
         begins: list[list[int]] | None = None
         if prefixes is not None:
             encoded = self.tokenizer.encode(prefixes)
-            starts = [n == 0 or parts[n - 1][0] != i for n, (i, _) in enumerate(parts)]
-            begins = [encoded[i] if first else [] for (i, _), first in zip(parts, starts, strict=True)]
-        inputs = [[*part, EOS_ID] for _, part in parts]
-        outputs = translate_ids(self.model, params, inputs, decoding, n_best=n_best, prefixes=begins)
+            begins = [encoded[i] if number == 0 else [] for i, number, _ in parts]
+        inputs = [[*part, EOS_ID] for _, _, part in parts]
+        indices = [(start_index + i, number) for i, number, _ in parts]
+        outputs = translate_ids(
+            self.model, params, inputs, decoding, n_best=n_best, prefixes=begins, indices=indices
+        )
         predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
-        for (i, _), hypotheses in zip(parts, outputs, strict=True):
+        for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
             texts = [Hypothesis(self.tokenizer.decode(ids), score) for ids, score in hypotheses]
             predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
         return [_join(of_parts, n_best) for of_parts in predictions]
