@@ -11,6 +11,7 @@ import pytest
 from tests.support import entries
 from tests.support.tiny import make_config
 from tfm import config, models, tasks
+from tfm.commands import sweep
 from tfm.commands.command import parse
 from tfm.commands.config_files import read_config_file
 from tfm.commands.options import Status
@@ -237,6 +238,23 @@ def test_command_line_allows_the_modules_that_it_names(my_lab):
     assert found.model.extra == 7
     with pytest.raises(UserError, match=r"the module 'my_lab\.models' has no 'task'"):
         entries.overrides(["--config.task=my_lab.models:task"])
+
+
+def test_evaluations_of_a_sweep_import_the_modules_that_its_variants_name(my_lab, monkeypatch):
+    (my_lab / "variants.py").write_text(
+        "from tests.support.tiny_regression import make_config\n"
+        "from tfm.config import to_config_dict\n"
+        "from tfm.sweep import Variant\n"
+        "def get_config():\n"
+        "    return to_config_dict(make_config())\n"
+        "def get_variants():\n"
+        f"    yield Variant('mine', {{'training.optimizer.name': '{NAME}'}})\n"
+    )
+    commands = []
+    monkeypatch.setattr(sweep, "execute_runs", lambda runs, evaluate, *_: commands.append(evaluate) or [])
+    sweep.main(["variants.py", "--workdir=out", "--seeds=2"])
+    (evaluate,) = commands
+    assert evaluate.count("--import=my_lab.optimizers") == 1
 
 
 def test_missing_field_without_a_default_is_an_error():

@@ -1,6 +1,5 @@
 """Tests of profiling: the range of steps, the summary of operations and the trace of a run."""
 
-import contextlib
 import glob
 
 import pytest
@@ -51,8 +50,8 @@ def test_summary_has_the_idle_time_and_the_slowest_operation_first():
     assert profiling.summarize([], {}) == ["no operation was recorded"]
 
 
-def train_profiled(workdir, first, last):
-    config = make_config(steps=6)
+def train_profiled(workdir, first, last, steps=6):
+    config = make_config(steps=steps)
     train(
         Regression(config), config.training, str(workdir), hooks=iter([Profiler(first, last, str(workdir))])
     )
@@ -75,9 +74,30 @@ def test_run_that_ends_before_the_range_writes_its_profile(tmp_path):
     assert (tmp_path / "profile" / "summary.txt").read_text().count("jit(train_step)") > 0
 
 
+@pytest.fixture
+def interrupted(tmp_path, caplog):
+    """Returns the work directory of a run that has completed three steps without a profile."""
+    train_profiled(tmp_path, 50, 60, steps=3)
+    caplog.clear()
+    return tmp_path
+
+
+@pytest.mark.long
+def test_range_may_begin_with_the_first_step_of_a_resumed_run(interrupted, caplog):
+    train_profiled(interrupted, 4, 5)
+    assert (interrupted / "profile" / "summary.txt").read_text().startswith("steps 4 to 5\n")
+    assert "not profiled" not in caplog.text
+
+
+@pytest.mark.long
+def test_range_before_the_steps_of_a_resumed_run_gives_a_warning(interrupted, caplog):
+    train_profiled(interrupted, 1, 2)
+    assert "Steps 1 to 2 were not profiled" in caplog.text
+    assert not (interrupted / "profile").exists()
+
+
 @pytest.mark.long
 def test_range_after_the_last_step_gives_a_warning(tmp_path, caplog):
-    with contextlib.suppress(SystemExit):
-        train_profiled(tmp_path, 50, 60)
+    train_profiled(tmp_path, 50, 60)
     assert "Steps 50 to 60 were not profiled" in caplog.text
     assert not (tmp_path / "profile").exists()

@@ -120,7 +120,7 @@ def plan_each(pairs: Sequence[tuple[Variant, int]], options: Sweep) -> list[Plan
             problems.append(f"Variant {name}: {str(error).rstrip('.')}")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
-    first = [f"--config={options.config_file}", *_import_flags(options)]
+    first = [f"--config={options.config_file}", *_import_flags(options.imports)]
     planned = []
     for variant, seed in pairs:
         config = configs[variant.name]
@@ -146,7 +146,8 @@ def execute(
     """
     requested = Requested(options.split, options.checkpoint)
     evaluate = [f"--split={options.split}", f"--checkpoint={options.checkpoint}", "--samples=0"]
-    evaluate += _import_flags(options)
+    names = [name for run in planned for name in dotted_names(to_config_dict(run.config))]
+    evaluate += _import_flags([*options.imports, *names])  # a variant may name modules, too
     waiting = [run for run in planned if find_result(run, requested) is None]
     for run in waiting:
         with contextlib.suppress(FileNotFoundError):  # of an earlier state of the run
@@ -182,10 +183,9 @@ def _seeds_of(variant: Variant, folder: str) -> list[int]:
     return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"seed_(\d+)", name)))
 
 
-def _import_flags(options: Sweep) -> list[str]:
-    """Returns --import for each module that the command line or the config names. The user trusts both."""
-    named = [*options.imports, *dotted_names(to_config_dict(options.config))]
-    return [f"--import={name.partition(':')[0]}" for name in dict.fromkeys(named)]
+def _import_flags(names: Sequence[str]) -> list[str]:
+    """Returns --import for each module in a list of names such as "my_lab.models:gru"."""
+    return [f"--import={module}" for module in dict.fromkeys(name.partition(":")[0] for name in names)]
 
 
 def _last_speed(results: Sequence[Result]) -> float | None:

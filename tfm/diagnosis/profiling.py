@@ -66,13 +66,13 @@ class Profiler(Hook):
         self._sources: dict[str, str] = {}
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
-        """Stores the path in the model of each operation. Starts the recording if `first` is step 1."""
+        """Stores each operation's path in the model. Starts the recording if `first` is the next step."""
         self._sources = find_sources(compiled.as_text() or "")
-        if self._first == 1:
+        if step == self._first - 1:
             self._start()
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Starts the recording before `first`, and stops it after `last`."""
+        """Starts the recording after the step before `first`, and stops it after `last`."""
         if step == self._first - 1:
             self._start()
         if step == self._last:
@@ -82,7 +82,7 @@ class Profiler(Hook):
         """Stops a recording that the end of the run interrupted. Warns if no recording has started."""
         if not self._began:
             log.warning(
-                "Steps %s to %s were not profiled, because this start of the run did not reach step %s",
+                "Steps %s to %s were not profiled, because this start of the run did not contain step %s",
                 *(self._first, self._last, self._first),
             )
         self._stop()
