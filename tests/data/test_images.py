@@ -1,5 +1,6 @@
 """Tests of labelled images: sources, unusable data, batches and augmentation."""
 
+import dataclasses
 import importlib.util
 import zipfile
 
@@ -114,6 +115,35 @@ def test_one_error_lists_all_problems(file):
         open_images(ImagesConfig(kind="arrays", file=file, test=""), "test")
 
 
+def test_error_for_a_missing_array_does_not_call_the_file_damaged(file):
+    for split in ("validation", "test"):
+        config = ImagesConfig(kind="arrays", file=file, **{split: "dev"})
+        with pytest.raises(
+            UserError, match=r"^\S+ has no array dev_images\. Its arrays are: label_names, .*"
+        ):
+            open_images(config, split)
+
+
+def test_arrays_may_have_no_test_split_of_the_default_name(tmp_path):
+    config = ImagesConfig(kind="arrays", file=str(tmp_path / "x.npz"))
+    tiny.write_arrays(config.file, {"train": 13, "validation": 7})
+    check_splits(config)
+    with pytest.raises(UserError, match="no array dev_images"):
+        check_splits(dataclasses.replace(config, test="dev"))
+    tiny.write_arrays(config.file, {"train": 13})
+    with pytest.raises(UserError, match="no array validation_images"):
+        check_splits(config)
+
+
+def test_test_split_without_labels_is_an_error(tmp_path):
+    config = ImagesConfig(kind="arrays", file=str(tmp_path / "x.npz"))
+    tiny.write_arrays(config.file, {"train": 13, "validation": 7})
+    arrays = dict(np.load(config.file))
+    np.savez(config.file, test_images=arrays["train_images"], **arrays)
+    with pytest.raises(UserError, match="no array test_labels"):
+        check_splits(config)
+
+
 @needs_digits
 def test_digits_are_split_without_overlap():
     sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in images.SPLITS}
@@ -203,6 +233,7 @@ def test_missing_image_feature_or_split_is_an_error(prepared):
     config = ImagesConfig(name="tiny_images", directory=prepared, validation="dev")
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 has no split 'dev'"):
         open_images(config, "validation")
+    check_splits(config, ["train", "test"])  # the data set has no test split, whose name is the default
 
 
 SIZE = 10

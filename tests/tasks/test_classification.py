@@ -221,6 +221,14 @@ def test_observing_a_missing_image_is_an_error(task, example):
         task.observe({"params": None}, example, 64)
 
 
+@pytest.mark.long
+def test_data_without_a_test_split_are_enough_to_train_and_observe(config, params, tmp_path):
+    data = dataclasses.replace(config.data, file=str(tmp_path / "images.npz"))
+    tiny.write_arrays(data.file, {"train": 13, "validation": 7})
+    task = classification.create(dataclasses.replace(config, data=data), str(tmp_path))
+    assert "of the validation split" in task.observe({"params": params}, "3", 64).title
+
+
 def test_warm_start_copies_the_class_names(config, task, tmp_path):
     source, new = tmp_path / "source", tmp_path / "new"
     source.mkdir()

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from tfm.data.config import SPLITS, ImagesConfig
-from tfm.data.data_errors import collect, raise_all
+from tfm.data.data_errors import DataError, MissingFile, raise_all
 from tfm.data.sources import tfds
-from tfm.data.sources.splits import find_name
+from tfm.data.sources.splits import find_name, find_split_problems
 from tfm.errors import UserError, install_extra
 
 Batch = dict[str, np.ndarray]
@@ -33,7 +33,6 @@ DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, MemoryError, zi
 MAX_REASON_CHARACTERS = 200
 MAX_CLASSES = 10_000_000  # the maximum of model.classes
 CHECKED_IMAGES = 100  # of a TFDS split, evenly spaced, when it is opened
-DIGITS_SPLIT = "by index modulo 10: validation 0, test 4 and 9, train the others"
 
 
 class ArrayImages:
@@ -153,21 +152,26 @@ def open_images(config: ImagesConfig, split: str) -> Images:
 def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
     """Opens splits, so that problems show before the long work on the data begins.
 
+    A test split of the default name may be missing. A test split that exists must be usable.
+
     Raises:
       UserError: if there are problems. The message lists the problems of all splits.
     """
-    problems: list[str] = []
-    for split in splits:
-        with collect(problems):
-            open_images(config, split)
-    raise_all(problems)
+    raise_all(find_split_problems(config, splits, _find_problems))
+
+
+def _find_problems(config: ImagesConfig, split: str) -> list[str]:
+    """Opens a split, which raises an error if there is a problem."""
+    open_images(config, split)
+    return []
 
 
 def check_builder(builder: Any, split: str) -> None:
     """Checks that a TFDS data set has a split, 8-bit images with 1 or 3 channels, and class labels.
 
     Raises:
-      UserError: if something is missing. The message lists all problems.
+      UserError: if something is missing. The message lists all problems. The error is a `MissingFile` if only
+        the split is missing.
     """
     from tensorflow_datasets import features as kinds
 
@@ -183,11 +187,15 @@ def check_builder(builder: Any, split: str) -> None:
             f"Expected images of 8 bits with 1 or 3 channels in {name}, got {features['image']}. Use another "
             "data set."
         )
-    raise_all([*problems, *tfds.split_problems(builder, [split])])
+    kind = DataError if problems else MissingFile
+    raise_all([*problems, *tfds.split_problems(builder, [split])], kind)
 
 
 def _open_digits(split: str) -> ArrayImages:
-    """Returns a split of scikit-learn's digits, as `DIGITS_SPLIT` describes it."""
+    """Returns a split of scikit-learn's digits.
+
+    The index of an image modulo 10 decides: 0 is validation, 4 and 9 are test, all others are train.
+    """
     images, labels, names = read_digits()
     rest = np.arange(len(images)) % 10
     masks = {"validation": rest == 0, "test": rest % 5 == 4, "train": (rest != 0) & (rest % 5 != 4)}
@@ -239,17 +247,25 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 
 
 def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
+    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists.
+
+    Raises:
+      UserError: if the file is missing or damaged, or lacks an array. The error is a `MissingFile` if the
+        file lacks all required arrays.
+    """
     try:
         # Unlike `np.load`, `NpzFile` raises an error for an .npy file, which contains a single array.
         with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
             if missing:
-                raise UserError(
+                kind = MissingFile if len(missing) == len(names) else UserError
+                raise kind(
                     f"{path} has no array {missing[0]}. Its arrays are: "
                     f"{', '.join(sorted(file.files)) or 'none'}."
                 )
             return {name: file[name] for name in (*names, "label_names") if name in file.files}
+    except UserError:  # an array is missing
+        raise
     except FileNotFoundError:
         raise UserError(f"Expected an .npz file at {path}, but there is none. Check data.file.") from None
     except DAMAGE as error:
@@ -302,7 +318,7 @@ class ImageBatches:
         """Returns this host's share of the batch of `step`, counted from 0."""
         mine = slice(self._host_index, None, self._host_count)
         indices = self._batch_indices(step)[mine]
-        if not len(indices):  # there are more hosts than images
+        if not len(indices):  # there are more hosts than images in a batch
             return self.largest_batch()
         images, labels = self._source.take(indices)
         rng = np.random.default_rng((self._seed, AUGMENTATION, step))

@@ -32,6 +32,7 @@ from tfm.data.images import (
     eval_batches,
     open_images,
 )
+from tfm.data.sources.splits import list_splits
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.io.files import atomic_file, read_limited
@@ -233,7 +234,7 @@ class Classification(Task):
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for one image of the test split.
 
-        Without a test split in the config, the image is from the validation split.
+        Without a test split, the image is from the validation split.
 
         Args:
           variables: variables of the model.
@@ -244,7 +245,7 @@ class Classification(Task):
           UserError: if there is no such image, or its attention does not fit into the memory.
         """
         del max_tokens
-        split = "test" if self.config.data.test else "validation"
+        split = list_splits(self.config.data, open_images)[-1]
         source = open_split(self.config, split, self.label_names)
         index = np.array([_read_index(example, split, len(source))])
         batch = assemble(*source.take(index), source.largest, rows=1)
@@ -295,8 +296,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     begins = new and not os.path.exists(path)
     if begins:
         check_plan(plan(config), config.training)
-    if new:  # the test split is optional, and a resumed run does not read it
-        check_splits(config.data, SPLITS if begins and config.data.test else SPLITS[:2])
+    if new:  # a run that resumes does not read its test split
+        check_splits(config.data, SPLITS if begins else SPLITS[:2])
     if begins:
         names = open_split(config, "train", None).label_names
         with atomic_file(path, "w") as file:

@@ -14,10 +14,12 @@ from tests.support.tiny import randomize_weights
 from tfm.commands import evaluate as eval_command
 from tfm.config import save
 from tfm.data.config import PairsConfig
+from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
+from tfm.evaluation.alignment import from_pharaoh
 from tfm.tasks import translation
 from tfm.tasks.translation import report
 from tfm.tasks.translation.task import Config
@@ -148,6 +150,26 @@ def test_other_splits_have_no_challenges(builtin, kind, split):
     task = Oracle()
     task.config = Config(data=PairsConfig(kind=kind, directory="corpus"))
     assert len(list(report.report_split(task, None, split))) == 1
+
+
+def test_other_directions_have_no_challenges(builtin):
+    """Only the German side of the built-in language has wrong pronouns, and alignments begin in English."""
+    task = Oracle()
+    data = PairsConfig(kind="builtin", source_language="de", target_language="en")
+    task.config = Config(data=data)
+    assert len(list(report.report_split(task, None, "test"))) == 1
+
+
+@pytest.mark.parametrize("name", ["test[10:50]", "validation"])
+def test_challenges_are_scored_on_the_configured_test_split(name, monkeypatch):
+    monkeypatch.setattr(report, "scores", lambda *_: [])
+    monkeypatch.setattr(report, "perplexity", lambda *_: "perplexity")
+    task = Oracle()
+    task.config = Config(data=PairsConfig(kind="builtin", test=name))
+    task.align = lambda params, sources, references: list(map(from_pharaoh, read_feature(name, "alignment")))
+    _, second = report.report_split(task, None, "test")
+    assert (second.scores[-1].name, second.scores[-1].value) == ("alignment error rate", 0)
+    assert name in second.scores[-1].signature
 
 
 def test_challenges_without_an_alignment_have_the_other_scores(builtin, caplog):

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.splits import find_name
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     """Yields the report of a split: its translations with their scores, the perplexity last.
 
-    For the test split of the built-in language, yields it a second time with the scores of the challenges.
+    For the test split of the built-in language, translated from English to German, yields it a second time
+    with the scores of the challenges.
     """
     data = task.config.data
     sources, references = read_sides(data, split)
@@ -45,7 +47,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         fingerprint_texts(sources, references),
     )
     yield report
-    if data.kind == "builtin" and split == "test":
+    if data.kind == "builtin" and data.languages == ("en", "de") and split == "test":
         challenges = score_challenges(task, params, sources, references, hypotheses)
         yield report._replace(scores=[*report.scores, *challenges])
 
@@ -85,7 +87,7 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
 def score_challenges(
     task: Any, params: Any, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
 ) -> list[Score]:
-    """Computes the scores that exist only for the built-in language.
+    """Computes the scores that exist only for the built-in language, from English to German.
 
     Args:
       task, params: task and parameters of a model of the built-in language.
@@ -96,6 +98,7 @@ def score_challenges(
       translation is more probable than the translation whose pronoun has the wrong gender), BLEU on the split
       "long", and the alignment error rate on the test split if the model has attention to the source.
     """
+    name = find_name(task.config.data, "test")  # such as test[:50]
     pronoun_sources, right = read_sides(task.config.data, "pronoun")
     wrong = read_feature("pronoun", "wrong")
     right_scores, wrong_scores = (
@@ -105,15 +108,15 @@ def score_challenges(
     pronouns = 100 * float((right_scores > wrong_scores).mean())
     long_sources, long_references = read_sides(task.config.data, "long")
     found = [
-        Score("exact match", exact_match(hypotheses, references), "per cent of test"),
+        Score("exact match", exact_match(hypotheses, references), f"per cent of {name}"),
         Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
         bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
     ]
-    true = [from_pharaoh(text) for text in read_feature("test", "alignment")]
+    true = [from_pharaoh(text) for text in read_feature(name, "alignment")]
     try:
         rate = alignment_error_rate(task.align(params, sources, references), true)
     except UserError as error:
         log.warning("No alignment error rate. %s", error)
         return found
-    signature = "per cent, attention against the grammar's alignment, reference translations of test"
+    signature = f"per cent, attention against the grammar's alignment, reference translations of {name}"
     return [*found, Score("alignment error rate", 100 * rate, signature)]
