@@ -219,6 +219,84 @@ def test_comparison_shows_two_examples_and_their_difference(show, observations):
     assert negative == (merged[0] - merged[1] <= -0.004).sum() > 0
 
 
+@pytest.fixture
+def comparison(show):
+    """Returns the page that compares two sentences, the second of which lacks the second token."""
+    sources = [("▁a", "▁b", "▁c", "▁d", "</s>"), ("▁a", "▁c", "▁d", "</s>")]
+    examples = [make_observation(seed, source, source) for seed, source in enumerate(sources)]
+    return show("attention=encoder&layer=1&head=2&compare=2&unit=pieces&step=1", examples)
+
+
+def active_tokens(page):
+    """Returns the labels of the active tokens of each drawing."""
+    return page.evaluate(
+        "[...document.querySelectorAll('#figures svg')].map((drawing) =>"
+        "[...drawing.querySelectorAll('.token.active title')].map((e) => e.textContent))"
+    )
+
+
+@pytest.mark.parametrize("figure", [1, 2, 3])
+def test_comparison_points_at_the_same_token_in_all_drawings(comparison, figure):
+    token = 3 if figure == 1 else 2
+    comparison.point(f"figure:nth-of-type({figure}) .token[data-side=keys]:nth-of-type({token})")
+    assert active_tokens(comparison) == [["▁c"]] * 3
+    assert text_of(comparison, "reading").count("▁c is looked at by") == 2
+    assert "Difference: ▁c difference:" in text_of(comparison, "reading")
+    visible = comparison.evaluate(
+        "[...document.querySelectorAll('#figures svg')].map((drawing) => [...drawing.querySelectorAll("
+        "'.lines path')].filter((path) => path.style.display !== 'none').length)"
+    )
+    numbers = [
+        np.array(table["numbers"])[:, column]
+        for table, column in zip(tables(comparison), (2, 1, 1), strict=True)
+    ]
+    assert visible == [(abs(column) >= 0.004).sum() for column in numbers]
+
+
+@pytest.mark.parametrize("figure", [1, 2, 3])
+def test_click_in_a_comparison_selects_the_step_of_the_first_example(comparison, figure):
+    token = 3 if figure == 1 else 2
+    comparison.point(
+        f"figure:nth-of-type({figure}) .token[data-side=queries]:nth-of-type({token})", click=True
+    )
+    assert text_of(comparison, "step-value") == "3 of 5"
+
+
+def test_token_that_only_one_example_has_is_active_in_one_drawing(show):
+    sources = [("▁a", "▁c", "</s>"), ("▁a", "▁b", "▁c", "</s>")]
+    examples = [make_observation(seed, source, source) for seed, source in enumerate(sources)]
+    page = show("attention=encoder&compare=2&unit=pieces&step=1", examples)
+    page.point("figure:nth-of-type(2) .token[data-side=queries]:nth-of-type(2)", click=True)
+    assert text_of(page, "step-value") == "1 of 3"
+    page.point("figure:nth-of-type(2) .token[data-side=keys]:nth-of-type(2)")
+    assert active_tokens(page) == [[], ["▁b"], []]
+
+
+def test_arrow_keys_follow_the_tokens_of_a_difference(comparison):
+    comparison.evaluate("document.querySelector('figure:nth-of-type(3) .token').focus()")
+    for label in ("▁c", "▁d"):
+        comparison.press("ArrowDown")
+        assert comparison.evaluate(FOCUSED).startswith(f"{label} difference:")
+
+
+def test_mark_of_a_difference_is_at_the_row_of_its_token(show):
+    sources = [("▁a", "▁b", "▁c", "</s>"), ("▁a", "▁c", "</s>")]
+    examples = [make_observation(seed, source, source) for seed, source in enumerate(sources)]
+    page = show("attention=encoder&compare=2&unit=pieces&step=3&drawing=matrix", examples)
+    marks = (
+        "[...document.querySelectorAll('.mark')].map((e) => e.getAttribute('y') / e.getAttribute('height'))"
+    )
+    assert page.evaluate(marks) == [2, 1, 1]
+    go_to(page, "attention=encoder&compare=2&unit=pieces&step=2&drawing=matrix")
+    shown = "[...document.querySelectorAll('.mark')].map((e) => e.style.display !== 'none')"
+    assert page.evaluate(shown) == [True, False, False]
+
+
+def test_address_without_a_comparison_ends_the_comparison(comparison):
+    go_to(comparison, "attention=encoder")
+    assert comparison.evaluate("document.querySelectorAll('#figures svg').length") == 1
+
+
 def test_step_shows_its_predictions_and_its_part_of_the_beam(show, observations):
     page = show("step=3")
     expected = [

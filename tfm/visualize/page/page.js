@@ -38,7 +38,8 @@ const view = {
   scale: "all",
   step: 0, // of the queries, from 1; 0 is the default
 };
-let pointed = null; // the token under the mouse or with the focus: {side: "queries" or "keys", index}
+// The token under the mouse or with the focus: {side: "queries" or "keys", index in the first example}.
+let pointed = null;
 
 const exampleNow = () => data.examples[view.example];
 const mapNow = () => exampleNow().attention[view.kind];
@@ -99,7 +100,10 @@ function mergeWords(rows, queries, keys) {
   return merged;
 }
 
-/** Of one example and head: {rows, queries, keys: labels, track, largest: that a number may be}. */
+/**
+ * Of one example and head: {rows, queries, keys: labels, track, largest: that a number may be, indices}.
+ * `indices` has the index in the first example of each query and key, which identifies a token in all drawings.
+ */
 function matrixOf(number, head, unit) {
   const { attention, tracks } = data.examples[number];
   const map = attention[view.kind];
@@ -110,7 +114,9 @@ function matrixOf(number, head, unit) {
   let rows = whole ? slice(packed, view.layer) : slice(packed, view.layer, head);
   if (unit === "texts") rows = mergeWords(rows, queries.words, keys.words);
   const largest = view.scale === "view" ? largestOf(rows) : norms ? packed.scale : 1;
-  return { rows, queries: queries[unit], keys: keys[unit], track: keys, largest: largest || 1, signed: false };
+  const labels = { queries: queries[unit], keys: keys[unit] };
+  const indices = { queries: [...labels.queries.keys()], keys: [...labels.keys.keys()] };
+  return { rows, ...labels, indices, track: keys, largest: largest || 1, signed: false };
 }
 
 const largestOf = (rows) => Math.max(0, ...rows.map((row) => Math.max(0, ...row.map(Math.abs))));
@@ -123,8 +129,19 @@ function difference(first, second, pairs) {
     Float64Array.from(pairs.keys, ([k, l]) => first.rows[i][k] - second.rows[j][l]),
   );
   const largest = (view.scale === "view" && largestOf(rows)) || first.largest;
-  return { rows, queries: names("queries"), keys: names("keys"), track: first.track, largest, signed: true };
+  const labels = { queries: names("queries"), keys: names("keys") };
+  const indices = { queries: pairs.queries.map(([i]) => i), keys: pairs.keys.map(([i]) => i) };
+  return { rows, ...labels, indices, track: first.track, largest, signed: true };
 }
+
+/** The `indices` of tokens of the second example. A token that the first example lacks has a negative number. */
+function indicesInFirst(tokens, pairs) {
+  const indices = new Map(pairs.map(([i, j]) => [j, i]));
+  return tokens.map((_, j) => indices.get(j) ?? -1 - j);
+}
+
+/** A token with the number of its row or column in a matrix as the index, which is -1 if there is none. */
+const inMatrix = (matrix, { side, index }) => ({ side, index: matrix.indices[side].indexOf(index) });
 
 /** Pairs of tokens of two examples that correspond, of both sides. */
 function correspondences(first, second) {
@@ -208,7 +225,8 @@ function addCurves(svg, matrix, { left, right, y }) {
         "stroke-opacity": (0.2 + 0.8 * Math.min(1, strength)).toFixed(3),
       });
       if (number < 0) path.classList.add("negative");
-      curves.push({ path, queries: i, keys: j, strength });
+      const { queries, keys } = matrix.indices;
+      curves.push({ path, queries: queries[i], keys: keys[j], strength });
     }),
   );
   return curves;
@@ -246,22 +264,22 @@ function addOption(parent, kind, matrix, side, index) {
     "aria-selected": "false",
     "aria-label": describeToken(matrix, side, index),
     "data-side": side,
-    "data-index": index,
+    "data-index": matrix.indices[side][index],
   });
   add(option, "title", {}, matrix[side][index]);
   return option;
 }
 
-function showOption(option, side, index) {
+function showOption(option) {
   const active = activeToken();
-  const isActive = active.side === side && active.index === index;
+  const isActive = active.side === option.dataset.side && active.index === Number(option.dataset.index);
   option.classList.toggle("active", isActive);
   option.setAttribute("aria-selected", String(isActive));
 }
 
 function showToken({ option, number }, side, index, matrix) {
-  showOption(option, side, index);
-  const active = activeToken();
+  showOption(option);
+  const active = inMatrix(matrix, activeToken());
   const value = active.side === side ? undefined : numberBetween(matrix, active, index);
   number.textContent = value === undefined ? "" : shown(value, matrix.signed).replace(/^([+-]?)0\./, "$1.");
 }
@@ -311,7 +329,7 @@ function release() {
 
 function choose(event) {
   const token = tokenOf(event);
-  if (token && token.side === "queries") change({ step: stepOf(token.index) });
+  if (token && token.side === "queries" && token.index >= 0) change({ step: stepOf(token.index) });
 }
 
 /** The step of the first piece of a query, which is a word or a piece. */
@@ -319,9 +337,10 @@ const stepOf = (index) => (view.unit === "texts" ? steppedTrack().words.indexOf(
 
 /** Arrow keys move from token to token, and between queries and keys. */
 function moveToken(event, lists) {
-  const token = tokenOf(event);
+  const token = event.target.closest("[data-side]");
   if (!token) return;
-  const { side, index } = token;
+  const { side } = token.dataset;
+  const index = lists[side].findIndex(({ option }) => option === token);
   if (event.key === "Enter" || event.key === " ") {
     event.preventDefault();
     return choose(event);
@@ -333,7 +352,7 @@ function moveToken(event, lists) {
   if (target === undefined) return;
   event.preventDefault();
   const next = list[Math.max(0, Math.min(list.length - 1, target))].option;
-  event.target.closest("[data-side]").setAttribute("tabindex", "-1");
+  token.setAttribute("tabindex", "-1");
   next.setAttribute("tabindex", "0");
   next.focus();
 }
@@ -374,13 +393,13 @@ function drawPatches(parent, matrix, name) {
 
 /** Tints each patch by its number, as a share of the largest number of the active patch. */
 function showTints(lists, matrix) {
-  const active = activeToken();
+  const active = inMatrix(matrix, activeToken());
   const other = SIDES.find((side) => side !== active.side);
   const numbers = lists[other].map((_, index) => numberBetween(matrix, active, index) || 0);
   const largest = largestOf([numbers]) || 1;
   for (const side of SIDES)
     lists[side].forEach(({ option, rect }, index) => {
-      showOption(option, side, index);
+      showOption(option);
       const strength = side === other ? numbers[index] / largest : 0;
       rect.style.fill = strength < 0 ? "var(--first)" : "var(--second)";
       rect.style.fillOpacity = (0.85 * Math.abs(strength)).toFixed(3);
@@ -441,7 +460,8 @@ function drawMatrix(parent, matrix, name) {
     if (event.target.dataset.told) byId("reading").textContent = event.target.dataset.told;
   });
   return () => {
-    const { side, index } = activeToken();
+    const { side, index } = inMatrix(matrix, activeToken());
+    mark.style.display = index < 0 ? "none" : "";
     const row = { x: 0, y: cell * index, width: size[0], height: cell };
     const column = { x: cell * index, y: 0, width: cell, height: size[1] };
     for (const [name, value] of Object.entries(side === "queries" ? row : column)) mark.setAttribute(name, value);
@@ -673,10 +693,10 @@ let updates = [];
 let matrices = [];
 
 function updateActive() {
-  const { side, index } = activeToken();
   updates.forEach((update) => update());
-  const there = matrices.filter(({ matrix }) => index < matrix[side].length);
-  const told = there.map(({ name, matrix }) => {
+  const told = matrices.flatMap(({ name, matrix }) => {
+    const { side, index } = inMatrix(matrix, activeToken());
+    if (index < 0) return [];
     const text = describeToken(matrix, side, index);
     return matrices.length > 1 ? `${name}: ${text}` : text;
   });
@@ -695,6 +715,8 @@ function drawFigures() {
     const second = read(view.other);
     first.matrix.largest = second.matrix.largest = Math.max(first.matrix.largest, second.matrix.largest);
     const pairs = correspondences(view.example, view.other);
+    for (const side of SIDES)
+      second.matrix.indices[side] = indicesInFirst(second.matrix[side], pairs[side]);
     matrices.push(second, { name: "Difference", matrix: difference(first.matrix, second.matrix, pairs) });
   }
   const draw = view.drawing === "lines" ? drawLines : drawMatrix;
@@ -821,7 +843,7 @@ const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
 /** For each name in the address: the field of the view, the value of a text, and the text of a value. */
 const ADDRESS = {
   example: ["example", toNumber, (value) => value + 1],
-  compare: ["other", toNumber, (value) => value + 1 || ""],
+  compare: ["other", (text) => toNumber(text) ?? -1, (value) => value + 1 || ""],
   attention: ["kind", oneOf(KINDS)],
   layer: ["layer", toIndex, (value) => (value < 0 ? "" : value)],
   head: ["head", (text) => toIndex(text) ?? oneOf(["mean", "rollout"])(text)],
