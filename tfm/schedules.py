@@ -20,8 +20,9 @@ def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedul
 
     The peak, in the last step of the warm-up, is scale * (d_model * W)^-0.5.
 
-    >>> f"{inverse_sqrt(512, 4000)(3999):.3e}"
-    '6.988e-04'
+    Examples:
+      >>> f"{inverse_sqrt(512, 4000)(3999):.3e}"
+      '6.988e-04'
 
     Args:
       d_model: model width.

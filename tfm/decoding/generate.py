@@ -61,8 +61,8 @@ def generate_texts(
       prefixes: Texts. They may be empty.
 
     Returns:
-      A list for each text: `config.samples` continuations in arbitrary order, or the hypotheses of the beam
-      with the best first.
+      A list for each text, with `config.samples` continuations in arbitrary order, or the hypotheses of the
+      beam with the best first.
 
     Raises:
       UserError: See `generate_ids`. Also if a prefix is not a text.

@@ -54,7 +54,7 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
       language: language code of the references, for the Moses tokenizer.
 
     Returns:
-      A list of `Score`: BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
+      A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
       lowercased Moses tokens (as in publications on Multi30k), and BLEU of the tokens of `paper_tokenizer`
       without smoothing (as in the Transformer paper).
 
@@ -86,7 +86,7 @@ def paired_bootstrap(
       references: one reference for each hypothesis.
 
     Returns:
-      A list of `Comparison`: BLEU, chrF2 and TER.
+      A list of `Comparison` with BLEU, chrF2 and TER.
 
     Raises:
       UserError: if there are no texts, or not as many hypotheses as references.

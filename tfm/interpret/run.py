@@ -44,7 +44,7 @@ def run(
       **keywords: Keywords of the model's `apply`. `train` is False by default.
 
     Returns:
-      The result of the model, and {name: value after the edits} of the activations that were read.
+      The result of the model, and a dict with the activations that were read, after the edits.
 
     Raises:
       UserError: If a glob matches nothing, or if an edit changes the shape or the dtype.
@@ -69,7 +69,7 @@ def list_points(
       model, inputs, keywords: See `run`. Only the shapes and dtypes of the inputs matter.
 
     Returns:
-      {name: (axes, `jax.ShapeDtypeStruct`)}. `Point` describes the letters of the axes.
+      A dict from the name to (axes, `jax.ShapeDtypeStruct`). `Point` describes the letters of the axes.
     """
     recorder = Recorder("*")
 
@@ -137,7 +137,7 @@ def decode(
         hypotheses that the search has found, with the same edits.
 
     Returns:
-      The `tfm.search.Hypotheses`, and {name: value [B, N, ...]} with the activations of each hypothesis.
+      The `tfm.search.Hypotheses`, and a dict with the activations [B, N, ...] of each hypothesis.
 
     Raises:
       UserError: If a glob matches nothing, if an edit changes the shape or the dtype, or if the config has a

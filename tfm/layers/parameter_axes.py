@@ -54,8 +54,9 @@ def find_axes(axes: Mapping[str, Axes], path: str, rank: int) -> Axes:
     Returns:
       A name or None for each axis.
 
-    >>> find_axes({"feed_forward/hidden/kernel": ("model", "hidden")}, "mu/feed_forward/hidden/kernel", 2)
-    ('model', 'hidden')
+    Examples:
+      >>> find_axes({"feed_forward/hidden/kernel": ("model", "hidden")}, "mu/feed_forward/hidden/kernel", 2)
+      ('model', 'hidden')
     """
     parts = path.split("/")
     for start in range(len(parts)):  # the longest end first

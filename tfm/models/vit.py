@@ -162,8 +162,9 @@ def split_patches(images: jax.Array, size: int) -> jax.Array:
     Raises:
       ValueError: If `size` does not divide the height and the width.
 
-    >>> split_patches(jnp.arange(16).reshape(1, 4, 4, 1), 2)[0, 1].tolist()
-    [2, 3, 6, 7]
+    Examples:
+      >>> split_patches(jnp.arange(16).reshape(1, 4, 4, 1), 2)[0, 1].tolist()
+      [2, 3, 6, 7]
     """
     batch, height, width, channels = images.shape
     if height % size or width % size:

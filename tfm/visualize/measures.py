@@ -109,9 +109,9 @@ def group_norms(tree: Mapping[str, Any]) -> dict[str, float]:
     """Computes the norm of each layer and of each other part of a tree of parameters or gradients.
 
     Returns:
-      {name: norm}. A layer has a name such as "encoder.layers_0". All other leaves with the same top-level
-      name are one part. Parts outside the encoder and the decoder come first. The layers of the encoder and
-      then of the decoder follow by number.
+      A dict from the name to the norm. A layer has a name such as "encoder.layers_0". All other leaves with
+      the same top-level name are one part. Parts outside the encoder and the decoder come first. The layers
+      of the encoder and then of the decoder follow by number.
     """
     squares: dict[str, float] = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(tree):

@@ -11,8 +11,9 @@ from tfm.workdir import runs
 class Generator:
     """A trained language model or its export that continues texts.
 
-    >>> Generator.load("runs/lm_pydoc").generate(["The for"], max_tokens=9)  # doctest: +SKIP
-    [[' statement']]
+    Examples:
+      >>> Generator.load("runs/lm_pydoc").generate(["The for"], max_tokens=9)  # doctest: +SKIP
+      [[' statement']]
 
     Raises:
       UserError: if the task of the run does not continue texts.

@@ -17,8 +17,9 @@ from tfm.workdir import runs
 class Translator:
     """A trained translation model or its export that translates texts.
 
-    >>> Translator.load("runs/quickstart").translate(["The dog sleeps."])  # doctest: +SKIP
-    ['Der Hund schläft.']
+    Examples:
+      >>> Translator.load("runs/quickstart").translate(["The dog sleeps."])  # doctest: +SKIP
+      ['Der Hund schläft.']
 
     A translator can be pickled, for example for worker processes.
     """
