@@ -19,6 +19,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
+from nbconvert.preprocessors import CoalesceStreamsPreprocessor
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
@@ -35,6 +36,8 @@ PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.m
 NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
+# Factors of the rank of pages in a search, so that the pages for users come first.
+SEARCH_RANKS = {"reference/": 0.1, "notes/": 0.01, "source/": 0.001, "CHANGELOG": 0.01}
 NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave more width to its code
 COMMANDS = "reference/commands.md"
 COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
@@ -59,7 +62,7 @@ CODE = re.compile(rf"(?:{TEXT_BLOCK}|(?<!</span>))<code>.*?</code>", re.DOTALL)
 TAG_OR_WORD = re.compile(r"<[^>]*>|[^\s<]+")
 PLACE_OF_A_BREAK = re.compile(r"[-\[(]")  # where browsers break a line inside a word
 END_OF_A_PART = re.compile(r"(&#124;|[|/,.=])")
-LONG_WORD = 30  # characters: a longer word may not fit on a line of a phone
+LONG_WORD = 24  # characters: a longer word may not fit into a table on a phone
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -82,6 +85,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Leads the links of a page to pages of the site, and shows modules, flags, the figure and pipes."""
+    for prefix, rank in SEARCH_RANKS.items():
+        if page.file.src_uri.startswith(prefix):
+            page.meta["search"] = {"boost": rank}
     if page.file.src_uri.startswith("reference/"):
         markdown = MODULE.sub(_show_modules, markdown)
     markdown = FLAGS.sub(lambda line: _tabulate_flags(line[1]), markdown)
@@ -129,7 +135,8 @@ def _add_notebook(files: Files, config: MkDocsConfig, name: str) -> None:
     """Adds a page for a notebook, and its pictures."""
     notebook = nbformat.reads(_read(f"docs/{NOTEBOOKS}/{name}.ipynb"), as_version=4)
     options = {"output_files_dir": name, "unique_key": name}
-    text, resources = MarkdownExporter().from_notebook_node(notebook, resources=options)
+    exporter = MarkdownExporter(preprocessors=[CoalesceStreamsPreprocessor])  # a cell prints a single block
+    text, resources = exporter.from_notebook_node(notebook, resources=options)
     files.append(File.generated(config, f"{NOTEBOOKS}/{name}.md", content=text))
     for path, content in resources["outputs"].items():
         files.append(File.generated(config, f"{NOTEBOOKS}/{path}", content=content))
@@ -141,7 +148,7 @@ def _show_commands() -> str:
     with ThreadPoolExecutor() as pool:
         texts = dict(zip(names, pool.map(_help, names), strict=True))
     shown = {name: text if name == "train" else FIELDS.sub("", text) for name, text in texts.items()}
-    sections = [f"## tfm {name}\n\n```text\n{text.strip()}\n```\n" for name, text in shown.items()]
+    sections = [f"## tfm {name}\n\n```{{.text .help}}\n{text.strip()}\n```\n" for name, text in shown.items()]
     return "\n".join(["# Commands and config fields\n", *sections])
 
 

@@ -18,7 +18,7 @@ def hooks():
 
 def render(hooks, markdown, page="index.md"):
     file = types.SimpleNamespace(src_uri=page)
-    return hooks.on_page_markdown(markdown, types.SimpleNamespace(file=file), None, None)
+    return hooks.on_page_markdown(markdown, types.SimpleNamespace(file=file, meta={}), None, None)
 
 
 @pytest.mark.parametrize(
@@ -74,6 +74,15 @@ def test_lists_of_the_reference_become_sections(hooks):
     sections = render(hooks, "- `tfm.search.*`", "reference/search.md")
     assert "## tfm.search.beam\n\n::: tfm.search.beam\n" in sections
     assert sections.count(":::") > 5
+
+
+def test_pages_for_users_come_first_in_a_search(hooks):
+    ranks = {}
+    for name in ("train.md", "notes/input.md", "source/tfm/masks.py.md"):
+        page = types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name), meta={})
+        hooks.on_page_markdown("", page, None, None)
+        ranks[name] = page.meta.get("search", {}).get("boost", 1)
+    assert ranks["train.md"] > ranks["notes/input.md"] > ranks["source/tfm/masks.py.md"] > 0
 
 
 def test_code_in_a_table_shows_pipes_without_backslashes(hooks):
