@@ -114,6 +114,12 @@ def test_page_shows_each_example_at_all_steps():
     )
 
 
+def test_page_shows_a_text_that_only_later_steps_have():
+    rows = ({"source": "a"}, {"source": "a", "hypothesis": "b"})
+    page = format_samples([StepSamples(step, [row], {}) for step, row in enumerate(rows, 1)], "/")
+    assert "source: a\n\n| step | hypothesis |\n| --- | --- |\n| 1 |  |\n| 2 | b |" in page
+
+
 def test_half_a_character_is_replaced_in_the_page():
     page = format_samples([StepSamples(7, [{"source": "a\ud800b"}], {})], "/")
     assert "| 7 | a?b |" in page

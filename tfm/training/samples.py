@@ -124,11 +124,11 @@ def format_samples(samples: Sequence[StepSamples], folder: str) -> str:
 
 def _format_example(number: int, rows: list[tuple[int, dict[str, str]]]) -> str:
     """Returns the part of the page about one example, from its (step, row) pairs."""
-    (_, first), *_ = rows
-    same = [name for name in first if len(rows) > 1 and len({row.get(name) for _, row in rows}) == 1]
-    varying = [name for name in first if name not in same] or same[-1:]
+    texts = {name: [row.get(name, "") for _, row in rows] for _, row in rows for name in row}
+    same = [name for name in texts if len(rows) > 1 and len({*texts[name]}) == 1]
+    varying = [name for name in texts if name not in same] or same[-1:]
     table = [{"step": f"{step:,}"} | {name: row.get(name, "") for name in varying} for step, row in rows]
-    once = [f"{name}: {markdown.format_cell(first[name])}" for name in same if name not in varying]
+    once = [f"{name}: {markdown.format_cell(texts[name][0])}" for name in same if name not in varying]
     return "\n\n".join([f"## {number + 1}", *once, format_table(table)])
 
 
