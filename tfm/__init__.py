@@ -12,6 +12,7 @@ __all__ = ["Generator", "Translator", "__version__"]
 
 
 def __getattr__(name):
+    """Imports a submodule, `Generator` or `Translator` on first use."""
     if name in ("Generator", "Translator"):
         return getattr(importlib.import_module(f"tfm.workdir.{name.lower()}"), name)
     try:

@@ -145,7 +145,8 @@ def relative_buckets(
       int32 [...], from 0 to `buckets` - 1.
 
     Raises:
-      ValueError: if `buckets` does not divide, or `max_distance` is too small.
+      ValueError: if `buckets` is not a positive multiple of 2 (4 if bidirectional), or `max_distance` is not
+        above half of the buckets of a direction.
     """
     divisor = 4 if bidirectional else 2
     if buckets < divisor or buckets % divisor:

@@ -37,7 +37,7 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
         *("encoder_layers 2", "decoder_layers 3", "d_model 32", "d_ff 40", "heads 4"),
         f"| {count:,}, float32 |",
         f"| {len(run.task.tokenizer)} word pieces",
-        "text files `train`, validated on `val`",
+        "text files, `train`, validated on `val`",
         f"| step {run.steps[0]} of 6 |",
         "beam_size 4, length_penalty 0.6, coverage_penalty 0.0, min_length 1, max_extra_tokens 50",
         "Not evaluated.",
@@ -51,7 +51,7 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
 @pytest.mark.parametrize(
     ("data", "source"),
     [
-        (PairsConfig(kind="table"), "tables `train`, validated on `validation`"),
+        (PairsConfig(kind="table"), "tables, `train`, validated on `validation`"),
         (PairsConfig(kind="tfds", name="a/b"), "TFDS `a/b`, `train`, validated on `validation`"),
         (PairsConfig(kind="builtin"), "the built-in language of tfm, `train`, validated on"),
         (PairsConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
@@ -60,6 +60,11 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
             "a saved data set, `train`, validated on",
         ),
         (PairsConfig(kind="tfds", name="a/b", train="a|b"), r"| data | TFDS `a/b`, `a\|b`, validated on"),
+        (PairsConfig(kind="treebank"), "| data | `treebank`, `train`, validated on `validation` |"),
+        (
+            DocumentsConfig(kind="builtin", name="pydoc_topics"),
+            "the built-in `pydoc_topics`, `train`, validated",
+        ),
         (DocumentsConfig(kind="table"), "tables, `train`, validated on `validation`, as bytes"),
         (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face `a/b`, `train`, validated on"),
         (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),

@@ -445,7 +445,7 @@ class CheckpointStore:
 
     @contextlib.contextmanager
     def _explain_failure(self) -> Iterator[None]:
-        """Removes what a failed save created, and turns its error into a message."""
+        """Removes what a failed save created, and turns a ValueError of a library into a UserError."""
         try:
             yield
         except Exception as error:

@@ -16,7 +16,8 @@ LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 HUGGINGFACE_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?")
 SPLITS = ("train", "validation", "test")
-KINDS = ("text", "table", "huggingface", "tfds", "builtin", "treebank", "builtin_treebank")
+DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
+KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
 PIPE = "-"  # the name of a split that is read from standard input
 NOT_READ = (
@@ -34,6 +35,7 @@ MAX_SIDE_TOKENS = 65_536  # of one side of a pair, or of a row
 SHARE = r"(?=[\d.]*[1-9])(\d{1,9}(\.\d{0,9})?|\.\d{1,9})"  # a number above 0
 TEMPERATURE = "temperature:"  # a `mixing` that begins like this has no list of shares
 MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
+# <de>, >>de<< or __de__, but not the text of a control symbol or of a byte.
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
@@ -57,9 +59,12 @@ class DataSection:
 
     kind: str
     name: str
+    train: str
+    validation: str
 
     def __post_init__(self):
-        """
+        """Checks the fields.
+
         Raises:
           UserError: if a field is invalid, or `name` has no form of a TFDS name for `kind` "tfds". TFDS would
             search the data sets of its community for other names.
@@ -83,8 +88,23 @@ class TextSection(DataSection):
         """Folder of prepared data and tokens: `cache_dir`, or by default the user's cache folder."""
         return self.cache_dir or user_cache()
 
+    @property
+    def summary(self) -> str:
+        """Description of the data for a line of the model card."""
+        is_named = self.name in BUILTIN_DOCUMENTS
+        where = {
+            "text": "text files",
+            "table": "tables",
+            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
+            "tfds": f"TFDS `{self.name}`",
+            "builtin": f"the built-in `{self.name}`" if is_named else "the built-in language of tfm",
+        }
+        source = where.get(self.kind, f"`{self.kind}`")
+        return f"{source}, `{self.train}`, validated on `{self.validation}`"
+
     def check_batch(self, row_field: str) -> None:
-        """
+        """Checks the size of a batch.
+
         Raises:
           UserError: if a batch has fewer tokens than a single row, whose tokens are the value of `row_field`.
         """
@@ -293,7 +313,7 @@ class DocumentsConfig(TextSection):
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
         "built-in data set.",
-        choices=("text", "table", "huggingface", "tfds", "builtin"),
+        choices=DOCUMENT_KINDS,
     )
     name: str = _tokenizer_field(
         "",
@@ -381,16 +401,8 @@ class DocumentsConfig(TextSection):
 
     @property
     def summary(self) -> str:
-        """Description of the data for a line of the model card."""
-        where = {
-            "text": "text files",
-            "table": "tables",
-            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
-            "tfds": f"TFDS `{self.name}`",
-            "builtin": f"the built-in `{self.name}`",
-        }
-        tokenizer = os.path.basename(self.tokenizer)
-        return f"{where[self.kind]}, `{self.train}`, validated on `{self.validation}`, as {tokenizer}"
+        """Description of the data and the tokenizer for a line of the model card."""
+        return f"{super().summary}, as {os.path.basename(self.tokenizer)}"
 
 
 @dataclasses.dataclass(frozen=True)

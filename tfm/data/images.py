@@ -187,15 +187,11 @@ def check_builder(builder: Any, split: str) -> None:
             f"Expected images of 8 bits with 1 or 3 channels in {name}, got {features['image']}. Use another "
             "data set."
         )
-    kind = DataError if problems else MissingFile
-    raise_all([*problems, *tfds.split_problems(builder, [split])], kind)
+    raise_all([*problems, *tfds.split_problems(builder, [split])], DataError if problems else MissingFile)
 
 
 def _open_digits(split: str) -> ArrayImages:
-    """Returns a split of scikit-learn's digits.
-
-    The index of an image modulo 10 decides: 0 is validation, 4 and 9 are test, all others are train.
-    """
+    """Returns a split of the digits. The index modulo 10 is 0 in validation, and 4 or 9 in test."""
     images, labels, names = read_digits()
     rest = np.arange(len(images)) % 10
     masks = {"validation": rest == 0, "test": rest % 5 == 4, "train": (rest != 0) & (rest % 5 != 4)}
@@ -247,12 +243,7 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 
 
 def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists.
-
-    Raises:
-      UserError: if the file is missing or damaged, or lacks an array. The error is a `MissingFile` if the
-        file lacks all required arrays.
-    """
+    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
     try:
         # Unlike `np.load`, `NpzFile` raises an error for an .npy file, which contains a single array.
         with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:

@@ -87,7 +87,7 @@ def write(
             "architecture": rows["architecture"],
             "parameters": rows["parameters"],
             "vocabulary": f"{pieces:,} word pieces, joint for both sides",
-            "data": _data(data),
+            "data": rows["data"],
             "training": rows["training"],
             "decoding by default": _fields(dataclasses.asdict(settings.decoding)),
         }
@@ -136,18 +136,6 @@ def _architecture(model: Any) -> str:
     if getattr(model, "max_length", None) is None:
         fields.pop("max_positions", None)
     return f"{fields.pop('name')}: {_fields(fields)}"
-
-
-def _data(data: Any) -> str:
-    """Returns the description of the training and validation data."""
-    names = {
-        "table": "tables",
-        "huggingface": f"Hugging Face `{data.name}`," if data.name else "a saved data set,",
-        "text": "text files",
-        "builtin": "the built-in language of tfm,",
-        "tfds": f"TFDS `{data.name}`,",
-    }
-    return f"{names.get(data.kind, f'`{data.kind}`,')} `{data.train}`, validated on `{data.validation}`"
 
 
 def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:

@@ -133,5 +133,5 @@ class HypothesisRows(flax.struct.PyTreeNode):
         return self.replace(cache=jax.tree.map(lambda x: x.reshape(-1, self.width, *x.shape[1:]), cache))
 
     def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`."""
         return self.replace(cache=gather_beams(self.cache, parents))

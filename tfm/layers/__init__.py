@@ -23,7 +23,7 @@ from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.layer import Layer
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, RelativeBias, RelativeKeys
-from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS, Dropout, Residual, layer_norm
+from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS, Dropout, Residual
 from tfm.layers.stack import Stack
 from tfm.layers.transformer_base import ComposedModule, TransformerBase
 
@@ -50,6 +50,5 @@ __all__ = [
     "TransformerBase",
     "apply_deep_norm",
     "encoder_decoder_constants",
-    "layer_norm",
     "single_stack_constants",
 ]

@@ -189,7 +189,7 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         return self.replace(coverage=weights if self.coverage is None else self.coverage + weights)
 
     def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`."""
         coverage = None if self.coverage is None else gather_beams(self.coverage, parents)
         return self.replace(
             layers=[layer.reorder(parents) for layer in self.layers],

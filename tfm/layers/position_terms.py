@@ -71,9 +71,10 @@ class RelativeBias(nn.Module):
 
     @nn.compact
     def __call__(self, query: jax.Array, positions: jax.Array, key_positions: jax.Array) -> jax.Array:
-        """Computes the term of the logits, which does not depend on the query, see `RelativeKeys`.
+        """Computes a bias for each head from the distance between query and key.
 
-        Returns [H, L, M], or [B, H, L, M] if the positions have the axis B.
+        Returns [H, L, M], or [B, H, L, M] if the positions have the axis B. `query` is unused; it is an
+        argument so that this module can be called like `RelativeKeys`.
         """
         table = self.param("biases", KERNEL_INIT, (self.buckets, self.heads))
         bucket = relative_buckets(

@@ -5,7 +5,7 @@ import re
 import reprlib
 from collections.abc import Callable, Sequence
 
-from tfm.config import find_by_name, is_dotted
+from tfm.config import find_by_name
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
@@ -19,12 +19,6 @@ from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
 SOURCE_MEMBERS = ("__len__", "__getitem__", "fingerprint")
-# Kinds that a function opens, like the kinds of the user: (section, name of a split) -> source.
-OPENED_BY_FUNCTION = {
-    "treebank": treebank.open_treebank,
-    "builtin": builtin.open_texts,
-    "builtin_treebank": builtin.open_trees,
-}
 
 
 def open_pairs(config: PairsConfig, split: str) -> Source:
@@ -132,14 +126,19 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
         return huggingface.open_dataset(config.name, config.directory, name, config.columns, clean)
     if config.kind == "tfds":
         return tfds.open_records(config.name, config.directory, name, config.columns)
+    if config.kind == "builtin":
+        return builtin.open_texts(config, name)
+    assert isinstance(config, PairsConfig)  # documents have no other kinds
+    if config.kind == "builtin_treebank":
+        return builtin.open_trees(config, name)
+    if config.kind == "treebank":
+        return treebank.open_treebank(config, name)
     return _open_by_function(config, name)
 
 
 def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Source:
-    """Calls the function of `data.kind`, possibly the user's."""
-    function = find_by_name(OPENED_BY_FUNCTION, config.kind, "config.data.kind", needs=("__call__",))
-    if not is_dotted(config.kind):
-        return function(config, name)
+    """Calls the user's function `data.kind`, and checks the source that it returns."""
+    function = find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
     try:
         pairs = function(config, name)
     except UserError as error:  # the function has no other way to say that a split is missing

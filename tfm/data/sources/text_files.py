@@ -299,9 +299,10 @@ def exists(path: str, endings: Sequence[str] = tuple(OPENERS)) -> bool:
 
 
 def require_folder(directory: str) -> None:
-    """
+    """Checks that the folder of the data exists; "" is the current folder.
+
     Raises:
-      UserError: if the folder of the data does not exist; "" is the current folder.
+      UserError: if the folder does not exist.
     """
     if directory and not os.path.isdir(directory):
         raise UserError(

@@ -54,9 +54,10 @@ def cut_at_end(ids: Iterable[int]) -> list[int]:
 
 
 def require_characters(texts: Iterable[str]) -> None:
-    """
+    """Checks that texts can be written as UTF-8.
+
     Raises:
-      UserError: if a text cannot be written as UTF-8, because it has half of a character.
+      UserError: if a text contains half of a character (a lone surrogate).
     """
     for text in texts:
         try:

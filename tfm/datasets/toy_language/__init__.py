@@ -106,9 +106,10 @@ def read_trees(split: str) -> list[str]:
 
 
 def _require_split(split: str, sizes: dict[str, int]) -> None:
-    """
+    """Checks that a split exists.
+
     Raises:
-      UserError: if a split does not exist.
+      UserError: if the split does not exist.
     """
     if split not in sizes:
         raise UserError(f"Expected a split out of {', '.join(sizes)}, got {split!r}. Choose one of these.")

@@ -44,7 +44,7 @@ class RecurrentCache(flax.struct.PyTreeNode):
         return self.replace(coverage=self.coverage + weights)
 
     def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`."""
         carry, coverage = gather_beams((self.carry, self.coverage), parents)
         return self.replace(carry=carry, coverage=coverage)
 

@@ -7,7 +7,7 @@ from typing import Any
 from tfm.io.files import atomic_file, read_limited
 
 TRACKERS_FILE = "trackers.json"  # {name of the tracker: id of the run there}
-LARGEST = 1 << 16  # bytes of the file
+MAX_FILE_BYTES = 1 << 16
 
 
 def read_id(workdir: str, tracker: str) -> str | None:
@@ -30,7 +30,7 @@ def write_id(workdir: str, tracker: str, run_id: str) -> None:
 def _read(workdir: str) -> dict[str, Any]:
     """Returns the content of the file, or {} if the file is missing or damaged."""
     try:
-        ids = json.loads(read_limited(os.path.join(workdir, TRACKERS_FILE), LARGEST))
+        ids = json.loads(read_limited(os.path.join(workdir, TRACKERS_FILE), MAX_FILE_BYTES))
     except (OSError, ValueError, RecursionError):
         return {}
     return ids if isinstance(ids, dict) else {}
