@@ -37,12 +37,14 @@ class Program:
       max_at_once: The number of simultaneous batches above which they run out of memory.
       tried: The number of rows of each batch that ran.
       at_once: The largest number of batches that ran at the same time.
+      meets: Whether the first batch waits until a second batch runs, however slow the machine is.
     """
 
-    def __init__(self, bytes_per_row=0, max_rows=99, max_at_once=99, error=OUT_OF_MEMORY):
+    def __init__(self, bytes_per_row=0, max_rows=99, max_at_once=99, error=OUT_OF_MEMORY, meets=False):
         self.bytes_per_row, self.max_rows, self.max_at_once = bytes_per_row, max_rows, max_at_once
         self.error, self.tried, self.at_once = error, [], 0
         self._running, self._lock = 0, threading.Lock()
+        self.meets, self._have_met = meets, threading.Event()
 
     def lower(self, rows):
         """Returns an object like `jax.stages.Lowered`."""
@@ -57,7 +59,12 @@ class Program:
             self._running += 1
             self.at_once = max(self.at_once, self._running)
             fits = self._running <= self.max_at_once and len(rows) <= self.max_rows
-        time.sleep(0.02)
+            if self._running == 2:
+                self._have_met.set()
+        if self.meets:
+            assert self._have_met.wait(60)
+        else:
+            time.sleep(0.02)
         with self._lock:
             self._running -= 1
         if not fits:
@@ -125,7 +132,7 @@ def test_rows_that_are_too_large_are_errors_before_they_run(memory):
 @pytest.mark.parametrize(("bytes_per_row", "at_once"), [(37, 2), (38, 1)])
 def test_two_batches_at_once_share_the_memory(memory, bytes_per_row, at_once):
     memory(100)
-    program = Program(bytes_per_row)
+    program = Program(bytes_per_row, meets=at_once == 2)
     assert run(program, batch_size=1) == EXPECTED
     assert program.at_once == at_once
 
@@ -138,7 +145,7 @@ def test_batch_size_that_ran_out_of_memory_is_not_tried_again(most):
 
 
 def test_row_that_fits_while_no_other_batch_runs_is_computed():
-    program = Program(max_at_once=1)
+    program = Program(max_at_once=1, meets=True)
     assert run(program, batch_size=1) == EXPECTED
     assert program.at_once == 2
 
