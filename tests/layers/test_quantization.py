@@ -138,21 +138,24 @@ def test_dense_layers_over_other_axes_are_not_quantized(axis):
     np.testing.assert_array_equal(apply_quantized(layer, params, x), layer.apply({"params": params}, x))
 
 
+@pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("tied", [True, False])
-def test_logits_equal_numpy_and_lookups_are_exact(tied):
-    x, table, output = random(3, 8), random(20, 8), random(20, 8)
+def test_logits_equal_numpy_and_lookups_are_exact(tied, use_bias):
+    x, table, output, bias = random(3, 8), random(20, 8), random(20, 8), random(20)
     params = {"embedding": {"table": table} if tied else {"table": table, "output": output}}
+    if use_bias:
+        params["embedding"]["bias"] = bias
 
     class Model(nn.Module):
         def setup(self):
-            self.embedding = Embedding(20, 8, tied=tied)
+            self.embedding = Embedding(20, 8, tied=tied, use_bias=use_bias)
 
         def __call__(self, x):
             return self.embedding(jnp.arange(20)), self.embedding.logits(x)
 
     looked_up, logits = apply_quantized(Model(), params, x)
     np.testing.assert_allclose(looked_up, table * 8**0.5, rtol=1e-6)
-    assert_close(logits, product(x, (table if tied else output).T))
+    assert_close(logits, product(x, (table if tied else output).T) + use_bias * bias)
     names = quantization.quantize_params(params).quantized["embedding"]
     assert list(names) == ["table" if tied else "output"]
 

@@ -160,4 +160,9 @@ def _dense(module, inputs):
 def _logits(module, x):
     """Returns the logits [..., V] of x [..., D] computed with the quantized matrix, or None without one."""
     weights = module.get_variable(COLLECTION, "table" if module.tied else "output")
-    return None if weights is None else weights.multiply(x).astype(module.dtype)
+    if weights is None:
+        return None
+    logits = weights.multiply(x).astype(module.dtype)
+    if module.use_bias:
+        logits += module.get_variable("params", "bias").astype(module.dtype)
+    return logits
