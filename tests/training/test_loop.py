@@ -235,6 +235,19 @@ def test_error_of_a_loss_without_a_text_is_named_by_its_type(monkeypatch):
         Setup(task, task.config.training).check_losses(task.open_data().example())
 
 
+def test_user_error_of_a_loss_is_raised_unchanged(monkeypatch):
+    error = UserError("The table has no column label.")
+
+    def fail(*_):
+        raise error
+
+    task = Regression(make_config())
+    monkeypatch.setattr(task, "loss", fail)
+    with pytest.raises(UserError) as raised:
+        Setup(task, task.config.training).compile_step(task.open_data().example())
+    assert raised.value is error
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(5, "0:05"), (75, "1:15"), (3675, "1:01:15")])
 def test_durations_have_hours_minutes_and_seconds(seconds, text):
     assert format_duration(seconds) == text

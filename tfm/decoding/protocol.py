@@ -19,7 +19,7 @@ class DecodingCache(Protocol):
     """
 
     def reorder(self, parents: jax.Array) -> "DecodingCache":
-        """Returns the cache of hypotheses that continue `parents`, int32 [B, W]."""
+        """Returns the cache after the search: new hypothesis w continues hypothesis `parents[b, w]`."""
         ...
 
 

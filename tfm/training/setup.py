@@ -215,6 +215,8 @@ class Setup:
         try:
             with explain_out_of_memory(micro_batches):
                 compiled = step.lower(*shapes).compile()
+        except UserError:
+            raise
         except (TypeError, ValueError):
             self.check_losses(batch)  # names the loss in which JAX found the error
             raise
