@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tests.support.observations import make_deep_decoder, make_image, make_text
 from tests.support.tiny import make_config, randomize_weights
 from tfm.commands import visualize
 from tfm.commands.options import Visualize
@@ -20,6 +21,7 @@ from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
 from tfm.training.run_log import METRICS_FILE
 from tfm.visualize import figures, observation
+from tfm.visualize.panels import Selection
 from tfm.workdir import runs
 
 SIZES = {"embedding_features": 6, "hidden_features": 5, "attention_features": 4, "output_features": 7}
@@ -56,6 +58,39 @@ def test_warning_if_translation_uses_another_search(fields, search, caplog):
     visualize.warn_of_another_search(DecodingConfig(**fields))
     assert (f"tfm translate uses {search} here" in caplog.text) == bool(search)
     assert bool(caplog.text) == bool(search)
+
+
+@pytest.mark.parametrize("head", [None, 1, "mean", "rollout"])
+@pytest.mark.parametrize(
+    ("layer", "kinds"),
+    [
+        (None, ["encoder", "decoder", "cross"]),
+        (0, ["encoder", "decoder", "cross"]),
+        (2, ["decoder", "cross"]),
+    ],
+)
+def test_layer_is_drawn_for_every_attention_that_has_it(layer, head, kinds):
+    names = ("attention-1", "attention-2", "difference-1-2")
+    examples = [make_deep_decoder(seed) for seed in (0, 1)]
+    drawings = visualize.list_figures(examples, Selection(layer, head), True)
+    assert list(drawings) == [f"{name}-{kind}" for name in names for kind in kinds]
+
+
+def test_lines_are_drawn_for_a_layer_that_only_the_decoder_has():
+    drawings = visualize.list_line_figures([make_deep_decoder()], Selection(2, 1), "Tier")
+    assert list(drawings) == ["lines-decoder", "lines-cross"]
+
+
+@pytest.mark.parametrize("layer", [-1, 3])
+def test_layer_that_no_attention_has_is_an_error(layer):
+    message = f"--layer .*0 to 0 for encoder .*0 to 2 for decoder .*0 to 2 for cross .*got {layer}"
+    with pytest.raises(UserError, match=message):
+        visualize.list_figures([make_deep_decoder()], Selection(layer), False)
+    with pytest.raises(UserError, match=message):
+        visualize.list_line_figures([make_deep_decoder()], Selection(layer, 0), "Tier")
+    for example, kind in ((make_text(), "decoder"), (make_image(), "encoder")):
+        with pytest.raises(UserError, match=f"--layer .*0 to 1 for {kind} attention, got {layer}"):
+            visualize.list_figures([example], Selection(layer), False)
 
 
 @pytest.mark.long

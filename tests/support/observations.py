@@ -72,6 +72,14 @@ def make_observation(seed=0, source=SOURCE, target=TARGET, kinds=tuple(KINDS), b
     )
 
 
+def make_deep_decoder(seed=0):
+    """Returns a translation by a model with an encoder of one layer and a decoder of three."""
+    observation = make_observation(seed, layers=3)
+    encoder = observation.attention["encoder"]
+    arrays = {name: getattr(encoder, name)[:1] for name in ("weights", "norms", "joint_norms")}
+    return observation._replace(attention=observation.attention | {"encoder": encoder._replace(**arrays)})
+
+
 def make_beam(target, probabilities):
     """Returns the beam of the target and of the hypothesis "or", which ends in the second step."""
     logs = np.log(probabilities).cumsum().tolist()

@@ -12,6 +12,7 @@ from tests.support.observations import (
     SOURCE,
     TARGET,
     WIDE,
+    make_deep_decoder,
     make_image,
     make_observation,
     make_text,
@@ -102,6 +103,17 @@ def test_tables_have_the_numbers_of_the_figures(show, observations, kind):
         np.testing.assert_allclose(table["numbers"], panels.weights[0, 0], atol=scale * LEVEL)
         expected = [track.texts if unit == "words" else track.labels for track in tracks]
         assert [table["queries"], table["keys"]] == expected
+
+
+def test_layer_that_an_encoder_lacks_becomes_its_last_layer(show):
+    observation = make_deep_decoder()
+    page = show("attention=decoder&layer=2&head=1&unit=pieces", [observation])
+    for kind, layer in (("decoder", 2), ("encoder", 0)):
+        go_to(page, f"attention={kind}&unit=pieces")
+        assert text_of(page, "attention-title") == f"Self-attention of the {kind}, layer {layer}, head 1"
+        (table,) = tables(page)
+        expected = observation.attention[kind].weights[layer, 1]
+        np.testing.assert_allclose(table["numbers"], expected, atol=2 * LEVEL)
 
 
 def test_page_opens_with_mean_cross_attention_as_lines(show):

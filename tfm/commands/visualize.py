@@ -27,7 +27,7 @@ from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches,
 from tfm.visualize.lines import draw_lines, find_word
 from tfm.visualize.observation import Observation, Observes
 from tfm.visualize.page import make_page
-from tfm.visualize.panels import Selection, parse_head, select, select_difference
+from tfm.visualize.panels import Selection, parse_head, select, select_difference, selectable_kinds
 from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
@@ -137,7 +137,7 @@ def choose_examples(given: Sequence[str], task: Any) -> list[str]:
 
 
 def list_figures(observations: Sequence[Observation], selection: Selection, differences: bool) -> Drawings:
-    """Returns the figures of all kinds of attention of all examples.
+    """Returns the figures of all examples, for each kind of attention that has the selected layer and head.
 
     Args:
       observations: one for each example.
@@ -151,7 +151,7 @@ def list_figures(observations: Sequence[Observation], selection: Selection, diff
     figures = {
         f"attention-{number}-{kind}": _draw_kind(each, kind, select(each, kind, selection), each.title)
         for number, each in enumerate(observations, 1)
-        for kind in each.attention
+        for kind in selectable_kinds(each.attention, selection)
     }
     if not differences:
         return figures
@@ -160,7 +160,7 @@ def list_figures(observations: Sequence[Observation], selection: Selection, diff
     first, *others = observations
     for number, other in enumerate(others, 2):
         title = f"difference: {first.title} / {other.title}"
-        for kind in first.attention:
+        for kind in selectable_kinds(first.attention, selection):
             panels = select_difference(first, other, kind, selection)
             figures[f"difference-1-{number}-{kind}"] = _draw_kind(first, kind, panels, title)
     return figures
@@ -177,16 +177,19 @@ def _draw_kind(observation: Observation, kind: str, panels: Panels, title: str) 
 
 
 def list_line_figures(observations: Sequence[Observation], selection: Selection, word: str) -> Drawings:
-    """Returns the figures of lines. A kind of attention has one if every example has the word as a query.
+    """Returns the figures of lines, for each kind of attention that has the selected layer and head.
+
+    A kind has a figure only if every example has the word as a query.
 
     Raises:
-      UserError: if no layer or head is selected, or if no kind of attention has the word in every example.
+      UserError: if no layer or head is selected, or no kind of attention has them, or if no kind has the word
+        in every example.
     """
     if selection.layer is None or selection.head is None:
         raise UserError("--lines draws one head: also choose --layer and --head.")
     selection = selection._replace(words=True)
     figures: Drawings = {}
-    for kind in observations[0].attention if observations else ():
+    for kind in selectable_kinds(observations[0].attention, selection) if observations else ():
         panels = [select(each, kind, selection) for each in observations]
         if all(find_word(each.queries, word) is not None for each in panels):
             title = f"What \u201c{word}\u201d attends to: {kind} attention, {panels[0].titles[0][0]}"

@@ -1,5 +1,6 @@
 """Selects the part of an observation's attention that a figure shows: layers, heads, pieces or words."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +48,26 @@ def parse_head(text: str | None) -> int | str | None:
     return int(text)
 
 
+def selectable_kinds(attention: Mapping[str, AttentionMap], selection: Selection) -> list[str]:
+    """Returns the kinds of attention that have the selected layer and head.
+
+    The kinds can differ, because the encoder and the decoder can have different numbers of layers.
+
+    Raises:
+      UserError: if there are kinds, but none has the selected layer and head.
+    """
+    kinds = list(attention)
+    for axis, (name, index) in enumerate((("layer", selection.layer), ("head", selection.head))):
+        if not isinstance(index, int):
+            continue
+        counts = {kind: attention[kind].weights.shape[axis] for kind in kinds}
+        kinds = [kind for kind, count in counts.items() if 0 <= index < count]
+        if counts and not kinds:
+            ranges = ", ".join(f"0 to {count - 1} for {kind} attention" for kind, count in counts.items())
+            raise UserError(f"Expected --{name} to be from {ranges}, got {index}.")
+    return kinds
+
+
 def select(observation: Observation, kind: str, selection: Selection = ALL) -> Panels:
     """Returns the `Panels` of one kind of attention.
 
@@ -54,12 +75,8 @@ def select(observation: Observation, kind: str, selection: Selection = ALL) -> P
       UserError: if the kind has fewer layers or heads, or lacks the numbers that the selection needs.
     """
     attention = observation.attention[kind]
-    layers, heads = attention.weights.shape[:2]
-    for name, index, count in (("layer", selection.layer, layers), ("head", selection.head, heads)):
-        if isinstance(index, int) and not 0 <= index < count:
-            raise UserError(
-                f"Expected --{name} to be from 0 to {count - 1} for {kind} attention, got {index}."
-            )
+    selectable_kinds({kind: attention}, selection)
+    heads = attention.weights.shape[1]
     numbers = _read_numbers(observation.attention, kind, selection)
     if selection.layer is not None:
         numbers = numbers[selection.layer : selection.layer + 1]
