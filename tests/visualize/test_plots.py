@@ -1,7 +1,10 @@
 """Tests of plots: numbers, axis titles, legends, and legibility at the width of a column."""
 
+import math
+
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tfm.visualize import plots
@@ -115,6 +118,27 @@ def test_norms_of_activations_widen_the_figure_to_a_page(figures):
     assert figures["norms"].get_size_inches()[0] == plots.PAGE
     assert figures["norms"].axes[0].get_xscale() == "log"
     assert plots.plot_norms({"embedding": 3.0}, {}).get_size_inches()[0] == plots.COLUMN
+
+
+@pytest.mark.parametrize(
+    ("norms", "limits"),
+    [
+        ([0.014, 0.026], [0.01, 0.1]),
+        ([3.0], [1, 10]),
+        ([0.5, 10.0], [0.1, 100]),
+        ([0.0, math.nan, math.inf, 0.5], [0.1, 1]),
+    ],
+)
+def test_only_powers_of_ten_have_labels_on_the_axis_of_gradients(norms, limits):
+    """Labels between two powers of ten would overlap."""
+    figure = plots.plot_norms({f"encoder.layers_{i}": norm for i, norm in enumerate(norms)}, {})
+    FigureCanvasAgg(figure).draw()
+    (axes,) = figure.axes
+    np.testing.assert_allclose(axes.get_xlim(), limits)
+    assert {label.get_text() for label in axes.get_xticklabels(minor=True)} <= {""}
+    shown = [tick for tick in axes.get_xticks() if limits[0] <= tick <= limits[1]]
+    assert len(shown) >= 2
+    np.testing.assert_allclose(np.log10(shown), np.round(np.log10(shown)))
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ and markers distinguish the lines without colour.
 """
 
 import itertools
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, NullFormatter
 
 from tfm.visualize.measures import Calibration
 
@@ -194,9 +195,21 @@ def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float])
         axes.set_yticks(places, [name.removesuffix("_residual.output") for name in norms])
         axes.invert_yaxis()
         _label(axes, unit, "")
-    figure.axes[0].set_xscale("log")
-    figure.axes[0].tick_params(labelsize=SMALL, which="both")
+    _show_decades(figure.axes[0], list(gradients.values()))
     return figure
+
+
+def _show_decades(axes: Any, numbers: Sequence[float]) -> None:
+    """Makes the x-axis logarithmic, with limits and labels at powers of ten.
+
+    Labels between two powers of ten would overlap. Numbers that are not positive and finite are not shown.
+    """
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(labelsize=SMALL, which="both")
+    exponents = [math.floor(math.log10(number)) for number in numbers if 0 < number < math.inf]
+    if exponents:
+        axes.set_xlim(10.0 ** min(exponents), 10.0 ** (max(exponents) + 1))
 
 
 def name_runs(folders: Sequence[str]) -> list[str]:
