@@ -52,9 +52,24 @@ def test_notebooks_contain_their_output(path):
     assert path.stat().st_size < MAX_BYTES
 
 
+def read_parameters(path):
+    """Returns the parameters of a notebook, {name: value}. Fails if a value is not a constant."""
+    cells = nbformat.read(path, as_version=4).cells
+    [cell] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]
+    assignments = ast.parse(cell.source).body
+    return {assignment.targets[0].id: ast.literal_eval(assignment.value) for assignment in assignments}
+
+
 def test_parameters_of_notebooks_are_constants():
     for path in PATHS:
-        cells = nbformat.read(path, as_version=4).cells
-        [cell] = [cell for cell in cells if "parameters" in cell.metadata.get("tags", ())]
-        for statement in ast.parse(cell.source).body:
-            ast.literal_eval(statement.value)
+        assert read_parameters(path)
+
+
+def test_notebooks_train_the_whole_quick_start():
+    """Otherwise they could not share a run with `tests.support.notebooks`, or with the command line."""
+    steps = {
+        parameters["STEPS"]
+        for parameters in map(read_parameters, PATHS)
+        if parameters.get("WORKDIR") == "runs/quickstart"
+    }
+    assert steps == {get_config().training.steps}
