@@ -222,7 +222,11 @@ def _product(x: jax.Array, y: jax.Array, axes: tuple[int, int]) -> jax.Array:
 
 
 def _chunk_sums(table: jax.Array, chunk: Chunk, smoothing: float) -> tuple[Sums, Callable[[], jax.Array]]:
-    """Returns the sums of a chunk, and a function that computes the gradient of the loss by the logits."""
+    """Returns the weighted sums of a chunk, and a function that computes the gradient.
+
+    The gradient is the gradient of the summed loss with respect to the logits, float32 [B, l, V]. Only
+    training calls the function.
+    """
     features, labels, weights = chunk
     logits = _logits(table, features)
     classes = logits.shape[-1]

@@ -141,7 +141,10 @@ def _replace_section(outer: Any, path: Sequence[str], name: str, flag: str) -> A
 
 
 def _warn_of_dropped_model(base: Any, changed: Any) -> None:
-    """Logs the numbers of parameters of two models, because a model that drops its fields has other sizes."""
+    """Warns that the changed model has none of the fields of the base config.
+
+    The warning contains the numbers of parameters of both models, because their sizes can be far apart.
+    """
     counts = [count_parameters(each) for each in (base, changed)]
     before, after = ("an unknown number of" if count is None else f"{count:,}" for count in counts)
     log.warning(

@@ -144,7 +144,11 @@ def parse(text: str) -> Program:
 
 
 def executed(program: Program) -> Iterator[Run]:
-    """Yields all instructions that run. For a conditional, assumes the branch with the most instructions."""
+    """Yields a `Run` for each instruction that runs, including the instructions of called computations.
+
+    The instructions of a loop's body are yielded once, and `Run.times` counts the iterations. The condition
+    of a loop is left out. For a conditional, assumes the branch with the most instructions.
+    """
 
     def walk(name: str, times: int, fused: bool) -> Iterator[Run]:
         computation = program.computations[name]

@@ -111,12 +111,13 @@ class Report(NamedTuple):
     """The outputs of a trained model on a split, and their scores.
 
     Attributes:
-      outputs: a line of text for each example, in the split's order.
-      scores: have `name`, `value` and `signature`.
-      examples: what to show of each, in the same order, such as {"source": text, "hypothesis": text}.
-      settings: what the outputs depend on beside the weights, such as the beam's size.
-      rate: examples/s, compilation included.
-      identity: hash of the split's inputs and references, so that only evaluations of the same are compared.
+      outputs: a line of text for each example, in the order of the split.
+      scores: objects with the attributes `name`, `value` and `signature`.
+      examples: texts to print of each example, in the same order, such as
+        {"source": text, "hypothesis": text}.
+      settings: values on which the outputs depend besides the parameters, such as the beam size.
+      rate: examples per second, including compilation.
+      identity: hash of the inputs and references of the split. Only scores with the same hash are compared.
     """
 
     outputs: list[str]
@@ -226,10 +227,13 @@ class Task:
         raise NotImplementedError
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields what `tfm evaluate` writes about a split: the scores first, then further measurements.
+        """Yields one or more complete reports of a split, for `tfm evaluate`.
+
+        Each report replaces the report before it. A task with slow measurements first yields a report without
+        them, so that the scores are written early.
 
         Args:
-          variables: of the model, or a tuple of the variables of several models for an ensemble.
+          variables: variables of the model, or a tuple of the variables of several models for an ensemble.
           split: name of the split.
         """
         raise NotImplementedError

@@ -145,7 +145,12 @@ def cut_stream(size: int, length: int, offset: int) -> Pieces:
 
 
 def split_documents(ends: np.ndarray, length: int) -> Pieces:
-    """Cuts documents that end at `ends` into pieces of at most `length` tokens."""
+    """Cuts documents into consecutive pieces of at most `length` tokens. All tokens count for the loss.
+
+    Args:
+      ends: int [documents], where each document ends in the stream of tokens.
+      length: maximum number of tokens of a piece.
+    """
     starts, sizes = find_starts(ends, np.arange(len(ends))), np.diff(ends, prepend=0)
     counts = -(-sizes // length)
     number = concatenate_ranges(np.zeros(len(ends), int), counts)

@@ -33,7 +33,9 @@ def find_name(config: Any, split: str) -> str:
 
 
 def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]:
-    """Returns the splits out of "train", "validation" and "test" that a data section names and that exist.
+    """Returns the splits out of "train", "validation" and "test" that a data section names.
+
+    Leaves out a test split that has the default name and does not exist. The other splits are not opened.
 
     Args:
       config: the data section.
