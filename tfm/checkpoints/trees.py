@@ -149,7 +149,13 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
 
 
 def check_shapes(expected: Any, stored: Any, what: str) -> None:
-    """Raises a UserError about `what` that names the first array of a missing or other shape."""
+    """Raises a UserError that names the first array that is missing, unexpected or of another shape.
+
+    Args:
+      expected: tree of the model's arrays, or of their shapes.
+      stored: tree to compare, of arrays or shapes.
+      what: subject of the error message, such as the path of a checkpoint.
+    """
     wanted, found = _shapes_by_path(expected), _shapes_by_path(stored)
     for path in sorted(wanted.keys() | found.keys()):
         if wanted.get(path) != found.get(path):
