@@ -40,3 +40,15 @@ def test_invalid_indices_are_user_errors(name, wrong):
 def test_indices_beyond_the_axis_are_user_errors(name):
     with pytest.raises(UserError, match=r"from 0 .*\[0, 9\]|from 0 .*\[0 9\]"):
         EDITS[name][0]([0, 9])(VALUE, POINT)
+
+
+def test_edits_of_positions_act_on_queries_unless_keys_are_chosen():
+    positions = {"L": jnp.array([[0, 1, 2]]), "M": jnp.array([[0, 1, 2, 3]])}
+    point = interpret.Point("decoder.layers_0.cross_attention.weights", "BHLM", np.arange(1), positions)
+    weights = np.ones((1, 1, 3, 4), np.float32)
+    queries, keys = np.array(weights), np.array(weights)
+    queries[:, :, 1], keys[..., 1] = 0, 0
+    for edit in (interpret.zero_position(1), interpret.scale_position(1, 0)):
+        np.testing.assert_array_equal(edit(weights, point), queries)
+    for edit in (interpret.zero_position(1, "M"), interpret.scale_position(1, 0, "M")):
+        np.testing.assert_array_equal(edit(weights, point), keys)

@@ -26,6 +26,7 @@ OF_EVERY_BLOCK = [
     {"attention": "flash"},
     {"attention": "xla", "attention_dropout": 0.1},
     {"key_features": 3, "positions": "rotary"},
+    {"key_features": 3, "positions": "interleaved_and_rotary"},
     {"key_value_heads": 3, "heads": 4, "d_model": 16},
     {"deep_norm": True, "norm_order": "pre"},
     {"positions": "alibi", "attention": "cudnn", "attention_dropout": 0.0},
