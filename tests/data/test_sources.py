@@ -7,6 +7,7 @@ import pytest
 from tests.support import tfds_sets  # noqa: F401 - registers the sets
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import PairsConfig
+from tfm.data.source import Source
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
 from tfm.errors import UserError
@@ -22,6 +23,18 @@ def test_only_newlines_separate_lines(tmp_path):
         ("", ""),
         ("last", "vier"),
     ]
+
+
+@pytest.mark.parametrize("index", [0, 2, -1, -3, slice(1, None), slice(-2, None), slice(None, None, 2)])
+def test_rows_of_a_source_have_the_indices_of_a_list(index):
+    rows = [("a",), ("b",), ("c",)]
+    assert Source(lambda: rows, lambda: "")[index] == rows[index]
+
+
+@pytest.mark.parametrize("index", [3, -4])
+def test_index_beyond_the_rows_is_an_error(index):
+    with pytest.raises(IndexError):
+        Source(lambda: [("a",), ("b",), ("c",)], lambda: "")[index]
 
 
 def test_split_is_a_field_or_a_file_stem(tmp_path):

@@ -22,7 +22,7 @@ from tests.support.tiny_regression import FEATURES, ROWS, Regression, make_confi
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
-from tfm.training.hooks import Hooks
+from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics import StepMetrics
 from tfm.training.run_log import METRICS_FILE, MetricsWriter, first_losses, format_duration, read_metrics
 from tfm.training.setup import Setup
@@ -210,6 +210,24 @@ def test_rows_that_a_resumed_run_repeats_do_not_count(tmp_path):
     assert [row["step"] for row in rows if "validation/loss" in row] == [2, 4, 5, 8]
     write(0)
     assert read_metrics(str(tmp_path)) == []
+
+
+def test_error_of_a_hook_that_closes_leaves_no_other_hook_open():
+    closed = []
+
+    class Named(Hook):
+        def __init__(self, name):
+            self.name = name
+
+        def close(self, outcome):
+            closed.append((self.name, outcome))
+            if self.name == "first":
+                raise OSError("The disk is full.")
+
+    hooks = Hooks([Named("first"), Named("second")])
+    with pytest.raises(OSError, match="full"):
+        hooks.close("finished")
+    assert closed == [("first", "finished"), ("second", "finished")]
 
 
 @pytest.mark.parametrize(

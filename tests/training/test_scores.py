@@ -24,7 +24,7 @@ def test_training_stops_after_evaluations_without_a_better_score(order, sign, tm
     """A score that is NaN or equals the best score is no improvement."""
     config, ends = TrainingConfig(steps=100, warmup_steps=9, patience=2), []
     scores = make_scores(tmp_path, order=order)
-    for step, value in enumerate((math.nan, -5.0, 3.0, 3.0, 4.0, math.nan, 2.0), 1):
+    for step, value in enumerate((math.nan, -5.0, 3.0, math.nan, 4.0, 4.0, 2.0), 1):
         scores.add(step, {"validation/x": sign * value})
         ends.append(Scores(str(tmp_path), Best("validation/x", order)).describe_end(step, config))
     assert [bool(end) for end in ends] == [False] * 6 + [True]
