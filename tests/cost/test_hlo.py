@@ -205,3 +205,15 @@ def test_flops_of_nested_loops_include_the_iterations_of_all_loops():
 
     compiled = jax.jit(lambda x: jax.lax.scan(body, x, length=3)[0]).lower(jnp.ones((4, 4))).compile()
     assert hlo.count_flops(hlo.parse(compiled.as_text())) == 3 * 5 * 2 * 4**3
+
+
+@pytest.mark.parametrize("larger_first", [True, False])
+def test_flops_of_a_conditional_are_those_of_its_larger_branch(larger_first):
+    x = jnp.ones((8, 8))
+    branches = [lambda x: jnp.tanh(x @ x @ x) @ x, lambda x: x]
+
+    def program(choice, x):
+        return jax.lax.cond(choice, *branches[:: 1 if larger_first else -1], x)
+
+    text = jax.jit(program).lower(True, x).compile().as_text()
+    assert hlo.count_flops(hlo.parse(text)) == 3 * 2 * 8**3

@@ -1,6 +1,7 @@
 """Tests of profiling: the range of steps, the summary of operations and the trace of a run."""
 
 import glob
+import os
 
 import pytest
 
@@ -59,6 +60,11 @@ def train_profiled(workdir, first, last, steps=6):
 
 @pytest.mark.long
 def test_profile_of_a_run_has_a_summary_and_a_trace(tmp_path, caplog):
+    """An earlier trace in the same folder is not read."""
+    earlier = tmp_path / "profile" / "plugins" / "profile" / "earlier"
+    earlier.mkdir(parents=True)
+    (earlier / "host.xplane.pb").touch()
+    os.utime(earlier / "host.xplane.pb", (1, 1))
     train_profiled(tmp_path, 2, 4)
     summary = (tmp_path / "profile" / "summary.txt").read_text().splitlines()
     assert summary[0] == "steps 2 to 4"
