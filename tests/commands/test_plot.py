@@ -92,7 +92,11 @@ def test_calibration_is_between_0_and_1(drawn, tiny_run):
     assert ((accuracy >= 0) & (accuracy <= 1)).all()
 
 
-def test_lengths_have_scores_of_groups_of_sentences(drawn, tiny_run, tmp_path):
+def test_lengths_have_scores_of_groups_of_sentences(drawn, tiny_run, tmp_path, monkeypatch):
+    score, calls = plot.measures.score_by_length, []
+    monkeypatch.setattr(
+        plot.measures, "score_by_length", lambda *texts: calls.append(texts[:3]) or score(*texts)
+    )
     config = runs.open_folder(str(tiny_run)).config
     save(config, runs.config_path(str(tmp_path)))
     with pytest.raises(UserError, match=r"tfm evaluate --workdir="):
@@ -105,6 +109,8 @@ def test_lengths_have_scores_of_groups_of_sentences(drawn, tiny_run, tmp_path):
     assert (np.diff(words) > 0).all()
     assert words[0] < 4
     assert scores[0] < 1 < 99 < scores[-1]
+    sources = (tiny_run.parent / "corpus" / "test.en").read_text().splitlines()
+    assert [list(map(list, texts)) for texts in calls] == [[sources, halves, references]]
 
 
 @pytest.mark.long

@@ -30,7 +30,7 @@ from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState, make_train_step
-from tfm.training.task import Context, LossOutput
+from tfm.training.task import Context, LossOutput, Update
 from tfm.workdir import runs
 
 OPTIMIZER = optax.adam(0.1)
@@ -173,6 +173,15 @@ def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
         batch = dict(saved)
     output = task.loss(state.variables, batch, Context(4, jax.random.key(0)))
     assert np.isinf(output.terms["loss"][0])
+
+
+@pytest.mark.long
+def test_error_examines_the_updates_that_are_due(tmp_path, poison, monkeypatch):
+    """The update runs in steps 1 and 4."""
+    monkeypatch.setattr(Poisoned, "updates", lambda self: (Update("loss", self.loss, every=3),))
+    poison(4)
+    with pytest.raises(UserError, match=r"step 4 is not finite.* the first tensor that is not: loss, inf\."):
+        train_run(make_config(), tmp_path / "run")
 
 
 @pytest.mark.long
