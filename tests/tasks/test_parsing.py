@@ -65,6 +65,14 @@ def test_malformed_prediction_is_repaired(run, answers):
     assert run.task.translate(run.params, ["a b"]) == ["(TOP (S (NP (NN a) (XX b))))"]
 
 
+def test_trees_are_scored_in_the_form_that_the_model_predicts(run):
+    tree = "(TOP (S (NP (NN a)) (VP (VB b))))"
+    (scores,) = run.task.score(run.params, ["a b"], [tree])
+    (pieces,) = run.task.tokenizer.encode([run.task.read_target(tree)])
+    assert len(scores) == len(pieces) + 1  # EOS
+    assert len(scores) != len(run.task.tokenizer.encode([tree])[0]) + 1
+
+
 def test_report_of_perfect_parses_has_perfect_scores(run, answers):
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
     (report,) = run.task.report(run.variables, "test")
