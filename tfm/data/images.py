@@ -161,7 +161,7 @@ def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
 
 
 def _find_problems(config: ImagesConfig, split: str) -> list[str]:
-    """Opens a split, which raises an error if there is a problem."""
+    """Opens a split, and returns no problems, because opening raises an error for a problem."""
     open_images(config, split)
     return []
 

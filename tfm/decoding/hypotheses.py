@@ -26,10 +26,10 @@ class TokenHypothesis(NamedTuple):
 
 
 def make_keys(seed: int, indices: np.ndarray | jax.Array) -> jax.Array:
-    """Returns random keys [B], which depend on the seed and on the numbers in a row of `indices`, int [B, K].
+    """Returns random keys [B] that depend only on the seed and on the rows of `indices`, int [B, K].
 
-    The numbers should identify a text in the whole input, not in a chunk of it. Otherwise equal texts of two
-    chunks get equal samples.
+    The numbers of a row should identify a text in the whole input. If they identify it only in a chunk of the
+    input, equal texts of two chunks get equal samples.
     """
     key = jax.random.key(seed)
     return jax.vmap(lambda numbers: functools.reduce(jax.random.fold_in, numbers, key))(indices)

@@ -19,7 +19,11 @@ class DecodingCache(Protocol):
     """
 
     def reorder(self, parents: jax.Array) -> "DecodingCache":
-        """Returns the cache after the search: new hypothesis w continues hypothesis `parents[b, w]`."""
+        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`.
+
+        Args:
+          parents: int32 [B, W].
+        """
         ...
 
 

@@ -231,6 +231,12 @@ class Classification(Task):
         """See `tfm.visualize.observation.Observes`."""
         return ["0", "1"]
 
+    @functools.cached_property
+    def _observed_images(self) -> tuple[str, Images]:
+        """The last split that exists, which is the test or the validation split, and its images."""
+        split = list_splits(self.config.data, open_images)[-1]
+        return split, open_split(self.config, split, self.label_names)
+
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for one image of the test split.
 
@@ -245,8 +251,7 @@ class Classification(Task):
           UserError: if there is no such image, or its attention does not fit into the memory.
         """
         del max_tokens
-        split = list_splits(self.config.data, open_images)[-1]
-        source = open_split(self.config, split, self.label_names)
+        split, source = self._observed_images
         index = np.array([_read_index(example, split, len(source))])
         batch = assemble(*source.take(index), source.largest, rows=1)
         images, labels = batch["images"], batch["labels"]
