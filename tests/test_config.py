@@ -55,8 +55,10 @@ def test_error_of_an_invalid_field_names_the_field(change, message):
 def test_unknown_or_missing_task_is_an_error():
     with pytest.raises(UserError, match=r"config\.task must be one of"):
         runs.parse_config({"task": "translaton"})
-    with pytest.raises(UserError, match="must have the field 'task'"):
+    with pytest.raises(UserError, match="'task'.*model"):
         runs.parse_config({"model": {}})
+    with pytest.raises(UserError, match="'task'.*no fields"):
+        runs.parse_config({})
 
 
 def test_warm_up_that_does_not_end_before_the_decay_is_an_error():

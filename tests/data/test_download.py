@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import types
 
 import pytest
 
@@ -101,6 +102,28 @@ def test_failed_connection_leaves_no_files(tmp_path, monkeypatch):
         with pytest.raises(UserError, match=r"could not be prepared in .*ConnectionError.*data\.directory"):
             sources.check_splits(config_of(tmp_path / "a"))
     assert files_of(tmp_path) == {}
+
+
+FILE_USES = {  # how the code of data sets names its files
+    "download": lambda manager: manager.download({"a": "http://a"})["a"] / "b",
+    "extract": lambda manager: manager.extract("a") / "b",
+    "download and extract": lambda manager: manager.download_and_extract(["http://a"])[0] / "b",
+    "archive": lambda manager: list(manager.iter_archive(manager.download("http://a"))),
+    "folder of downloads": lambda manager: manager.download_dir / "b",
+    "folder of the user": lambda manager: manager.manual_dir / "b",
+}
+
+
+@pytest.mark.parametrize("name", FILE_USES)
+def test_splits_are_known_before_the_files_exist(name):
+    def generators(manager):
+        FILE_USES[name](manager)
+        return {"train": None}
+
+    info = types.SimpleNamespace(splits={}, full_name="set")
+    builder = types.SimpleNamespace(info=info, _split_generators=generators)
+    (problem,) = tfds.split_problems(builder, ["train", "test"])
+    assert "'test'; it has train" in problem
 
 
 UNGUARDED = """

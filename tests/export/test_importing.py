@@ -1,5 +1,7 @@
 """Tests of the import of arrays from other programs as an export."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,13 @@ def test_error_lists_all_arrays_that_do_not_fit_and_nothing_is_written(tmp_path)
 def test_two_arrays_with_the_same_name_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"same.*b"):
         import_parameters(CONFIG, {"a": 1, "b": 2}, [("a|b", "same")], str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("pair", [("(a", "b"), ("a", r"\1"), ("a", r"\g<name>")])
+def test_invalid_pair_is_an_error(tmp_path, pair):
+    with pytest.raises(UserError, match=re.escape(f"{pair[0]!r} and {pair[1]!r}")):
+        import_parameters(CONFIG, {"a": 1}, [pair], str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
 
 
 def test_import_into_a_folder_with_files_is_an_error(tmp_path):

@@ -127,11 +127,22 @@ def test_onednn_multiplies_float32_only_during_decoding(name, rows):
     product = jax.jit(lambda *o: multiply_for_decoding(*o, numbers, rows))(x, weights)
     np.testing.assert_allclose(product, jax.lax.dot_general(x, weights, numbers), rtol=1e-5, atol=1e-5)
     assert count_foreign_calls(lambda *o: dot_general(*o, numbers, rows), x, weights) == 0
-    # oneDNN is slow if it has to transpose a large right operand.
-    calls = name in ("logits", "inputs first") if rows else name != "logits"
+    # oneDNN is slow if it has to transpose a large right operand, and with few rows of logits.
+    calls = name == "inputs first" if rows else name != "logits"
     assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == calls
     with backend.no_foreign_calls():
         assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == 0
+
+
+@needs_native
+@pytest.mark.parametrize(("rows", "calls"), [(16, 0), (17, 1)])
+def test_onednn_computes_logits_of_more_than_16_rows(rows, calls):
+    x, table = random(rows, 8), random(40, 8)
+    numbers = (((1,), (1,)), ((), ()))
+    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), x, table) == calls
+    np.testing.assert_allclose(
+        multiply_for_decoding(x, table, numbers, 64), x @ table.T, rtol=1e-5, atol=1e-5
+    )
 
 
 PLAIN = {  # name: x, weights, and the axes that are summed

@@ -66,7 +66,7 @@ def _mutate(node: ast.AST) -> Iterator[tuple[str, ast.AST, str]]:
         yield "constant", node, str(_change(node.value))
     if isinstance(node, ast.Call):
         for i, keyword in enumerate(node.keywords):
-            if keyword.arg is not None and keyword.arg not in CHECKS:
+            if keyword.arg is not None and not _is_check(keyword):
                 call = copy.deepcopy(node)
                 del call.keywords[i]
                 yield "dropped keyword", node, ast.unparse(call)
@@ -102,13 +102,18 @@ def _default_arguments(function: ast.FunctionDef) -> Iterator[tuple[str, ast.AST
 
 
 def _walk(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields the nodes of a tree, except annotations, decorators, messages and code for type checkers."""
+    """Yields the nodes of a tree, except annotations, decorators, messages, checks and types."""
     yield node
     skipped: list[ast.AST] = [*getattr(node, "decorator_list", [])]
     skipped += [x for name in ("annotation", "returns") if (x := getattr(node, name, None)) is not None]
     for child in ast.iter_child_nodes(node):
-        if child not in skipped and not _is_for_people(child):
+        if child not in skipped and not _is_for_people(child) and not _is_check(child):
             yield from _walk(child)
+
+
+def _is_check(node: ast.AST) -> bool:
+    """Returns whether a node is a keyword argument that only turns a mistake elsewhere into an error."""
+    return isinstance(node, ast.keyword) and node.arg in CHECKS
 
 
 def _is_for_people(node: ast.AST) -> bool:

@@ -127,6 +127,8 @@ def test_norms_of_activations_widen_the_figure_to_a_page(figures):
         ([3.0], [1, 10]),
         ([0.5, 10.0], [0.1, 100]),
         ([0.0, math.nan, math.inf, 0.5], [0.1, 1]),
+        ([math.nan], [1, 10]),
+        ([], [1, 10]),
     ],
 )
 def test_only_powers_of_ten_have_labels_on_the_axis_of_gradients(norms, limits):
@@ -135,6 +137,8 @@ def test_only_powers_of_ten_have_labels_on_the_axis_of_gradients(norms, limits):
     FigureCanvasAgg(figure).draw()
     (axes,) = figure.axes
     np.testing.assert_allclose(axes.get_xlim(), limits)
+    names = [label.get_text().partition(": ")[2] for label in axes.get_yticklabels()]
+    assert names == ["" if 0 < norm < math.inf else f"{norm:g}" for norm in norms]
     assert {label.get_text() for label in axes.get_xticklabels(minor=True)} <= {""}
     shown = [tick for tick in axes.get_xticks() if limits[0] <= tick <= limits[1]]
     assert len(shown) >= 2

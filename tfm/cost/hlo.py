@@ -6,7 +6,7 @@ body of a loop once. This module counts each instruction as often as it runs.
 
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -240,7 +240,7 @@ def count_memory_bytes(program: Program) -> int:
     )
 
 
-def _parse_instruction(name, text, is_root):
+def _parse_instruction(name: str, text: str, is_root: bool) -> Instruction:
     shape, rest = _split_balanced(text) if text.startswith("(") else text.split(" ", 1)
     opcode, _, rest = rest.strip().partition("(")
     operands, attributes = _split_balanced("(" + rest)
@@ -251,7 +251,7 @@ def _parse_instruction(name, text, is_root):
     )
 
 
-def _split_balanced(text):
+def _split_balanced(text: str) -> tuple[str, str]:
     """Splits a text that begins with a parenthesis after its closing parenthesis."""
     depth = 0
     for index, character in enumerate(text):
@@ -266,7 +266,7 @@ def _parse_arrays(text: str) -> Iterator[Array]:
         yield Array(dtype, tuple(int(size) for size in shape.split(",") if size), "S(" not in layout)
 
 
-def _measure_collective(kind, run):
+def _measure_collective(kind: str, run: Run) -> Collective:
     instruction, computation = run.instruction, run.computation
     read = [array for name in instruction.operands for array in _arrays(computation, name)]
     written = instruction.outputs
@@ -282,18 +282,20 @@ def _measure_collective(kind, run):
     )
 
 
-def _called(program, instruction):
+def _called(program: Program, instruction: Instruction) -> list[str]:
+    """Returns the names of the computations that an instruction calls."""
     names = _CALLED.findall(instruction.attributes)
     if branches := re.search(r"branch_computations=\{([^}]*)\}", instruction.attributes):
         names += [name.strip().lstrip("%") for name in branches[1].split(",")]
     return [name for name in names if name in program.computations]
 
 
-def _arrays(computation, name):
+def _arrays(computation: Computation, name: str) -> tuple[Array, ...]:
+    """Returns the outputs of an instruction. An operand that the text does not define has no outputs."""
     return computation[name].outputs if name in computation else ()
 
 
-def _group_size(attributes):
+def _group_size(attributes: str) -> int:
     """Returns the number of devices of a group.
 
     The text is replica_groups={{0,1},{2,3}}, =[2,2]<=[4] or =mesh['a'=4,'b'=1] {'a'}.
@@ -309,7 +311,8 @@ def _group_size(attributes):
     return 2  # a collective-permute lists pairs of devices
 
 
-def _overlaps(instruction, computation):
+def _overlaps(instruction: Instruction, computation: Computation) -> bool:
+    """Returns whether computation runs between the start of a collective and its end."""
     if not instruction.opcode.endswith("-start"):
         return False
     done = instruction.opcode.removesuffix("start") + "done"
@@ -323,14 +326,15 @@ def _overlaps(instruction, computation):
     return False
 
 
-def _dot_flops(instruction, computation):
+def _dot_flops(instruction: Instruction, computation: Computation) -> int:
+    """Counts the operations of a matrix product."""
     left = _arrays(computation, instruction.operands[0])[0]
     contracted, *_ = re.findall(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)
     inputs = math.prod(left.shape[int(axis)] for axis in contracted.split(",") if axis)
     return 2 * math.prod(instruction.outputs[0].shape) * inputs
 
 
-def _convolution_flops(instruction, computation):
+def _convolution_flops(instruction: Instruction, computation: Computation) -> int:
     """Counts the operations of a convolution (a TPU's matrix product), without padding and dilation holes."""
     attributes = instruction.attributes
     labels, *_ = re.findall(r"dim_labels=(\w+)_(\w+)->(\w+)", attributes)
@@ -349,10 +353,10 @@ def _convolution_flops(instruction, computation):
     return 2 * products // (int(groups[1]) if groups else 1)
 
 
-def _window_positions(inputs, size, outputs, window, index):
+def _window_positions(inputs: int, size: int, outputs: int, window: Mapping[str, str], index: int) -> int:
     """Counts the pairs of an output position and a kernel position of an axis that read an input element."""
 
-    def option(name, default):
+    def option(name: str, default: int | str) -> int | str:
         return window[name].split("x")[index] if name in window else default
 
     stride, left_hole, hole = (int(option(name, 1)) for name in ("stride", "lhs_dilate", "rhs_dilate"))
@@ -362,7 +366,8 @@ def _window_positions(inputs, size, outputs, window, index):
     return int(hits.sum())
 
 
-def _memory_bytes(program, instruction, computation):
+def _memory_bytes(program: Program, instruction: Instruction, computation: Computation) -> int:
+    """Counts the bytes that an instruction moves from and to main memory."""
     opcode, outputs = instruction.opcode, instruction.outputs
     operands = [_arrays(computation, name) for name in instruction.operands]
     if opcode in FREE or opcode.endswith("-done"):
@@ -379,7 +384,7 @@ def _memory_bytes(program, instruction, computation):
     return _in_memory(outputs) + sum(map(_in_memory, operands))
 
 
-def _fusion_bytes(fused, operands, outputs):
+def _fusion_bytes(fused: Computation, operands: Sequence[tuple[Array, ...]], outputs: Sequence[Array]) -> int:
     """Counts the bytes of a fusion: its operands (slices of them if only slices are used) and its outputs."""
     users: dict[str, list[Instruction]] = {}
     for each in fused.values():

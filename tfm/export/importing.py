@@ -35,7 +35,7 @@ def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) 
 
     Raises:
       UserError: if arrays are left over, missing, or have other shapes than the parameters of the model (the
-        message lists all of them), or if the folder cannot be written.
+        message lists all of them), if a pattern or a template is invalid, or if the folder cannot be written.
     """
     check_absent(folder)
     renamed = rename(arrays) if callable(rename) else _rename(arrays, rename)
@@ -55,12 +55,25 @@ def _rename(arrays: Arrays, patterns: Sequence[tuple[str, str]]) -> dict[str, An
     """Returns the arrays with new names, or raises a UserError if two arrays get the same name."""
     renamed: dict[str, Any] = {}
     for name, array in arrays.items():
-        matches = ((re.fullmatch(pattern, name), template) for pattern, template in patterns)
-        new = next((match.expand(template) for match, template in matches if match), name)
+        new = _new_name(name, patterns)
         if new in renamed:
             raise UserError(f"Two arrays get the name {new}, the second is {name}. Change the patterns.")
         renamed[new] = array
     return renamed
+
+
+def _new_name(name: str, patterns: Sequence[tuple[str, str]]) -> str:
+    """Returns the name from the first pattern that matches. Raises a UserError if a pattern is invalid."""
+    for pattern, template in patterns:
+        try:
+            if match := re.fullmatch(pattern, name):
+                return match.expand(template)
+        except (re.error, IndexError) as error:
+            raise UserError(
+                f"Expected a regular expression and a template, got {pattern!r} and {template!r}: {error}. "
+                "Correct the pair."
+            ) from None
+    return name
 
 
 def _find_problems(arrays: Arrays, expected: Arrays) -> list[str]:

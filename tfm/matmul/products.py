@@ -12,6 +12,7 @@ from tfm import backend
 from tfm.matmul import onednn
 
 ONEDNN, XLA = "oneDNN", "XLA"
+MAX_ROWS_OF_XLA = 16  # of float32 rows that are multiplied with a transposed matrix; see _suits_onednn
 Axes = Sequence[int]
 DimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 _is_decoding = jax.make_user_context(False)  # a change makes JAX trace jitted functions again
@@ -98,8 +99,8 @@ def _suits_onednn(x: jax.Array, y: jax.Array, transpose_y: bool) -> bool:
         return False
     if x.dtype == jnp.bfloat16:
         return bfloat16_library() == ONEDNN
-    # XLA is faster if oneDNN would have to transpose many weights, and for a matrix and a vector.
-    is_slow = transpose_y and (y.size > x.size or len(y) == 1)
+    # XLA is faster if oneDNN would have to transpose many weights, and for the logits of a few rows.
+    is_slow = transpose_y and (y.size > x.size or len(y) <= MAX_ROWS_OF_XLA)
     is_native = backend.allows_foreign_calls() and onednn.load_native_package() is not None
     return _is_decoding.value and is_native and not is_slow
 

@@ -182,7 +182,8 @@ def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float])
 
     Args:
       gradients, activations: {name: norm}, the results of `measures.measure_norms`. Without activations, the
-        figure has only the panel of the gradients.
+        figure has only the panel of the gradients. A norm that is zero, infinite or NaN has no point, so its
+        value follows its name.
     """
     panels = [("gradient norm (log scale)", gradients)]
     if activations:
@@ -192,11 +193,17 @@ def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float])
     for axes, (unit, norms) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         places = np.arange(len(norms))
         axes.plot(list(norms.values()), places, "o", color=COLOURS[0], markersize=4)
-        axes.set_yticks(places, [name.removesuffix("_residual.output") for name in norms])
+        axes.set_yticks(places, [_name_norm(name, norm) for name, norm in norms.items()])
         axes.invert_yaxis()
         _label(axes, unit, "")
     _show_decades(figure.axes[0], list(gradients.values()))
     return figure
+
+
+def _name_norm(name: str, norm: float) -> str:
+    """Returns the label of a norm, with its value if a logarithmic axis cannot show the norm."""
+    name = name.removesuffix("_residual.output")
+    return name if 0 < norm < math.inf else f"{name}: {norm:g}"
 
 
 def _show_decades(axes: Any, numbers: Sequence[float]) -> None:
@@ -207,9 +214,8 @@ def _show_decades(axes: Any, numbers: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.tick_params(labelsize=SMALL, which="both")
-    exponents = [math.floor(math.log10(number)) for number in numbers if 0 < number < math.inf]
-    if exponents:
-        axes.set_xlim(10.0 ** min(exponents), 10.0 ** (max(exponents) + 1))
+    exponents = [math.floor(math.log10(number)) for number in numbers if 0 < number < math.inf] or [0]
+    axes.set_xlim(10.0 ** min(exponents), 10.0 ** (max(exponents) + 1))
 
 
 def name_runs(folders: Sequence[str]) -> list[str]:

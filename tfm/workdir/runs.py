@@ -244,7 +244,8 @@ def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:
       UserError: if the mapping names no task, or an unknown task.
     """
     if "task" not in mapping:
-        raise UserError(f"A config must have the field 'task', but this config has {', '.join(mapping)}.")
+        names = ", ".join(mapping) or "no fields"
+        raise UserError(f"A config must have the field 'task', but this config has {names}.")
     return tasks.find(mapping["task"]).Config
 
 
