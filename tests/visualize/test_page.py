@@ -108,7 +108,7 @@ def test_tables_have_the_numbers_of_the_figures(show, observations, kind):
 def test_layer_that_an_encoder_lacks_becomes_its_last_layer(show):
     observation = make_deep_decoder()
     page = show("attention=decoder&layer=2&head=1&unit=pieces", [observation])
-    for kind, layer in (("decoder", 2), ("encoder", 0)):
+    for kind, layer in (("decoder", 2), ("encoder", 0), ("decoder", 2)):
         go_to(page, f"attention={kind}&unit=pieces")
         assert text_of(page, "attention-title") == f"Self-attention of the {kind}, layer {layer}, head 1"
         (table,) = tables(page)

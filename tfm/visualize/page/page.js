@@ -38,6 +38,8 @@ const view = {
   scale: "all",
   step: 0, // of the queries, from 1; 0 is the default
 };
+// The layer and the head that were chosen last. The view shows others while its kind of attention lacks them.
+const wanted = { layer: view.layer, head: view.head };
 // The token under the mouse or with the focus: {side: "queries" or "keys", index in the first example}.
 let pointed = null;
 
@@ -802,10 +804,15 @@ function check() {
   const map = mapNow();
   if (!map) return;
   const [layers, heads] = map.weights.shape;
-  view.layer = view.layer < 0 ? layers - 1 : Math.min(layers - 1, view.layer);
-  if (view.head === "rollout" && !map.rollout) view.head = "mean";
+  view.layer = wanted.layer < 0 ? layers - 1 : Math.min(layers - 1, wanted.layer);
+  view.head = wanted.head === "rollout" && !map.rollout ? "mean" : wanted.head;
   if (typeof view.head === "number") view.head = Math.min(heads - 1, view.head);
   if (!map.norms) view.measure = "weights";
+}
+
+function set(changes) {
+  Object.assign(view, changes);
+  for (const name of Object.keys(wanted)) wanted[name] = changes[name] ?? wanted[name];
 }
 
 function change(changes) {
@@ -813,7 +820,7 @@ function change(changes) {
   const onlyStep = Object.keys(changes).join() === "step";
   pointed = null;
   const focused = document.activeElement?.dataset.head ? { ...document.activeElement.dataset } : null;
-  Object.assign(view, changes);
+  set(changes);
   check();
   if (steppedTrack().labels.join() !== before) view.step = 0;
   writeControls();
@@ -863,8 +870,10 @@ function writeAddress() {
 
 function readAddress() {
   const address = new URLSearchParams(location.hash.slice(1));
-  for (const [name, [field, read]] of Object.entries(ADDRESS))
-    view[field] = read(address.get(name) || "") ?? view[field];
+  for (const [name, [field, read]] of Object.entries(ADDRESS)) {
+    const value = read(address.get(name) || "");
+    if (value !== undefined) set({ [field]: value });
+  }
   check();
 }
 
