@@ -143,6 +143,26 @@ def test_reading_attention_weights_does_not_change_their_dropout():
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+class ObservesTwice(nn.Module):
+    """A module whose second activation has positions of its own."""
+
+    def __call__(self, x):
+        x = observe.observe(self, "first", x)
+        return observe.observe(self, "second", x, positions=jnp.array([3, 5]))
+
+
+def test_positions_of_an_activation_replace_those_of_the_context():
+    positions = {}
+
+    def edit(value, point):
+        positions[point.name] = point.positions["L"].tolist()
+        return value
+
+    with activate(Recorder(edit={"*": edit})), observe.with_positions(jnp.array([1, 2])):
+        ObservesTwice().apply({}, jnp.ones((1, 2, 4)))
+    assert positions == {"first": [[1, 2]], "second": [[3, 5]]}
+
+
 def test_recorders_are_inactive_after_their_block():
     def fail():
         with activate(Recorder("*")):
