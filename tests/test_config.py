@@ -55,9 +55,9 @@ def test_error_of_an_invalid_field_names_the_field(change, message):
 def test_unknown_or_missing_task_is_an_error():
     with pytest.raises(UserError, match=r"config\.task must be one of"):
         runs.parse_config({"task": "translaton"})
-    with pytest.raises(UserError, match="'task'.*model"):
+    with pytest.raises(UserError, match=r"'task'.*model"):
         runs.parse_config({"model": {}})
-    with pytest.raises(UserError, match="'task'.*no fields"):
+    with pytest.raises(UserError, match=r"'task'.*no fields"):
         runs.parse_config({})
 
 
