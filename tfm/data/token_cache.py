@@ -78,9 +78,9 @@ class TokenCache:
         lengths = self.lengths[pairs, side]
         return self._tokens[side][concatenate_ranges(find_starts(self._ends[side], pairs), lengths)], lengths
 
-    def stream(self, side: int = 0) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (concatenated ids, offset of the end of each text) of a side, both memory-mapped."""
-        return self._tokens[side], self._ends[side]
+    def stream(self) -> tuple[np.ndarray, np.ndarray]:
+        """Returns (concatenated ids, offset of the end of each text) of all documents, both memory-mapped."""
+        return self._tokens[0], self._ends[0]
 
     @classmethod
     def open(cls, pairs: Any, tokenizer: Any, cache_dir: str) -> "TokenCache":
