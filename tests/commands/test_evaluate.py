@@ -115,7 +115,7 @@ def test_scores_are_kept_if_a_challenge_fails(command, capsys, error):
 
 
 @pytest.mark.parametrize("ensemble", [False, True])
-def test_outputs_are_single_lines_and_records_describe_ensembles(ensemble, corpus, tmp_path):
+def test_outputs_are_single_lines_and_records_describe_ensembles(ensemble, corpus, tmp_path, capsys):
     task = types.SimpleNamespace(config=make_config(corpus))
     run = types.SimpleNamespace(task=task, variables=({}, {}) if ensemble else {}, steps=[2, 4])
     report = Report(["red\ndog", "a\u2028b "], [BLEU], [], {}, 1.0, "hash")
@@ -124,6 +124,8 @@ def test_outputs_are_single_lines_and_records_describe_ensembles(ensemble, corpu
     record = evaluating.make_record(report, [], run, make_options(split="a/test", ensemble=1 + ensemble))
     assert (record.split, record.ensemble, record.checkpoints) == ("test", ensemble, [2, 4])
     assert record.checkpoint == ("last" if ensemble else "best")
+    evaluating.show(report, [], run, make_options())
+    assert f"{'ensemble' if ensemble else 'mean'} of steps [2, 4]" in capsys.readouterr().out
 
 
 def test_ctrl_c_does_not_mention_older_scores(command, monkeypatch):
