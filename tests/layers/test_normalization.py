@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests.support.layer_cases import B, D, L, noisy, random
 from tfm.layers import NORMS
@@ -38,3 +39,8 @@ def test_layer_norm_is_exact_for_features_with_a_large_mean():
     centred = exact - exact.mean(-1, keepdims=True)
     expected = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-6)
     np.testing.assert_allclose(module.apply({"params": params}, x), expected, atol=5e-3)
+
+
+@pytest.mark.parametrize("kind", NORMS)
+def test_norms_have_the_given_name(kind):
+    assert NORMS[kind](name="final").name == "final"
