@@ -19,5 +19,6 @@ def test_scores_of_four_examples_equal_scores_by_hand():
     assert scores["accuracy of cat"].value == pytest.approx(200 / 3)
     assert scores["accuracy of bird"].value == 100
     assert scores["cross-entropy"].value == pytest.approx(-np.log(0.5 * 0.25 * 0.75 * 0.6) / 4)
+    assert " 0.7195 " in str(scores["cross-entropy"])
     assert scores["accuracy of cat"].signature == "per cent of 3 examples"
     assert "4 examples" in scores["accuracy"].signature
