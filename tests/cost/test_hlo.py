@@ -190,6 +190,22 @@ def test_flops_of_a_compiled_program_are_those_of_its_products():
     assert hlo.count_memory_bytes(program) > 5 * 4 * 16 * 16 * 2
 
 
+COPIES = """ENTRY %main (x: f32[8,4]) -> f32[8,4] {
+  %x = f32[8,4]{1,0} parameter(0)
+  %copy-start = (f32[8,4]{1,0:S(1)}, f32[8,4]{1,0}, u32[]{:S(2)}) copy-start(%x)
+  %copy-done = f32[8,4]{1,0:S(1)} copy-done(%copy-start)
+  %slice-start = ((f32[8,4]{1,0}), f32[2,4]{1,0:S(1)}, s32[]{:S(2)}) slice-start(%x), slice={[0:2], [0:4]}
+  %slice-done = f32[2,4]{1,0:S(1)} slice-done(%slice-start)
+  ROOT %copy = f32[8,4]{1,0} copy(%copy-done)
+}
+"""
+
+
+def test_copies_to_the_memory_of_the_chip_count_once():
+    read, part, written = 8 * 4 * 4, 2 * 4 * 4, 8 * 4 * 4
+    assert hlo.count_memory_bytes(hlo.parse(COPIES)) == read + part + written
+
+
 def test_callbacks_are_host_transfers():
     def call(x):
         return jax.pure_callback(np.sin, jax.ShapeDtypeStruct((), jnp.float32), x)
