@@ -76,6 +76,14 @@ def test_patience_requires_a_score(corpus):
         dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
 
 
+def test_loop_waits_for_the_first_step_only(tmp_path, caplog):
+    """A wait after each step would leave the device without work."""
+    with caplog.at_level("INFO", "tfm"):
+        train_run(make_config(steps=2), tmp_path)
+        train_run(make_config(steps=5), tmp_path)
+    assert caplog.text.count("First step finished") == 2  # of each start
+
+
 def test_finished_run_does_nothing(regression_run, caplog):
     workdir, rows = regression_run, read_metrics(str(regression_run))
     with caplog.at_level("INFO", "tfm"):
