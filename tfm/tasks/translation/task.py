@@ -27,14 +27,12 @@ from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
-from tfm.evaluation.translation_metrics import bleu
 from tfm.losses import fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.observe import make_samples, observe_sentence
 from tfm.tasks.translation.pipeline import TextTranslation
-from tfm.tasks.translation.report import report_split
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan
@@ -210,11 +208,15 @@ class Translation(TextTranslation, Task):
         self, hypotheses: list[str], sources: Sequence[str], references: Sequence[str]
     ) -> dict[str, float]:
         """Returns {name: score} of the translations of the sources, for the evaluations during training."""
+        from tfm.evaluation.translation_metrics import bleu  # takes a tenth of a second
+
         del sources
         return {"bleu": bleu(hypotheses, references).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
+        from tfm.tasks.translation.report import report_split  # imports sacreBLEU, too
+
         return report_split(self, parameters_of(variables), split)
 
     def default_examples(self) -> list[str]:
