@@ -9,7 +9,7 @@ from tfm.layers.stack import Stack
 
 
 class Exp(nn.Module):
-    """A layer whose backward pass needs exp(x): the forward pass keeps it, or the backward pass repeats it."""
+    """A layer whose backward pass needs exp(x), which the forward pass keeps or the backward pass repeats."""
 
     @nn.compact
     def __call__(self, x, *, train):
