@@ -5,9 +5,20 @@ import numpy as np
 import pytest
 
 from tfm import backend
-from tfm.search.top_k import top_k, two_stage_top_k
+from tfm.search.top_k import largest, top_k, two_stage_top_k
 
 LENGTHS = [7, 331, 1024, 7200]  # two stages are used for no k, all k (blocks of 1), k = 1, and all k
+
+
+@pytest.mark.parametrize("values", [4, 1000])  # few values: most maxima occur several times
+def test_largest_is_the_index_of_the_first_maximum(values):
+    x = np.random.default_rng(0).integers(0, values, (3, 40, 17)).astype(np.float32)
+    x[0, 0] = -np.inf
+    np.testing.assert_array_equal(jax.jit(largest)(x), x.argmax(-1))
+
+
+def test_largest_of_values_with_nan_is_an_index():
+    assert 0 <= largest(np.float32([3, np.nan, 1])) < 3
 
 
 @pytest.mark.long
