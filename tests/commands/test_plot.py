@@ -1,12 +1,15 @@
 """Tests of `tfm plot`: every kind of plot, and errors."""
 
+import copy
 import functools
 import re
+import types
 
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
+from tests.support import eight_gaussians
 from tests.support.commands import run_command
 from tfm.commands import plot
 from tfm.config import save
@@ -166,6 +169,27 @@ def test_mistakes_are_errors(arguments, message, tiny_run):
 def test_runs_of_other_tasks_are_errors(name, regression_run):
     with pytest.raises(UserError, match=f"tfm plot {name} needs a run that translates"):
         plot.main([name, str(regression_run)])
+
+
+def test_run_of_a_task_without_data_is_an_error():
+    with pytest.raises(UserError, match="tfm plot lengths needs a run that translates"):
+        plot.runs.require_translation(eight_gaussians.make_config(), "tfm plot lengths")
+
+
+@pytest.mark.long
+def test_calibration_leaves_out_pairs_that_are_longer_than_the_positions(tiny_run, caplog):
+    task = copy.copy(plot.runs.load(str(tiny_run)).task)
+    texts = list(plot.sample_evenly(plot.open_pairs(task.config.data, "validation"), 16))
+    pairs = zip(texts[::2], texts[1::2], strict=True)
+    lengths = [max(len(ids) + 1 for ids in task.tokenizer.encode(pair)) for pair in pairs]
+    longest = sorted(lengths)[len(lengths) // 2]
+    model = types.SimpleNamespace(max_length=longest)
+    task.config = types.SimpleNamespace(data=task.config.data, model=model)
+    sides = plot.encode_pairs(task, "validation", 16)
+    left_out = sum(length > longest for length in lengths)
+    assert [len(side) for side in sides] == [len(lengths) - left_out] * 2
+    assert max(len(ids) for side in sides for ids in side) == longest
+    assert f"Left out {left_out} pairs of over {longest} tokens" in caplog.text
 
 
 @pytest.mark.long

@@ -88,6 +88,14 @@ def test_rows_lie_within_the_stream(size, offset):
     assert len(set(parts.starts)) == len(parts.starts)
 
 
+@pytest.mark.parametrize("size", [5, 8, 9, 14])
+def test_short_stream_is_one_row_that_contains_each_token_in_some_epoch(size):
+    rows = [cut_stream(size, 8, offset) for offset in range(8)]
+    assert {tuple(parts.lengths) for parts in rows} == {(min(size, 8),)}
+    seen = {start + i for parts in rows for start in parts.starts for i in range(min(size, 8))}
+    assert seen == set(range(size))
+
+
 def test_empty_stream_is_an_error():
     with pytest.raises(UserError, match="no token"):
         cut_stream(0, 8, 0)

@@ -14,7 +14,7 @@ from tests.support.tokenizers import make_json, train_model
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters, learn_characters
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer
 from tfm.data.tokenizers.files import copy_tokenizer, load_characters, load_word_pieces
-from tfm.data.tokenizers.learning import MIN_PIECES, choose_size, learn_word_pieces
+from tfm.data.tokenizers.learning import MIN_PIECES, RepeatableTexts, choose_size, learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
 from tfm.data.tokenizers.sampling import SampledWordPieces
 from tfm.data.tokenizers.tokenizer_json import SPECIAL_TOKENS, TokenizerJson
@@ -284,3 +284,28 @@ def test_copied_tokenizer_equals_the_file(tmp_path):
     (tmp_path / "own.model").write_bytes(train_model())
     copy_tokenizer(str(tmp_path / "own.model"), str(tmp_path / "run.model"))
     assert (tmp_path / "run.model").read_bytes() == (tmp_path / "own.model").read_bytes()
+
+
+@pytest.mark.parametrize("size", [300, "auto"])
+@pytest.mark.parametrize(
+    "error", [UserError("damaged"), OSError(116, "stale"), KeyboardInterrupt(), SystemExit(143)]
+)
+def test_errors_while_texts_are_read_are_raised_unchanged(error, size, tmp_path):
+    """SentencePiece would report them as a text from which nothing can be learned."""
+    reads = itertools.count()
+
+    def read():
+        yield from TEXTS
+        if next(reads) == (size == "auto"):  # the first reading with AUTO counts the bytes
+            raise error
+
+    with pytest.raises(type(error)) as raised:
+        learn_word_pieces(RepeatableTexts(read), size, str(tmp_path / "v.model"))
+    assert raised.value is error
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [300, "auto"])
+def test_half_of_a_character_in_a_training_text_is_an_error(size, tmp_path):
+    with pytest.raises(UserError, match=r"half of a character in 'a\\udc80b'"):
+        learn_word_pieces([*TEXTS, "a\udc80b"], size, str(tmp_path / "v.model"))

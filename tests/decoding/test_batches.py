@@ -121,6 +121,17 @@ def test_batches_are_split_until_they_fit(memory, size, most):
     assert max(program.tried) == most
 
 
+@pytest.mark.parametrize("shards", range(2, 9))
+@pytest.mark.parametrize("count", [1, 5, 6, 8])
+def test_batches_are_split_for_any_number_of_shards(count, shards, memory, monkeypatch):
+    """A part is filled up to a multiple of the shards. It may then be as large as the batch before."""
+    memory(1000)
+    monkeypatch.setattr(batches, "count_row_shards", lambda like: shards)
+    program = Program(bytes_per_row=50)
+    assert run(program, batch_size=8, lengths=LENGTHS[:count]) == EXPECTED[:count]
+    assert all(rows % shards == 0 for rows in program.tried)
+
+
 def test_rows_that_are_too_large_are_errors_before_they_run(memory):
     memory(2**30)
     program = Program(bytes_per_row=2**31)

@@ -203,3 +203,19 @@ def test_scores_predictions_and_attention_are_means_over_the_members(name, membe
         attention = np.mean([attention_of(each, source, target, 0) for each in MEMBERS[:members]], axis=0)
         expected = expect(probabilities, attention, target)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), values, expected)
+
+
+@pytest.mark.parametrize("fields", [{"beam_size": 1}, {"samples": 2}])
+@pytest.mark.parametrize("model", [MODEL, EDITED], ids=["plain", "edited"])
+def test_greedy_search_and_samples_ignore_the_coverage_penalty(model, fields):
+    """The edited model cannot read the attention, which the penalty needs."""
+    found = [
+        translate_ids(
+            model,
+            MEMBERS[0],
+            SENTENCES,
+            DecodingConfig(coverage_penalty=beta, max_extra_tokens=EXTRA, **fields),
+        )
+        for beta in (0.0, 0.4)
+    ]
+    assert found[0] == found[1]

@@ -15,8 +15,9 @@ import numpy as np
 import optax
 import pytest
 
-from tests.support import tiny
+from tests.support import eight_gaussians, tiny
 from tests.support.bare_task import make_state, make_step
+from tests.support.eight_gaussians import EightGaussians
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import FEATURES, ROWS, Regression, make_config
 from tfm.errors import UserError
@@ -238,17 +239,37 @@ def test_error_of_a_hook_that_closes_leaves_no_other_hook_open():
     assert closed == [("first", "finished"), ("second", "finished")]
 
 
+def report(task, sums, folder):
+    """Returns the metrics that `StepMetrics` reports for sums."""
+    with contextlib.closing(DirectoryGuard(folder)) as guard:
+        return StepMetrics(Setup(task, task.config.training), None, guard, None, 0, sums).report(2)
+
+
 @pytest.mark.parametrize(
     ("loss", "updates", "warns"), [((0, 0), 2, True), ((0, 0), 0, False), ((3, 1), 1, False)]
 )
 def test_loss_with_a_count_of_zero_yields_a_warning(loss, updates, warns, tmp_path, caplog):
     """Steps that were skipped, and steps in which an update is not due, have no gradient norm."""
     task = Regression(make_config())
-    sums = {"loss": loss, "gradient_norm": (0.5 * updates, updates)}
-    with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
-        metrics = StepMetrics(Setup(task, task.config.training), None, guard, None, 0, sums)
-        metrics.report(2)
+    report(task, {"loss": loss, "gradient_norm": (0.5 * updates, updates)}, tmp_path)
     assert ("up to 2 counts nothing" in caplog.text) == warns
+
+
+@pytest.mark.parametrize("empty", [[], ["fit"], ["fit", "judge"]])
+def test_each_term_with_a_count_of_zero_yields_a_warning(empty, tmp_path, caplog):
+    """The loss of several terms is the sum of their means, which counts 1 in each step."""
+    counts = {name: (3 * (name not in empty),) * 2 for name in ("fit", "judge")}
+    sums = {"loss": (2, 2), "gradient_norm": (1, 2)} | {f"loss/{name}": counts[name] for name in counts}
+    report(Regression(make_config()), sums, tmp_path)
+    assert [name for name in counts if f"The loss/{name} of the steps" in caplog.text] == empty
+
+
+def test_loss_of_several_updates_is_the_sum_of_the_means_of_the_steps_in_which_they_are_due(tmp_path):
+    task = EightGaussians(eight_gaussians.make_config())
+    losses = {"discriminator/loss": (6.0, 2.0), "generator/loss": (5.0, 1.0)}
+    metrics = report(task, losses | {"loss": (11.0, 3.0)}, tmp_path)
+    assert metrics["train/loss"] == 3 + 5
+    assert report(task, {"generator/loss": (5.0, 1.0)}, tmp_path)["train/loss"] == 5
 
 
 def test_error_of_a_loss_without_a_text_is_named_by_its_type(monkeypatch):

@@ -327,3 +327,35 @@ def test_short_warmup_without_a_peak_yields_a_warning(name, fields, warns, caplo
     warn_of_large_peak(TrainingConfig(schedule=name, steps=50_000, **fields), 128)
     assert ("rises to 0.028" in caplog.text) == warns
     assert len(caplog.records) == warns
+
+
+PLAYERS = {"generator": {"w": jnp.ones(2), "bias": jnp.ones(2)}, "discriminator": {"w": jnp.ones(2)}}
+
+
+def make_players(config=None, **options):
+    """Returns the learners of a generator with Adam and a discriminator with AdamW and `options`."""
+    generator = Update("generator", None, ("generator/*",), Adam())
+    discriminator = Update(
+        "discriminator", None, ("discriminator/*",), **{"optimizer": AdamW(weight_decay=0.1)} | options
+    )
+    config = TrainingConfig(**config or {})
+    return make_learners([generator, discriminator], config, make_schedule(config, 8), PLAYERS)
+
+
+def test_factors_matter_only_to_the_updates_whose_parameters_they_match():
+    """Adam of the generator has no weight decay."""
+    assert len(make_players({"weight_decay_factors": ("discriminator/*=0.5",)})) == 2
+    with pytest.raises(UserError, match=r"weight_decay_factors, got 'adam'"):
+        make_players({"weight_decay_factors": ("*/w=0.5",)})
+
+
+def test_patterns_of_the_optimizer_of_an_update_must_match_its_parameters():
+    assert len(make_players(optimizer=AdamW(not_decayed=("discriminator/w",)))) == 2
+    with pytest.raises(UserError, match=r"not_decayed of the update 'discriminator'.*'generator/bias'"):
+        make_players(optimizer=AdamW(not_decayed=("generator/bias",)))
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, "2"])
+def test_interval_of_an_update_must_be_a_positive_integer(every):
+    with pytest.raises(UserError, match=rf"`every` of the update 'discriminator'.*got {every!r}"):
+        make_players(every=every)

@@ -1,6 +1,7 @@
 """Tests of the numbers in plots, against examples by hand and independent references."""
 
 import itertools
+import types
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ import pytest
 
 from tests.support.tiny import randomize_weights
 from tfm.errors import UserError
-from tfm.training.task import Context
+from tfm.training.task import Context, LossOutput
 from tfm.visualize import measures
 from tfm.workdir import runs
 
@@ -103,6 +104,19 @@ def test_norms_of_a_batch_equal_the_norms_of_the_gradient_of_its_loss(run):
     ]
     for value in activations.values():  # each sublayer ends in a LayerNorm of scale 1
         np.testing.assert_allclose(value, 1, atol=0.2)
+
+
+def test_norms_of_a_loss_with_several_terms_are_those_of_the_sum_of_their_means():
+    def loss(variables, batch, context):
+        w = variables["params"]["w"]
+        return LossOutput({"fit": ((batch * w).sum(), 2.0), "none": (w[0], 0.0), "size": (9 * w[1], 3.0)})
+
+    task = types.SimpleNamespace(loss=loss)
+    gradients, activations = measures.measure_norms(task, {"params": {"w": jnp.ones(2)}}, jnp.array([2.0, 4]))
+    assert (gradients, activations) == (
+        {"w": pytest.approx(((2 / 2 + 1) ** 2 + (4 / 2 + 3) ** 2) ** 0.5)},
+        {},
+    )
 
 
 @pytest.mark.long

@@ -14,6 +14,8 @@ Writes KIND.png, or the file of --output with the ending .png, .svg or .pdf. The
 samples writes samples.md, or the file of --output with the ending .md.
 """
 
+import itertools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -33,6 +35,7 @@ from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.io.files import atomic_file
+from tfm.tasks.translation.report import find_fitting_pairs
 from tfm.tasks.translation.task import sample_evenly
 from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
@@ -45,6 +48,7 @@ NEIGHBOURS = 10  # number of nearest pieces to draw for each piece
 DPI = 200  # high, because figures are only as wide as a column of text
 PAGE_ENDING = "md"  # of the kinds that write a page in Markdown
 MASKED_LENGTH = 8  # number of positions in the drawn masks
+log = logging.getLogger(__name__)
 
 
 class Kind(NamedTuple):
@@ -150,15 +154,24 @@ def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
     for folder in folders:
         run = runs.load(folder, checkpoint=options.checkpoint)
         runs.require_translation(run.task.config, "tfm plot calibration")
-        config, tokenizer = run.task.config, run.task.tokenizer
-        texts = list(sample_evenly(open_pairs(config.data, options.split or "validation"), options.sentences))
-        sources, targets = (
-            [[*ids, EOS_ID] for ids in tokenizer.encode(side)] for side in (texts[::2], texts[1::2])
-        )
-        predicted = predict_pairs(run.task.model, run.params, sources, targets, config.decoding)
+        sources, targets = encode_pairs(run.task, options.split or "validation", options.sentences)
+        predicted = predict_pairs(run.task.model, run.params, sources, targets, run.task.config.decoding)
         ids, probabilities = (np.concatenate(each) for each in zip(*predicted, strict=True))
         calibrations.append(measures.calibrate(probabilities, ids == np.concatenate(targets)))
     return plots.plot_calibration(dict(zip(names, calibrations, strict=True)))
+
+
+def encode_pairs(task: Any, split: str, count: int) -> list[list[list[int]]]:
+    """Returns the ids with EOS of at most `count` sources and of their targets, without too long pairs."""
+    config = task.config
+    texts = list(sample_evenly(open_pairs(config.data, split), count))
+    sides = (texts[::2], texts[1::2])
+    fits = find_fitting_pairs(task, *sides)
+    if not fits.all():
+        longest = config.model.max_length
+        log.warning("Left out %s pairs of over %s tokens.", f"{(~fits).sum():,}", f"{longest:,}")
+    kept = [list(itertools.compress(side, fits)) for side in sides]
+    return [[[*ids, EOS_ID] for ids in task.tokenizer.encode(side)] for side in kept]
 
 
 def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:

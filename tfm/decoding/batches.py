@@ -147,7 +147,9 @@ class _Runner:
                     needed = measure_memory(self._program, arguments)
             share = MAX_MEMORY_FRACTION * (self._memory or math.inf)
             if needed > share and count > self._shards:
-                return self._run_parts(indices, max(1, count >> math.ceil(math.log2(needed / share))))
+                size = count >> math.ceil(math.log2(needed / share))
+                # Fewer rows than now, because they may be filled up to as many rows as now.
+                return self._run_parts(indices, max(1, min(size, len(indices) - 1)))
             if self._memory and needed > self._memory:
                 free = format_bytes(self._memory)
                 self._raise_too_large(

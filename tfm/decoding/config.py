@@ -135,6 +135,11 @@ class DecodingConfig:
         """Number of hypotheses of a sentence that are decoded at the same time."""
         return self.samples or self.beam_size
 
+    @property
+    def beam_coverage_penalty(self) -> float:
+        """The coverage penalty of a beam search, or 0 for greedy search and samples, which ignore it."""
+        return self.coverage_penalty if self.beam_size > 1 and not self.samples else 0.0
+
 
 same_field = functools.partial(field_like, DecodingConfig)
 

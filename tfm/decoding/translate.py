@@ -173,7 +173,7 @@ def _search(
         for params in members
     ]
     limits = make_limits(max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix)
-    options |= {"batch_size": len(inputs), "coverage": _mean_coverage_penalty(config.coverage_penalty)}
+    options |= {"batch_size": len(inputs), "coverage": _mean_coverage_penalty(config.beam_coverage_penalty)}
     steps = [_make_step(model, params, config) for params in members]
     return run_search(config, steps, caches, limits, **options)
 
@@ -186,7 +186,7 @@ def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> sear
 
     def step(tokens, cache, position):
         apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
-        if not config.coverage_penalty:
+        if not config.beam_coverage_penalty:
             return apply()
         (logits, cache), attention = read_cross_attention(model, apply)
         return logits, cache.add_coverage(select_layer(attention, config).mean(1))

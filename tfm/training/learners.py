@@ -7,7 +7,7 @@ from typing import Any
 from tfm.errors import UserError
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import NOT_DECAYED, make_optimizer, parse_factors
+from tfm.training.optimizers import NOT_DECAYED, Factors, make_optimizer, parse_factors
 from tfm.training.patterns import check_patterns, match
 from tfm.training.step import Learner
 from tfm.training.task import Update
@@ -26,8 +26,8 @@ def make_learners(
       params: the parameters, or their shapes.
 
     Raises:
-      UserError: if names are missing or repeated, an interval is below 1, a pattern matches no parameter, two
-        updates train one parameter, or no parameter is left to train.
+      UserError: if names are missing or repeated, an interval is no positive integer, a pattern matches no
+        parameter of its update, two updates train one parameter, or no parameter is left to train.
     """
     paths = list_paths(params)
     _check_names(updates)
@@ -44,14 +44,17 @@ def make_learners(
                     f"train {path}: change the patterns of the updates."
                 )
             owners[path] = update.name
-        optimizer_config = update.optimizer or config.optimizer
+        trained = [path for path in paths if owners.get(path) == update.name]
         optimizer = make_optimizer(
-            optimizer_config,
+            update.optimizer or config.optimizer,
             update.schedule or schedule,
             config.clip_norm,
-            parse_factors("learning_rate_factors", config.learning_rate_factors),
-            parse_factors("weight_decay_factors", config.weight_decay_factors),
+            _find_factors("learning_rate_factors", config, trained),
+            _find_factors("weight_decay_factors", config, trained),
         )
+        if update.optimizer is not None and trained:
+            field = f"not_decayed of the update {update.name!r}"
+            check_patterns(field, _own_patterns(update.optimizer), trained)
         # The index of an update would collide with the index of a device.
         salt = zlib.crc32(update.name.encode()) if len(updates) > 1 else None
         learners.append(Learner(update.loss, optimizer, update.name, trains, update.every, salt))
@@ -62,20 +65,31 @@ def make_learners(
     for name in ("learning_rate_factors", "weight_decay_factors"):
         patterns = [pattern for pattern, _ in parse_factors(name, getattr(config, name))]
         check_patterns(f"training.{name}", patterns, list(owners))
-    for optimizer_config in [config.optimizer, *(update.optimizer for update in updates if update.optimizer)]:
-        not_decayed = set(getattr(optimizer_config, "not_decayed", ())) - set(NOT_DECAYED)
-        check_patterns("training.optimizer.not_decayed", sorted(not_decayed), list(owners))
+    check_patterns("training.optimizer.not_decayed", _own_patterns(config.optimizer), list(owners))
     return learners
 
 
+def _find_factors(field: str, config: TrainingConfig, paths: Sequence[str]) -> Factors:
+    """Returns the factors of a field whose patterns match a path. An optimizer may lack the others."""
+    factors = parse_factors(field, getattr(config, field))
+    return tuple((pattern, factor) for pattern, factor in factors if any(map(match((pattern,)), paths)))
+
+
+def _own_patterns(config: Any) -> list[str]:
+    """Returns the patterns of parameters without weight decay, except the default patterns."""
+    return sorted(set(getattr(config, "not_decayed", ())) - set(NOT_DECAYED))
+
+
 def _check_names(updates: Sequence[Update]) -> None:
+    """Raises a UserError if updates have unusable names or intervals."""
     names = [update.name for update in updates]
     if not names or not all(name and "/" not in name for name in names) or len(set(names)) < len(names):
         raise UserError(
             f"Expected the updates of the task to have different names without a slash, got {names}."
         )
     for update in updates:
-        if update.every < 1:
+        if not isinstance(update.every, int) or update.every < 1:
             raise UserError(
-                f"Expected `every` of the update {update.name!r} to be at least 1, got {update.every}."
+                f"Expected `every` of the update {update.name!r} to be an integer of at least 1, got "
+                f"{update.every!r}."
             )

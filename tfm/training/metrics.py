@@ -88,7 +88,7 @@ class StepMetrics:
         """Logs the line of a step, returns its metrics, and starts new sums."""
         setup, now = self._setup, time.monotonic()
         self._warn_if_nothing_counts(step)
-        metrics = {f"train/{name}": mean for name, mean in means(self.sums).items()}
+        metrics = {f"train/{name}": mean for name, mean in self._means().items()}
         rates = {name: float(rate(step)) for name, rate in setup.rates.items()}
         metrics |= {f"train/{name}": rate for name, rate in rates.items()}
         unit, speed = setup.task.unit, self._count / (now - self._since)
@@ -107,23 +107,36 @@ class StepMetrics:
         self._since, self.sums, self._count = now, {}, 0
         return metrics
 
+    def _means(self) -> dict[str, float]:
+        """Returns the means of the metrics. With several updates, the loss is the sum of their mean losses.
+
+        The sums of "loss" would count an update as 0 in each step in which it is not due.
+        """
+        found, names = means(self.sums), self._setup.loss_names
+        if len(names) > 1:
+            found["loss"] = sum(found[name] for name in names if name in found)
+        return found
+
     def _warn_if_nothing_counts(self, step: int) -> None:
         """Warns if the count of a loss is 0, because such a loss trains nothing and has no mean.
 
         Each update that is computed counts a gradient norm. Without one, the steps were skipped, or the
         update was not due in any of them.
         """
-        for name in self._setup.loss_names:
-            _, updates = self.sums.get(f"{name.removesuffix('loss')}gradient_norm", (0.0, 0.0))
-            _, count = self.sums.get(name, (0.0, 0.0))
-            if updates and count <= 0:
-                log.warning(
-                    "The %s of the steps up to %s counts nothing and trains nothing, because the count of "
-                    "its (sum, count) is %.4g. Correct the task's loss or the data.",
-                    name,
-                    f"{step:,}",
-                    count,
-                )
+        for loss in self._setup.loss_names:
+            _, updates = self.sums.get(f"{loss.removesuffix('loss')}gradient_norm", (0.0, 0.0))
+            # The sum of several terms always counts. Each term has a name of its own.
+            terms = [name for name in self.sums if name.startswith(f"{loss}/")] or [loss]
+            for name in terms:
+                _, count = self.sums.get(name, (0.0, 0.0))
+                if updates and count <= 0:
+                    log.warning(
+                        "The %s of the steps up to %s counts nothing and trains nothing, because the count "
+                        "of its (sum, count) is %.4g. Correct the task's loss or the data.",
+                        name,
+                        f"{step:,}",
+                        count,
+                    )
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

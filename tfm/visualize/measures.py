@@ -9,6 +9,7 @@ import numpy as np
 
 from tfm.errors import UserError
 from tfm.layers.observe import Recorder, activate
+from tfm.training.step import find_divisor, loss_of
 from tfm.training.task import Context
 
 LAYER = "layers_"  # prefix of the name of a layer
@@ -126,7 +127,8 @@ def measure_norms(task: Any, variables: Any, batch: Any) -> tuple[dict[str, floa
     """Measures gradients and activations of one batch, without dropout.
 
     Returns:
-      Two dicts. The first contains the norm of the gradient of the mean loss for each group of `group_norms`.
+      Two dicts. The first contains the norm of the gradient of the loss for each group of `group_norms`. The
+      loss is the mean of its term, or the sum of the means of its terms.
       The second contains the root mean square of the output of each sublayer's residual connection, including
       padding, in the order of the computation. It is empty if the model has no named activations.
 
@@ -141,17 +143,16 @@ def measure_norms(task: Any, variables: Any, batch: Any) -> tuple[dict[str, floa
 
         def mean_loss(params):
             with activate(outputs):
-                ((total, count),) = task.loss(
-                    {**variables, "params": params}, batch, Context()
-                ).terms.values()
+                terms = task.loss({**variables, "params": params}, batch, Context()).terms
             names[:] = outputs.reads
             squares = {name: jnp.mean(jnp.square(x.astype(jnp.float32))) for name, x in outputs.reads.items()}
-            return total / count, (count, squares)
+            total, count = loss_of(terms)
+            return total / find_divisor(count), ([count for _, count in terms.values()], squares)
 
         return jax.grad(mean_loss, has_aux=True)(variables["params"])
 
-    gradients, (count, squares) = jax.device_get(compute(variables, batch))
-    if not count:
+    gradients, (counts, squares) = jax.device_get(compute(variables, batch))
+    if not any(counts):
         raise UserError("Expected a batch with training tokens, got a batch with only padding.")
     return group_norms(gradients), {name: float(squares[name]) ** 0.5 for name in names}
 

@@ -205,7 +205,7 @@ def require_translation(chosen: Any, what: str) -> None:
       chosen: config of the run.
       what: subject of the error message, such as "tfm translate".
     """
-    if not hasattr(chosen.data, "target_language"):
+    if not hasattr(getattr(chosen, "data", None), "target_language"):
         raise UserError(f"{what} needs a run that translates, but this run has the task '{chosen.task}'.")
 
 

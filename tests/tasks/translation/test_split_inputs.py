@@ -52,6 +52,16 @@ def test_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(run,
     assert max(map(len, inputs)) <= MAX_INPUT
 
 
+def test_parts_without_a_translation_add_no_blanks(run, monkeypatch):
+    def decode(model, params, inputs, config, n_best, prefixes, indices):
+        return [[TokenHypothesis(ids[:-1] if number % 2 else [], -1.0)] for number, ids in enumerate(inputs)]
+
+    monkeypatch.setattr(pipeline, "translate_ids", decode)
+    (long,), _ = translate(run, "split")
+    assert long.text
+    assert long.text == " ".join(long.text.split())
+
+
 def test_cut_input_is_searched_once(run, searched):
     (long,), (short,) = translate(run, "cut")
     ((inputs, _),) = searched

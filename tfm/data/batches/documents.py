@@ -129,7 +129,8 @@ def cut_stream(size: int, length: int, offset: int) -> Pieces:
     """Cuts a stream of `size` tokens into whole rows from `offset` on, as many for each offset below
     `length`.
 
-    A stream shorter than two rows, less one token, is one row, cut at `length`.
+    A stream shorter than two rows, less one token, is one row at an offset that leaves the row as long as
+    possible.
 
     Raises:
       UserError: if there is no token.
@@ -138,7 +139,8 @@ def cut_stream(size: int, length: int, offset: int) -> Pieces:
         raise UserError("The training documents have no token: check the data.")
     count = (size - length + 1) // length
     if count < 1:
-        starts, lengths = np.zeros(1, int), np.array([min(size, length)])
+        longest = min(size, length)
+        starts, lengths = np.array([offset % (size - longest + 1)]), np.array([longest])
     else:
         starts, lengths = offset + length * np.arange(count), np.full(count, length)
     return Pieces(starts, lengths, lengths)

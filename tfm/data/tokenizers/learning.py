@@ -9,7 +9,7 @@ from typing import IO, Any
 import sentencepiece
 
 from tfm.data.config import AUTO
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, require_characters
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
@@ -60,21 +60,22 @@ def learn_word_pieces(
 
     Raises:
       UserError: if the texts do not allow `size` (the message has both bounds), there is nothing to learn
-        from, or the file cannot be written.
+        from, a text contains half of a character, or the file cannot be written.
     """
     texts = list(texts) if iter(texts) is texts else texts
     symbols = [*symbols, *("\n" if lossless else "")]
     options = (LOSSLESS if lossless else {}) | {"user_defined_symbols": symbols}
     automatic = size == AUTO
-    pieces = choose_size(sum(len(text.encode("utf-8")) for text in texts)) if automatic else int(size)
+    pieces = choose_size(_count_bytes(texts)) if automatic else int(size)
+    model = io.BytesIO()
+    error = _train(texts, pieces, options, model)
+    if automatic and (nearest := _limit(error)):
+        error = _train(texts, nearest, options, model)
+    if error:
+        raise UserError(_explain(error, pieces, texts, options))
     with atomic_file(path) as file:
-        error = _train(texts, pieces, options, file)
-        if automatic and (nearest := _limit(error)):
-            error = _train(texts, nearest, options, file)
-        if error:
-            raise UserError(_explain(error, pieces, texts, options))
-    with open(path, "rb") as model:
-        return WordPieces(model.read())
+        file.write(model.getvalue())
+    return WordPieces(model.getvalue())
 
 
 def choose_size(text_bytes: int) -> int:
@@ -86,11 +87,35 @@ def choose_size(text_bytes: int) -> int:
     return 100 * max(round(0.33 * text_bytes ** (1 / 3)), 1)
 
 
+def _count_bytes(texts: Iterable[str]) -> int:
+    """Returns the number of bytes of all texts in UTF-8."""
+    total = 0
+    for text in texts:
+        require_characters([text])
+        total += len(text.encode("utf-8"))
+    return total
+
+
 def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[bytes]) -> str:
-    """Trains a model and writes it to a file. Returns the error message of SentencePiece, or ""."""
+    """Trains a model and writes it to `file`. Returns the error message of SentencePiece, or "".
+
+    SentencePiece reports an error of its iterator as an error of its own. The original error is raised
+    instead, because it may be Ctrl-C or an error of the data.
+    """
+    errors: list[BaseException] = []
+
+    def read() -> Iterator[str]:
+        try:
+            for text in texts:
+                require_characters([text])
+                yield text
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            errors.append(error)
+            raise
+
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
+            sentence_iterator=read(),
             model_writer=file,
             vocab_size=pieces,
             model_type="bpe",
@@ -105,6 +130,8 @@ def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[
             **options,
         )
     except RuntimeError as error:
+        if errors:
+            raise errors[0] from None
         return str(error)
     return ""
 

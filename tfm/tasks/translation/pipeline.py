@@ -254,10 +254,15 @@ def _rank_by_utility(texts: list[Hypothesis], utility: str) -> list[Hypothesis]:
 
 
 def _join(parts: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
-    """Joins the n-th best hypotheses of all parts for each n. Without parts, the only one is empty."""
+    """Joins the n-th best hypotheses of all parts for each n. Without parts, the only one is empty.
+
+    A part without a translation adds no blank.
+    """
     depth = min(map(len, parts), default=0)
     joined = [
-        Hypothesis(" ".join(part[n].text for part in parts), sum(part[n].score for part in parts))
+        Hypothesis(
+            " ".join(part[n].text for part in parts if part[n].text), sum(part[n].score for part in parts)
+        )
         for n in range(min(depth, n_best))
     ]
     return joined or [Hypothesis("", 0.0)]

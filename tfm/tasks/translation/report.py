@@ -65,16 +65,8 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     Raises:
       UserError: if all pairs are too long.
     """
-    longest = task.config.model.max_length
-    sides = (sources, references)
-    lengths = np.max([[len(ids) + 1 for ids in task.tokenizer.encode(side)] for side in sides], axis=0)
-    fits = lengths <= (longest or np.inf)
-    if not fits.any():
-        raise UserError(
-            f"Expected pairs of at most {longest:,} tokens on each side, the positions of the model, but all "
-            f"{len(fits):,} pairs are longer. Use shorter pairs or a model with more positions."
-        )
-    kept = [list(itertools.compress(side, fits)) for side in sides]
+    longest, fits = task.config.model.max_length, find_fitting_pairs(task, sources, references)
+    kept = [list(itertools.compress(side, fits)) for side in (sources, references)]
     pieces = np.concatenate(task.score(params, *kept))
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         value = np.exp(-pieces.mean(dtype=np.float64))
@@ -82,6 +74,23 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
+
+
+def find_fitting_pairs(task: Any, sources: Sequence[str], references: Sequence[str]) -> np.ndarray:
+    """Returns whether each pair is at most as long as the positions of the model, bool [pairs].
+
+    Raises:
+      UserError: if all pairs are longer.
+    """
+    longest = task.config.model.max_length
+    ids = [task.tokenizer.encode(side) for side in (sources, references)]
+    fits = np.max([[len(text) + 1 for text in side] for side in ids], axis=0) <= (longest or np.inf)
+    if not fits.any():
+        raise UserError(
+            f"Expected pairs of at most {longest:,} tokens on each side, the positions of the model, but all "
+            f"{len(fits):,} pairs are longer. Use shorter pairs or a model with more positions."
+        )
+    return fits
 
 
 def score_challenges(
