@@ -42,6 +42,15 @@ def test_config_dict_is_locked_and_typed():
         ({"training": {"zzz": 3}}, "expected one of seed"),
         ({"training": {"steps": "3"}}, "config.training.steps must be of type int, got '3'"),
         ({"training": {"steps": True}}, "must be of type int, got True"),
+        ({"training": {"clip_norm": True}}, "config.training.clip_norm must be"),
+        (
+            {"model": {"name": "transformer", "heads": 7, "key_features": 8}},
+            "Expected model.heads to divide model.d_model (512)",
+        ),
+        (
+            {"model": {"name": "transformer", "heads": 7, "value_features": 8}},
+            "Expected model.heads to divide model.d_model (512)",
+        ),
         ({"training": 3}, "config.training must be a section with fields, got 3"),
         ({"model": {"name": "tranformer"}}, "config.model.name must be one of"),
     ],

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.corpora import text_config, write_text
 from tfm.data.source import MAX_JOINED, hold, join_neighbours
-from tfm.data.sources.opening import open_corpora, open_pairs
+from tfm.data.sources.opening import open_corpora, open_pairs, read_sides
 
 ROWS = [(f"a{n}", f"b{n}") for n in range(9_001)]
 SOURCE = hold(ROWS, "rows")
@@ -49,3 +49,8 @@ def test_only_training_pairs_are_joined(tmp_path):
     assert len(open_pairs(joined, "train")) < 50
     (tagged,) = open_corpora(dataclasses.replace(joined, tags="<x>"), "train")
     assert all(source.count("<x>") == 1 for source, _ in tagged)
+
+
+def test_evaluation_of_the_training_split_reads_the_texts_as_they_are(tmp_path):
+    write_text(tmp_path, [("a", "c"), ("b", "d")])
+    assert read_sides(text_config(tmp_path, joined_share=1.0), "train") == (["a", "b"], ["c", "d"])

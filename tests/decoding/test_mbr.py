@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sacrebleu import BLEU, CHRF
 
 from tfm.decoding.mbr import expected_utilities
 
@@ -25,9 +26,9 @@ def test_empty_samples_agree_with_each_other(utility):
     assert found == pytest.approx([90.0] * 9 + [10.0])
 
 
-def test_utilities_are_means_over_all_pairs():
-    from sacrebleu.metrics import CHRF
-
+@pytest.mark.parametrize(("utility", "metric"), [("chrf", CHRF()), ("bleu", BLEU(effective_order=True))])
+def test_utilities_are_means_over_all_pairs(utility, metric):
+    """Texts of two words have no trigrams, which BLEU of sentences leaves out."""
     texts = ["ab cd", "ab ce", "ab cd"]
-    expected = [np.mean([CHRF().sentence_score(a, [b]).score for b in texts]) for a in texts]
-    np.testing.assert_allclose(expected_utilities(texts, "chrf"), expected)
+    expected = [np.mean([metric.sentence_score(a, [b]).score for b in texts]) for a in texts]
+    np.testing.assert_allclose(expected_utilities(texts, utility), expected)

@@ -315,6 +315,25 @@ def test_prefill_in_two_parts_equals_prefill_at_once():
     np.testing.assert_allclose(*program(params), atol=1e-5)
 
 
+def test_edits_receive_the_row_of_each_hypothesis_in_every_call():
+    rows = {}
+
+    def edit(value, point):
+        rows[len(rows)] = point.rows.tolist()
+        return value
+
+    edited = interpret.EditedModel(LM, {f"{FIRST}.self_attention.weights": edit})
+
+    def program(params):
+        variables = {"params": params}
+        cache = edited.apply(variables, CONTEXT[:, :1], width=3, max_length=3, method="init_cache")
+        cache = edited.apply(variables, CONTEXT[:, 1:], cache, method="prefill")
+        return edited.apply(variables, np.ones((2, 3), int), cache, 0, method="decode_step")[0]
+
+    jax.eval_shape(program, jax.eval_shape(lambda: random_parameters(LM, CONTEXT)))
+    assert list(rows.values()) == [[0, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
+
+
 @pytest.mark.parametrize(
     ("edit", "config", "message"),
     [

@@ -1,5 +1,6 @@
 """Opens the texts of a config, and finds what is wrong with them before work is put into them."""
 
+import dataclasses
 import json
 import re
 import reprlib
@@ -76,8 +77,12 @@ def split_tags(tags: str) -> list[str]:
 
 
 def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
-    """Returns the source texts and the target texts of a split, after checking it."""
+    """Returns the source texts and the target texts of a split, after checking it.
+
+    The texts are those of the data, for an evaluation. Only training joins them (`data.joined_share`).
+    """
     check_splits(config, [split])
+    config = dataclasses.replace(config, joined_share=0.0)
     sources, targets = zip(*open_pairs(config, split), strict=True)
     return list(sources), list(targets)
 
