@@ -10,6 +10,7 @@ from tests.support import entries
 from tests.support.tiny import make_config
 from tfm.commands.overrides import override
 from tfm.config import allow_modules, field, from_mapping
+from tfm.data.config import PairsConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer
@@ -215,3 +216,11 @@ def test_model_of_another_config_class_yields_a_warning_with_both_sizes(caplog):
     counts = re.findall(r"[\d,]{7,}", record.getMessage())
     assert changed.model.name == "rnn_seq2seq"
     assert len(set(counts)) == 2, record.getMessage()
+
+
+def test_mistake_in_a_field_that_is_replaced_is_no_error(caplog):
+    base = Config(data=PairsConfig(tokenizer="absent.model"))
+    arguments = ["--config.model.name=rnn_seq2seq", "--config.data.tokenizer=word_pieces"]
+    with caplog.at_level("WARNING"):
+        assert override(base, arguments).config.model.name == "rnn_seq2seq"
+    assert re.search(r"has [\d,]{7,} parameters instead of an unknown number of", caplog.text)

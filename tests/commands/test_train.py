@@ -174,6 +174,7 @@ def test_failed_start_leaves_a_run_that_is_not_started(break_start, is_warm, reg
         (None, ["steps=40", "warmup_steps=400"], 400, 1.0),
         (None, ["steps=4"], 3, 1.0),
         (0.5, ["steps=2"], 1, 1.0),
+        (None, ["steps=2", "learning_rate_scale=0.7"], 1, 0.7),
     ],
 )
 def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scale, tmp_path, caplog):
@@ -186,4 +187,4 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
     assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
     assert ("warm-up of 3 steps is too long" in caplog.text) == (warmup == 1)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))
-    assert new == pytest.approx(old) or "warmup_steps=400" in flags
+    assert new == pytest.approx(old) or "=" in "".join(flags[1:])  # the user chose another rate

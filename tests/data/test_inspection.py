@@ -90,6 +90,8 @@ def test_unknown_characters_are_counted(tmp_path):
     assert sorted(found.sides[0].unknown) == [("ß", 1), ("☃", 1)]
     assert found.sides[1].unknown == [("ß", 2)]
     assert any("2 characters of 'en'" in hint for hint in find_hints(found))
+    without_name = found._replace(sides=[side._replace(language="") for side in found.sides])
+    assert any("2 characters of the text" in hint for hint in find_hints(without_name))
     characters = Characters("abc")
     assert characters.unknown_characters("abxc\n") == ["x", "\n"]
     assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []

@@ -22,6 +22,7 @@ from tests.support.corpora import (
 )
 from tfm.data.config import PairsConfig, remove_paths
 from tfm.data.sources import opening as sources
+from tfm.data.sources.text_files import expand_names
 from tfm.errors import UserError
 
 
@@ -106,6 +107,17 @@ def test_split_may_be_a_list_or_a_pattern_of_files(tmp_path, kind):
     assert pairs_of(config) == PAIRS[:3] * 2
     for name, message in (("part-1,part-1", "named more than once"), ("no-*", "No file has a name such as")):
         assert message in problem(text_config(tmp_path / "a", kind=kind, train=name))
+
+
+def test_patterns_leave_out_folders(tmp_path):
+    (tmp_path / "sub").mkdir()
+    for path, text in (("one.txt", "a"), ("sub/two.txt", "b")):
+        (tmp_path / path).write_text(f"{text}\n")
+    paths = {name: expand_names(str(tmp_path), name, [""]) for name in ("*", "**")}
+    assert paths == {
+        "*": [f"{tmp_path}/one.txt"],
+        "**": [f"{tmp_path}/one.txt", f"{tmp_path}/sub/two.txt"],
+    }
 
 
 def test_pattern_reads_a_file_and_its_compressed_copy_once(tmp_path):

@@ -51,6 +51,21 @@ def test_damaged_cache_is_rebuilt(name, damage, tmp_path, caplog):
     assert list((tmp_path / "tokens").iterdir()) == [folder]
 
 
+def test_damaged_cache_that_cannot_be_replaced_is_an_error(tmp_path, monkeypatch):
+    """The folder of another user may be read-only."""
+
+    def fail(folder):
+        raise UserError(f"Cannot write {folder}")
+
+    open_cache(tmp_path)
+    (folder,) = (tmp_path / "tokens").iterdir()
+    DAMAGE["changed"](folder / "source.tokens")
+    monkeypatch.setattr(token_cache.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(token_cache, "atomic_folder", fail)
+    with pytest.raises(UserError, match=rf"{folder} is damaged .*data\.cache_dir"):
+        open_cache(tmp_path)
+
+
 @pytest.mark.parametrize("name", FILES[1:])
 def test_every_changed_byte_fails_the_checksum(name, tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "CHECKED_BYTES", 7)

@@ -18,12 +18,13 @@ from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
 from tfm.cost.topology import compile_for
 from tfm.dropout import make_device_key
+from tfm.errors import UserError
 from tfm.layers.parameter_axes import record_axes
 from tfm.matmul import dot_general
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
-from tfm.training.partitioning import make_partitioner
+from tfm.training.partitioning import Partitioner, make_evaluation_partitioner, make_partitioner
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
 from tfm.training.task import Context, LossOutput
@@ -314,3 +315,20 @@ def test_products_keep_the_sharding_of_rows_and_positions():
             )
             assert product.sharding.is_equivalent_to(x.sharding, 3), product.sharding
             np.testing.assert_allclose(product, np.asarray(x) @ np.ones((5, 3)), rtol=1e-5, atol=1e-5)
+
+
+def test_step_is_compiled_for_the_rows_of_all_hosts(monkeypatch):
+    """Two hosts with four devices each have 13 rows each, which are padded to 16."""
+    state, batch = {"w": jnp.ones(3)}, {"x": np.ones((13, 5), np.float32)}
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    _, shapes, _ = Partitioner(jax.devices(), fsdp=2).shapes(state, batch)
+    assert shapes["x"].shape == (2 * 16, 5)
+
+
+def test_hosts_cannot_share_rows(monkeypatch):
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert Partitioner(jax.devices(), tensor=4).row_shards == 2
+    with pytest.raises(UserError, match=r"training\.mesh_tensor 8 .* 4 devices of each host"):
+        Partitioner(jax.devices(), tensor=8)
+    config = TrainingConfig(mesh_tensor=8)
+    assert make_evaluation_partitioner(config, lambda key: {"params": {}}).row_shards == 2

@@ -108,6 +108,7 @@ def test_time_left_is_estimated_from_steps(tmp_path, caplog):
             file.write(f'{{"step": {step}, "train/loss": 2.5}}\n')
     assert processes.estimate_left(runs[1:], 80_000, 80.0) == 80 / 80_000 * 180_000
     assert processes.estimate_left(runs[1:], 0, 80.0) is None
+    assert processes.estimate_left(runs[1:], -30, 80.0) is None  # resumed, before the former last step
     running = processes.RunProcess(runs[1], [], "programs")
     with caplog.at_level("INFO", "tfm.sweep"):
         processes.report_progress(runs, runs[2:], [running], 40_000, 80.0)

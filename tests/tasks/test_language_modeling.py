@@ -14,6 +14,7 @@ from tests.support.tiny_lm import MODEL, make_lm_config, write_documents
 from tfm.data.config import TOKENIZER_FILE
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
+from tfm.io.provenance import RECORD_FILE
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
 from tfm.tasks.language_modeling import PROMPT_WORDS, LanguageModeling, TokenizedDocuments
@@ -190,6 +191,22 @@ def test_other_models_are_rejected(folder, tmp_path, model, message):
     config = dataclasses.replace(make_lm_config(folder), model=model)
     with pytest.raises(UserError, match=message):
         language_modeling.create(config, str(tmp_path))
+
+
+@pytest.mark.parametrize("tokenizer", ["bytes", "characters"])
+def test_resumed_run_does_not_read_its_test_split(tokenizer, tmp_path):
+    """A tokenizer of bytes leaves no file by which the start of the run could be recognised."""
+    write_documents(tmp_path, [("train", 60), ("validation", 7)])
+    config = make_lm_config(tmp_path, data={"tokenizer": tokenizer, "test": "mine"})
+    workdir = tmp_path / "run"
+    workdir.mkdir()
+    with pytest.raises(UserError, match=r"\bmine\b"):
+        language_modeling.create(config, str(workdir))
+    (tmp_path / "mine").write_text("red dog\n")
+    language_modeling.create(config, str(workdir))
+    (workdir / RECORD_FILE).write_text("{}\n")  # training writes it
+    (tmp_path / "mine").unlink()
+    assert language_modeling.create(config, str(workdir)).config == config
 
 
 @pytest.mark.parametrize(

@@ -284,6 +284,11 @@ def test_damaged_exports_are_errors(name, copy):
         tfm.Translator.load(str(copy))
 
 
+def test_fields_that_are_no_sizes_of_parameters_may_be_large(copy):
+    signed(config_of(attention_window=65_536))(copy)
+    assert tfm.Translator.load(str(copy)).translate([""]) == [""]
+
+
 def test_tree_is_restored_from_names_with_slashes():
     """Variables of Flax's SpectralNorm have such names."""
     tree = {"params": {"a/b": {"c": 1}, "a": {"d": 2}}, "batch_stats": {"norm": {"kernel/u": 3, "kernel": 4}}}

@@ -3,6 +3,7 @@
 `ml_collections.config_flags` parses the values, and the dataclasses of the config check them.
 """
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Collection, Sequence
@@ -20,6 +21,7 @@ from tfm.sweep.plan import count_parameters
 from tfm.workdir import runs
 
 NAME = "config"
+UNKNOWN = "an unknown number of"
 log = logging.getLogger(__name__)
 
 
@@ -76,8 +78,8 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
 def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> None:
     """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
 
-    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up from
-    the command line stays as it is.
+    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up or a
+    scale from the command line stays as it is.
 
     Args:
       config: the config with the fields of the command line. Its warm-up changes.
@@ -88,12 +90,12 @@ def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> N
     if "training.steps" not in fields or "training.warmup_steps" in fields or old < training.steps:
         return
     training.warmup_steps = max(1, training.steps // 10)
-    if training.peak_learning_rate is None:  # the peak of the paper's rule depends on the warm-up
+    depends = training.peak_learning_rate is None  # the peak of the paper's rule depends on the warm-up
+    if depends and "training.learning_rate_scale" not in fields:
         training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
     log.info(
         "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
-        "training.learning_rate_scale %.4g, so the largest learning rate is the same. "
-        "--config.training.warmup_steps sets another.",
+        "training.learning_rate_scale %.4g. --config.training.warmup_steps sets another warm-up.",
         *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale),
     )
 
@@ -145,12 +147,20 @@ def _warn_of_dropped_model(base: Any, changed: Any) -> None:
 
     The warning contains the numbers of parameters of both models, because their sizes can be far apart.
     """
-    counts = [count_parameters(each) for each in (base, changed)]
-    before, after = ("an unknown number of" if count is None else f"{count:,}" for count in counts)
+    before = UNKNOWN
+    with contextlib.suppress(UserError):  # for example, a file may be missing that only the base config needs
+        before = _show_count(base)
+    after = _show_count(changed)
     log.warning(
         "%s.model.name=%s drops the fields of %s: the model has %s parameters instead of %s",
         *(NAME, changed.model.name, base.model.name, after, before),
     )
+
+
+def _show_count(config: Any) -> str:
+    """Returns the number of parameters of a config as text."""
+    count = count_parameters(config)
+    return UNKNOWN if count is None else f"{count:,}"
 
 
 def _check_paths(named: Any, arguments: Sequence[str]) -> None:

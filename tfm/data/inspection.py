@@ -273,9 +273,8 @@ def find_hints(split: Split) -> list[str]:
         hints.append(f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good")
     for side in split.sides:
         if side.unknown_count:
-            hints.append(
-                f"{side.unknown_count:,} characters of '{side.language}' are unknown to the tokenizer"
-            )
+            text = f"'{side.language}'" if side.language else "the text"
+            hints.append(f"{side.unknown_count:,} characters of {text} are unknown to the tokenizer")
     return hints
 
 

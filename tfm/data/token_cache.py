@@ -92,7 +92,7 @@ class TokenCache:
           cache_dir: the folder of all caches.
 
         Raises:
-          UserError: if the files cannot be written.
+          UserError: if the files cannot be written, or a damaged cache cannot be replaced.
         """
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
@@ -104,7 +104,13 @@ class TokenCache:
             log.warning("The cache %s is damaged (%s). Tokenising again", folder, error)
         shutil.rmtree(folder, ignore_errors=True)
         _build(folder, pairs, tokenizer)
-        return cls(folder)
+        try:
+            return cls(folder)
+        except DAMAGE as error:
+            raise UserError(
+                f"The cache {folder} is damaged ({error}) and cannot be replaced. Delete it, or set "
+                "data.cache_dir to a folder of your own."
+            ) from None
 
 
 def check_folder(cache_dir: str) -> None:

@@ -205,7 +205,8 @@ def estimate_left(unfinished: Sequence[PlannedRun], steps: int, seconds: float) 
       seconds: seconds since the first process started.
 
     Returns:
-      The estimate, or None before the first step.
+      The estimate, or None before the first step. A run that resumes from a checkpoint completes the steps
+      after it again, so `steps` may also be negative.
     """
     left = sum(run.config.training.steps for run in unfinished) - count_steps(unfinished)
-    return seconds / steps * left if steps else None
+    return seconds / steps * left if steps > 0 else None

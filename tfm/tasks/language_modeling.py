@@ -35,6 +35,7 @@ from tfm.decoding.protocol import check_continues
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
+from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -426,14 +427,16 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
         problems in the message), or the model of a new run does not fit into the memory.
     """
     path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
-    begins = new and not os.path.exists(path)
+    # A tokenizer of bytes has no file.
+    has_begun = any(os.path.exists(os.path.join(workdir, name)) for name in (TOKENIZER_FILE, RECORD_FILE))
+    begins = new and not has_begun
     if begins:
         check_plan(plan(config), config.training)
     if new:
         check_batches_fit(data.batch_tokens)
         check_splits(data, SPLITS if begins else SPLITS[:2])
         check_folder(data.cache)
-    if begins and data.tokenizer != "bytes":
+    if new and data.tokenizer != "bytes" and not os.path.exists(path):
         make_tokenizer(data, path)
     return LanguageModeling(config, load_tokenizer(path, data.tokenizer))
 

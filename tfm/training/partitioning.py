@@ -61,7 +61,7 @@ def make_evaluation_partitioner(
     """
     is_single = config.parallel == "jit" and jax.process_count() == 1
     devices = jax.local_devices()[:1] if is_single else jax.devices()
-    tensor = math.gcd(config.mesh_tensor, len(devices))
+    tensor = math.gcd(config.mesh_tensor, len(devices) // jax.process_count())
     fsdp = math.gcd(config.mesh_fsdp, len(devices) // tensor)
     if (fsdp, tensor) != (config.mesh_fsdp, config.mesh_tensor):
         log.info(
@@ -101,7 +101,7 @@ class Partitioner:
       parameter_shards: number of parts into which parameters are divided.
 
     Raises:
-      UserError: if the devices do not divide into the mesh.
+      UserError: if the devices do not divide into the mesh, or several hosts would share rows.
     """
 
     def __init__(
@@ -114,6 +114,12 @@ class Partitioner:
         if len(devices) % (fsdp * tensor):
             raise UserError(
                 f"{len(devices)} devices do not divide into training.mesh_fsdp {fsdp} x mesh_tensor {tensor}."
+            )
+        hosts = jax.process_count()
+        if len(devices) // tensor % hosts:
+            raise UserError(
+                f"training.mesh_tensor {tensor} does not divide the {len(devices) // hosts} devices of each "
+                f"host. Each host reads rows of its own, so lower training.mesh_tensor."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
@@ -158,14 +164,21 @@ class Partitioner:
         }
 
     def shapes(self, state: Any, batch: Any, constants: Any = None) -> tuple[Any, Any, Any]:
-        """Returns the shapes of the arguments of a step as they are placed, to compile without allocating."""
-        rows = {
-            name: jax.ShapeDtypeStruct(
-                (len(x) + -len(x) % self.row_shards, *x.shape[1:]), x.dtype, sharding=self._rows
-            )
-            for name, x in batch.items()
-        }
-        return self.like(state), rows, self.like(constants)
+        """Returns the shapes of the arguments of a step as they are placed, to compile without allocating.
+
+        Args:
+          state: arrays or shapes of the train state.
+          batch: arrays or shapes of the rows of one host. All hosts have as many rows.
+          constants: arrays or shapes of the constants of the task.
+        """
+        hosts = jax.process_count()
+        parts = self.row_shards // hosts
+
+        def place(x):
+            rows = hosts * (len(x) + -len(x) % parts)
+            return jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype, sharding=self._rows)
+
+        return self.like(state), {name: place(x) for name, x in batch.items()}, self.like(constants)
 
     def compile(self, function: Callable, state: Any, constants: Any = None, *, is_step: bool = True) -> Any:
         """Returns the compiled function of (placed state, placed batch, placed constants).

@@ -17,6 +17,7 @@ import safetensors
 
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
+from tfm.config.fields import info_of
 from tfm.errors import UserError
 from tfm.memory import check_parameters_fit
 from tfm.training.task import Task, Variables, variable_shapes
@@ -27,6 +28,7 @@ CARD_FILE = "README.md"
 FORMAT_VERSION = 1
 STATE_SEPARATOR = ":"  # in "collection:name" of the state; names of parameters have no collection
 METADATA_KEY = "tfm"  # a single entry, because safetensors writes several entries in a random order
+SIZE_UNITS = ("features", "heads", "classes", "pixels")  # of the fields that are sizes of parameters
 DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL", "bfloat16": "BF16"}
 
 
@@ -147,11 +149,13 @@ def _check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], p
     constants.
     """
     elements = sum(math.prod(shape) for _, shape in found.values())
-    sizes = dataclasses.asdict(model)
-    sizes["max_positions"] = getattr(model, "max_length", None)  # sinusoids have no table
-    for name, value in sizes.items():
-        most = len(found) if name.endswith("_layers") else elements
-        if isinstance(value, int) and value > most:
+    # Layers of another package may share their parameters. Its code runs only if the user imports it.
+    layers = len(found) if type(model).__module__.startswith("tfm.") else elements
+    limits = dict.fromkeys(SIZE_UNITS, elements) | {"layers": layers}
+    sizes = [(each.name, getattr(model, each.name), info_of(each).unit) for each in dataclasses.fields(model)]
+    sizes.append(("max_positions", getattr(model, "max_length", None), "features"))
+    for name, value, unit in sizes:
+        if isinstance(value, int) and value > limits.get(unit, value):
             raise UserError(f"{path} is too small for its config, where {name} is {value}. Copy both again.")
 
 

@@ -333,7 +333,8 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
             continue
         pattern = os.path.join(glob.escape(directory), part)
         matches = (match for ending in endings for match in glob.glob(pattern + ending, recursive=True))
-        stems = {match.removesuffix(max(filter(match.endswith, endings), key=len)) for match in matches}
+        files = itertools.filterfalse(os.path.isdir, matches)
+        stems = {match.removesuffix(max(filter(match.endswith, endings), key=len)) for match in files}
         if not stems:
             raise UserError(f"No file has a name such as {path}{endings[0]}: {ADVICE}.")
         paths += sorted(stems)
