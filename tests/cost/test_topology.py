@@ -52,10 +52,16 @@ def test_topology_without_dry_run_is_an_error(tmp_path):
 
 
 @pytest.mark.long
-def test_description_of_a_compiled_step(task):
+def test_description_of_a_compiled_step(task, monkeypatch):
     """The step is compiled for the CPU and described as if the CPU were a v5e."""
     batch = task.open_data().example()
+    sums = [
+        Collective("all-reduce", ("f32",), size, 4, 1, overlaps)
+        for size, overlaps in ((40, True), (8, False))
+    ]
+    monkeypatch.setattr(topology.hlo, "find_collectives", lambda program: sums)
     found = topology.compile_for(task, task.config.training, batch, jax.devices()[:1], CHIPS["v5e"])
+    assert found.roofline[2:] == tuple(sums[i].sent_bytes / CHIPS["v5e"].interconnect for i in (1, 0))
     parameters = sum(4 * x.size for x in jax.tree.leaves(jax.eval_shape(task.init, jax.random.key(0))))
     assert found.parameters == parameters
     assert 2 * parameters <= found.optimizer < 2 * parameters + 100  # two moments and counters
@@ -63,7 +69,7 @@ def test_description_of_a_compiled_step(task):
     assert (
         found.flops > 6 * parameters / 4 * batch["inputs"].size / 2
     )  # most parameters are used on only one of the two sides
-    assert found.collectives == []
+    assert found.collectives == sums
     assert found.host_transfers == 0
     lines = dict(topology.describe_time(found.roofline, 1000, "images", 3600, 16))
     seconds = found.roofline.seconds

@@ -16,9 +16,12 @@ from tests.support.io_conditions import open_folder, unwritable
 from tests.support.pairs import Letters, random_pairs
 from tests.support.tiny import make_config, write_corpus
 from tfm.data import token_cache
+from tfm.data.config import PairsConfig
+from tfm.data.data_errors import MissingFile
 from tfm.data.sources import opening as sources
 from tfm.data.sources import text_files
 from tfm.data.sources.parallel_text import open_parallel_text
+from tfm.data.sources.splits import list_splits
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
 from tfm.errors import UserError
@@ -242,3 +245,18 @@ def test_resumed_run_needs_no_test_split(tmp_path, caplog):
     (tmp_path / "val.de").unlink()
     with pytest.raises(UserError, match=r"val\.de"):
         translation.create(config, str(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "splits"),
+    [
+        (MissingFile("missing"), "test", ["train", "validation"]),
+        (MissingFile("missing"), "mine", ["train", "validation", "test"]),
+        (UserError("damaged"), "test", ["train", "validation", "test"]),
+    ],
+)
+def test_only_a_missing_test_split_of_the_default_name_is_left_out(error, name, splits):
+    def fail(config, split):
+        raise error
+
+    assert list_splits(PairsConfig(test=name), fail) == splits

@@ -20,6 +20,7 @@ from tfm import matmul
 from tfm.errors import UserError
 from tfm.io.provenance import (
     RECORD_FILE,
+    changed_fields,
     check_same_data,
     code_state,
     last_start,
@@ -235,3 +236,13 @@ def test_last_start_of_a_step_is_the_newest_start_before_it(tmp_path):
     made_by = {step: last_start(str(tmp_path), step)["host"] for step in (1, 4, 5, 9, 10)}
     assert made_by == {1: "0", 4: "0", 5: "4", 9: "4", 10: "9"}
     assert last_start(str(tmp_path))["host"] == "9"
+
+
+def test_changed_fields_include_removed_and_added_fields():
+    old, new = {"a": {"b": 1, "gone": 2, "same": (3,)}, "c": 4}, {"a": {"b": 1.5, "same": [3]}, "added": 5}
+    assert changed_fields(old, new) == {
+        "a.b": [1, 1.5],
+        "a.gone": [2, None],
+        "added": [None, 5],
+        "c": [4, None],
+    }
