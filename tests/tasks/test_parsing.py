@@ -118,6 +118,9 @@ def test_report_counts_errors_by_the_rules_of_evalb(run, answers):
     matched = 1 + sum(brackets[2:])
     assert found["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
     assert found["bracketing F1, all"].value == pytest.approx(200 * matched / (sum(brackets) + matched))
+    scores = run.task.score_hypotheses(report.outputs, *read_sides(run.task.config.data, "test"))
+    names = {"f1": "bracketing F1, all", "complete_match": "complete match"}
+    assert scores == {name: found[names[name]].value for name in names}
 
 
 def stored_trees(run, split):
