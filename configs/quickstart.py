@@ -43,7 +43,7 @@ def get_config():
                 steps=2600,
                 schedule="linear_decay",
                 warmup_steps=300,
-                learning_rate_scale=0.7,
+                learning_rate_scale=0.5,
                 log_every=50,
                 eval_every=650,
                 checkpoint_every=650,
