@@ -126,11 +126,10 @@ def has_variety(stream: np.ndarray) -> bool:
 
 
 def cut_stream(size: int, length: int, offset: int) -> Pieces:
-    """Cuts a stream of `size` tokens into whole rows from `offset` on, as many for each offset below
-    `length`.
+    """Cuts a stream of `size` tokens into whole rows from `offset` on.
 
-    A stream shorter than two rows, less one token, is one row at an offset that leaves the row as long as
-    possible.
+    The number of rows is the same for each offset below `length`, so at most `length` - 1 tokens at the end
+    are in no row. A stream that is too short for this is one row, which begins elsewhere for each offset.
 
     Raises:
       UserError: if there is no token.
