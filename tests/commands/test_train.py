@@ -187,4 +187,4 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
     assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
     assert ("warm-up of 3 steps is too long" in caplog.text) == (warmup == 1)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))
-    assert new == pytest.approx(old) or "=" in "".join(flags[1:])  # the user chose another rate
+    assert new == pytest.approx(old) or len(flags) == 2  # the user chose another rate

@@ -316,10 +316,10 @@ def test_prefill_in_two_parts_equals_prefill_at_once():
 
 
 def test_edits_receive_the_row_of_each_hypothesis_in_every_call():
-    rows = {}
+    rows = []
 
     def edit(value, point):
-        rows[len(rows)] = point.rows.tolist()
+        rows.append(point.rows.tolist())
         return value
 
     edited = interpret.EditedModel(LM, {f"{FIRST}.self_attention.weights": edit})
@@ -331,7 +331,7 @@ def test_edits_receive_the_row_of_each_hypothesis_in_every_call():
         return edited.apply(variables, np.ones((2, 3), int), cache, 0, method="decode_step")[0]
 
     jax.eval_shape(program, jax.eval_shape(lambda: random_parameters(LM, CONTEXT)))
-    assert list(rows.values()) == [[0, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
+    assert rows == [[0, 1], [0, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 1]]
 
 
 @pytest.mark.parametrize(

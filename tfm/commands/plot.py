@@ -163,15 +163,13 @@ def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
 
 def encode_pairs(task: Any, split: str, count: int) -> list[list[list[int]]]:
     """Returns the ids with EOS of at most `count` sources and of their targets, without too long pairs."""
-    config = task.config
-    texts = list(sample_evenly(open_pairs(config.data, split), count))
-    sides = (texts[::2], texts[1::2])
-    fits = find_fitting_pairs(task, *sides)
+    texts = list(sample_evenly(open_pairs(task.config.data, split), count))
+    sides = [task.tokenizer.encode(side) for side in (texts[::2], texts[1::2])]
+    longest = task.config.model.max_length
+    fits = find_fitting_pairs(longest, *sides)
     if not fits.all():
-        longest = config.model.max_length
         log.warning("Left out %s pairs of over %s tokens.", f"{(~fits).sum():,}", f"{longest:,}")
-    kept = [list(itertools.compress(side, fits)) for side in sides]
-    return [[[*ids, EOS_ID] for ids in task.tokenizer.encode(side)] for side in kept]
+    return [[[*ids, EOS_ID] for ids in itertools.compress(side, fits)] for side in sides]
 
 
 def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:

@@ -428,7 +428,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
     """
     path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
     # A tokenizer of bytes has no file.
-    has_begun = any(os.path.exists(os.path.join(workdir, name)) for name in (TOKENIZER_FILE, RECORD_FILE))
+    has_begun = os.path.exists(path) or os.path.exists(os.path.join(workdir, RECORD_FILE))
     begins = new and not has_begun
     if begins:
         check_plan(plan(config), config.training)

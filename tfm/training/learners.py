@@ -13,6 +13,8 @@ from tfm.training.step import Learner
 from tfm.training.task import Update
 from tfm.tree_paths import list_paths
 
+FACTOR_FIELDS = ("learning_rate_factors", "weight_decay_factors")
+
 
 def make_learners(
     updates: Sequence[Update], config: TrainingConfig, schedule: Schedule, params: Any
@@ -34,23 +36,24 @@ def make_learners(
     check_patterns("training.freeze", config.freeze, paths)
     owners: dict[str, str] = {}
     learners = []
+    rate_factors, decay_factors = (parse_factors(field, getattr(config, field)) for field in FACTOR_FIELDS)
     for update in updates:
         check_patterns(f"the update {update.name!r}", update.parameters, paths)
         trains = match(update.parameters, config.freeze)
-        for path in filter(trains, paths):
+        trained = list(filter(trains, paths))
+        for path in trained:
             if path in owners:
                 raise UserError(
                     f"Expected one update for each parameter, but {owners[path]!r} and {update.name!r} both "
                     f"train {path}: change the patterns of the updates."
                 )
             owners[path] = update.name
-        trained = [path for path in paths if owners.get(path) == update.name]
         optimizer = make_optimizer(
             update.optimizer or config.optimizer,
             update.schedule or schedule,
             config.clip_norm,
-            _find_factors("learning_rate_factors", config, trained),
-            _find_factors("weight_decay_factors", config, trained),
+            _keep_matching(rate_factors, trained),
+            _keep_matching(decay_factors, trained),
         )
         if update.optimizer is not None and trained:
             field = f"not_decayed of the update {update.name!r}"
@@ -62,16 +65,14 @@ def make_learners(
         raise UserError(
             f"Expected a parameter to train, but training.freeze {config.freeze} matches all parameters."
         )
-    for name in ("learning_rate_factors", "weight_decay_factors"):
-        patterns = [pattern for pattern, _ in parse_factors(name, getattr(config, name))]
-        check_patterns(f"training.{name}", patterns, list(owners))
+    for field, factors in zip(FACTOR_FIELDS, (rate_factors, decay_factors), strict=True):
+        check_patterns(f"training.{field}", [pattern for pattern, _ in factors], list(owners))
     check_patterns("training.optimizer.not_decayed", _own_patterns(config.optimizer), list(owners))
     return learners
 
 
-def _find_factors(field: str, config: TrainingConfig, paths: Sequence[str]) -> Factors:
-    """Returns the factors of a field whose patterns match a path. An optimizer may lack the others."""
-    factors = parse_factors(field, getattr(config, field))
+def _keep_matching(factors: Factors, paths: Sequence[str]) -> Factors:
+    """Returns the factors whose patterns match a path. An optimizer may lack what the others scale."""
     return tuple((pattern, factor) for pattern, factor in factors if any(map(match((pattern,)), paths)))
 
 

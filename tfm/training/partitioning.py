@@ -128,6 +128,11 @@ class Partitioner:
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 
+    @property
+    def host_shards(self) -> int:
+        """Number of parts into which the rows of one host are divided."""
+        return self.row_shards // jax.process_count()
+
     def sharding(self, tree: Any) -> Any:
         """Returns the tree of `NamedSharding`s of variables, optimizer state, or a whole train state."""
         return shard_parameters(tree, self.mesh, self._axes)
@@ -157,9 +162,8 @@ class Partitioner:
 
     def place_batch(self, batch: Any) -> Any:
         """Places the rows of this host, padded with rows of zeros to a multiple of its parts."""
-        parts = self.row_shards // jax.process_count()
         return {
-            name: jax.make_array_from_process_local_data(self._rows, pad_rows(x, parts))
+            name: jax.make_array_from_process_local_data(self._rows, pad_rows(x, self.host_shards))
             for name, x in batch.items()
         }
 
@@ -171,11 +175,9 @@ class Partitioner:
           batch: arrays or shapes of the rows of one host. All hosts have as many rows.
           constants: arrays or shapes of the constants of the task.
         """
-        hosts = jax.process_count()
-        parts = self.row_shards // hosts
 
         def place(x):
-            rows = hosts * (len(x) + -len(x) % parts)
+            rows = jax.process_count() * (len(x) + -len(x) % self.host_shards)
             return jax.ShapeDtypeStruct((rows, *x.shape[1:]), x.dtype, sharding=self._rows)
 
         return self.like(state), {name: place(x) for name, x in batch.items()}, self.like(constants)
@@ -229,7 +231,7 @@ class Partitioner:
           context: of the update, before the index of a micro-batch is folded into its key.
           micro_batches: see `tfm.training.step.make_train_step`.
         """
-        shards = self.row_shards // jax.process_count()
+        shards = self.host_shards
         split = {name: np.split(pad_rows(x, shards), shards) for name, x in batch.items()}
         pieces: list[Piece] = []
         for index in range(shards):

@@ -182,8 +182,8 @@ def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float])
 
     Args:
       gradients, activations: {name: norm}, the results of `measures.measure_norms`. Without activations, the
-        figure has only the panel of the gradients. A norm that is zero, infinite or NaN has no point, so its
-        value follows its name.
+        figure has only the panel of the gradients. The value of a norm that a logarithmic axis cannot show
+        (0, inf or nan) follows its name.
     """
     panels = [("gradient norm (log scale)", gradients)]
     if activations:

@@ -66,7 +66,10 @@ def learn_word_pieces(
     symbols = [*symbols, *("\n" if lossless else "")]
     options = (LOSSLESS if lossless else {}) | {"user_defined_symbols": symbols}
     automatic = size == AUTO
-    pieces = choose_size(_count_bytes(texts)) if automatic else int(size)
+    if automatic:
+        pieces = choose_size(sum(len(text.encode("utf-8")) for text in _check_characters(texts)))
+    else:
+        pieces = int(size)
     model = io.BytesIO()
     error = _train(texts, pieces, options, model)
     if automatic and (nearest := _limit(error)):
@@ -87,13 +90,11 @@ def choose_size(text_bytes: int) -> int:
     return 100 * max(round(0.33 * text_bytes ** (1 / 3)), 1)
 
 
-def _count_bytes(texts: Iterable[str]) -> int:
-    """Returns the number of bytes of all texts in UTF-8."""
-    total = 0
+def _check_characters(texts: Iterable[str]) -> Iterator[str]:
+    """Yields the texts, or raises a UserError at a text that contains half of a character."""
     for text in texts:
         require_characters([text])
-        total += len(text.encode("utf-8"))
-    return total
+        yield text
 
 
 def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[bytes]) -> str:
@@ -106,9 +107,7 @@ def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[
 
     def read() -> Iterator[str]:
         try:
-            for text in texts:
-                require_characters([text])
-                yield text
+            yield from _check_characters(texts)
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             errors.append(error)
             raise

@@ -65,8 +65,9 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     Raises:
       UserError: if all pairs are too long.
     """
-    longest, fits = task.config.model.max_length, find_fitting_pairs(task, sources, references)
-    kept = [list(itertools.compress(side, fits)) for side in (sources, references)]
+    longest, sides = task.config.model.max_length, (sources, references)
+    fits = find_fitting_pairs(longest, *map(task.tokenizer.encode, sides))
+    kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         value = np.exp(-pieces.mean(dtype=np.float64))
@@ -76,15 +77,17 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
-def find_fitting_pairs(task: Any, sources: Sequence[str], references: Sequence[str]) -> np.ndarray:
+def find_fitting_pairs(longest: int | None, *sides: Sequence[Sequence[int]]) -> np.ndarray:
     """Returns whether each pair is at most as long as the positions of the model, bool [pairs].
+
+    Args:
+      longest: number of positions of the model, or None for no limit.
+      *sides: the ids of all sources, and of all references, without EOS.
 
     Raises:
       UserError: if all pairs are longer.
     """
-    longest = task.config.model.max_length
-    ids = [task.tokenizer.encode(side) for side in (sources, references)]
-    fits = np.max([[len(text) + 1 for text in side] for side in ids], axis=0) <= (longest or np.inf)
+    fits = np.max([[len(ids) + 1 for ids in side] for side in sides], axis=0) <= (longest or np.inf)
     if not fits.any():
         raise UserError(
             f"Expected pairs of at most {longest:,} tokens on each side, the positions of the model, but all "
