@@ -3,8 +3,9 @@
 // All matrices are row-major and without gaps. Nothing here touches Python, so several programs multiply at
 // the same time, and an interrupted Python does not stop a product halfway.
 
+#include <immintrin.h>
 #include <omp.h>
-#include <unistd.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,13 +37,13 @@ using Matrix = ffi::Span<const int64_t>;  // the two sizes of a matrix
 
 namespace {
 
-const pid_t loading_process = getpid();
+const int processors = omp_get_num_procs();  // Each call would be a system call.
+bool is_forked = false;
+const int is_watching_forks = pthread_atfork(nullptr, nullptr, [] { is_forked = true; });
 
 // Sets the number of threads for products of the calling thread. The threads of OpenMP do not survive a fork,
 // and a product that waited for them in the child would never end.
-void SetThreads(int threads) {
-  omp_set_num_threads(getpid() == loading_process ? std::max(1, threads) : 1);
-}
+void SetThreads(int threads) { omp_set_num_threads(is_forked ? 1 : std::max(1, threads)); }
 
 ffi::Error AsError(int status) {
   if (status == 0) return ffi::Error::Success();
@@ -99,11 +100,85 @@ void MultiplyRow(const float* x, const float* __restrict y, int64_t inner, int64
     for (int64_t j = 0; j < columns; j++) product[j] += x[i] * y[i * columns + j];
 }
 
+// oneDNN copies the weights to another order before it multiplies more than one row. For few rows, the copy
+// takes longer than the products, and `MultiplyFewRows` is faster on processors with VNNI instructions.
+constexpr int64_t max_few_rows = 8;
+constexpr int64_t block_outputs = 4;  // The sums of 4 rows and 4 outputs fit into the registers.
+constexpr int64_t min_parallel_weights = 1 << 20;  // For fewer weights, starting threads takes too long.
+#define FOR_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
+#define INLINE_FOR_VNNI __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni"), always_inline)) inline
+
+bool SuitsFewRows(int64_t rows, int64_t outputs) {
+  return rows > 1 && rows <= max_few_rows && outputs >= block_outputs && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+// Returns the four sums of the elements of four vectors.
+INLINE_FOR_VNNI __m128i SumElements(__m512i a, __m512i b, __m512i c, __m512i d) {
+  __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b), _mm512_unpackhi_epi32(a, b));
+  __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d), _mm512_unpackhi_epi32(c, d));
+  // Each quarter contains a part of the four sums.
+  __m512i quarters = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd), _mm512_unpackhi_epi64(ab, cd));
+  __m256i halves = _mm256_add_epi32(_mm512_castsi512_si256(quarters), _mm512_extracti64x4_epi64(quarters, 1));
+  return _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+}
+
+// Computes the sums of `rows` rows of x and `block_outputs` rows of the weights.
+template <int rows>
+INLINE_FOR_VNNI void MultiplyBlock(int64_t inputs, int64_t outputs, const uint8_t* x, const int8_t* weights,
+                                   int32_t* sums) {
+  __m512i products[rows][block_outputs];  // GCC keeps them in registers only if it unrolls the loops.
+#pragma GCC unroll 4
+  for (int row = 0; row < rows; row++)
+    for (int j = 0; j < block_outputs; j++) products[row][j] = _mm512_setzero_si512();
+  for (int64_t i = 0; i < inputs; i += 64) {
+    __mmask64 mask = inputs - i >= 64 ? ~__mmask64{0} : (__mmask64{1} << (inputs - i)) - 1;
+    __m512i columns[block_outputs];
+    for (int j = 0; j < block_outputs; j++)
+      columns[j] = _mm512_maskz_loadu_epi8(mask, weights + j * inputs + i);
+#pragma GCC unroll 4
+    for (int row = 0; row < rows; row++) {
+      __m512i codes = _mm512_maskz_loadu_epi8(mask, x + row * inputs + i);
+      for (int j = 0; j < block_outputs; j++)
+        products[row][j] = _mm512_dpbusd_epi32(products[row][j], codes, columns[j]);
+    }
+  }
+#pragma GCC unroll 4
+  for (int row = 0; row < rows; row++) {
+    __m128i row_sums = SumElements(products[row][0], products[row][1], products[row][2], products[row][3]);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(sums + row * outputs), row_sums);
+  }
+}
+
+// Computes sums = x @ weights.T for x [rows, inputs] and weights [outputs, inputs], if `SuitsFewRows`. The rows
+// are in the inner loop, so that the weights are read once.
+FOR_VNNI void MultiplyFewRows(int64_t rows, int64_t inputs, int64_t outputs, const uint8_t* x,
+                              const int8_t* weights, int32_t* sums) {
+#pragma omp parallel for if (inputs * outputs >= min_parallel_weights)
+  for (int64_t block = 0; block < outputs; block += block_outputs) {
+    // The last block may overlap the block before it. Both write the same sums.
+    int64_t output = std::min(block, outputs - block_outputs);
+    const uint8_t* codes = x;
+    int32_t* row_sums = sums + output;
+    for (int64_t left = rows; left > 0; left -= 4, codes += 4 * inputs, row_sums += 4 * outputs) {
+      const int8_t* block_weights = weights + output * inputs;
+      if (left >= 4) MultiplyBlock<4>(inputs, outputs, codes, block_weights, row_sums);
+      if (left == 3) MultiplyBlock<3>(inputs, outputs, codes, block_weights, row_sums);
+      if (left == 2) MultiplyBlock<2>(inputs, outputs, codes, block_weights, row_sums);
+      if (left == 1) MultiplyBlock<1>(inputs, outputs, codes, block_weights, row_sums);
+    }
+  }
+}
+
 // Computes sums = x @ weights.T for x [rows, inputs] and weights [outputs, inputs].
 int MultiplyIntegers(int64_t rows, int64_t inputs, int64_t outputs, const uint8_t* x, const int8_t* weights,
                      int32_t* sums) {
   // Two batches decode at the same time, so each of them gets half of the cores.
-  SetThreads(omp_get_num_procs() / 2);
+  SetThreads(processors / 2);
+  if (SuitsFewRows(rows, outputs)) {
+    MultiplyFewRows(rows, inputs, outputs, x, weights, sums);
+    return 0;
+  }
   int32_t no_offset = 0;
   return dnnl_gemm_u8s8s32('N', 'T', 'F', rows, outputs, inputs, 1.0f, x, inputs, 0, weights, inputs, 0, 0.0f,
                            sums, outputs, &no_offset);
@@ -114,7 +189,7 @@ int MultiplyBfloat16(Matrix x_shape, Matrix y_shape, bool transpose_x, bool tran
                      const void* y, float* product) {
   int64_t rows = x_shape[transpose_x ? 1 : 0], inner = x_shape[transpose_x ? 0 : 1];
   int64_t columns = y_shape[transpose_y ? 0 : 1];
-  SetThreads(omp_get_num_procs());
+  SetThreads(processors);
   return dnnl_gemm_bf16bf16f32(transpose_x ? 'T' : 'N', transpose_y ? 'T' : 'N', rows, columns, inner, 1.0f, x,
                                x_shape[1], y, y_shape[1], 0.0f, product, columns);
 }
@@ -128,7 +203,7 @@ int MultiplyFloat32(Matrix x_shape, Matrix y_shape, bool transpose_x, bool trans
     MultiplyRow(x, y, inner, columns, product);
     return 0;
   }
-  SetThreads(omp_get_num_procs() / 2);
+  SetThreads(processors / 2);
   return dnnl_sgemm(transpose_x ? 'T' : 'N', transpose_y ? 'T' : 'N', rows, columns, inner, 1.0f, x, x_shape[1],
                     y, y_shape[1], 0.0f, product, columns);
 }

@@ -76,6 +76,17 @@ def test_int8_products_equal_those_of_xla_bit_for_bit(shape):
 
 
 @needs_int8
+@pytest.mark.parametrize("outputs", [3, 4, 7, 4097])  # 4,097 outputs are divided over threads
+@pytest.mark.parametrize("inputs", [1, 64, 257])
+def test_int8_products_of_few_rows_equal_those_of_xla_bit_for_bit(inputs, outputs):
+    """oneDNN computes products of 1 and of more than 8 rows, and the native package those in between."""
+    for rows in range(1, 11):
+        x, weights = make_quantized(rows, inputs, outputs)
+        product = jax.jit(multiply_int8)(x, weights)
+        np.testing.assert_array_equal(product, expected_product(x, weights), err_msg=f"{rows} rows")
+
+
+@needs_int8
 @pytest.mark.parametrize("shape", EMPTY_SHAPES, ids=str)
 def test_int8_products_of_empty_matrices_are_zeros(shape):
     rows, inputs, outputs = shape
