@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import runpy
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,6 +69,23 @@ def test_unknown_or_missing_task_is_an_error():
         runs.parse_config({"model": {}})
     with pytest.raises(UserError, match=r"'task'.*no fields"):
         runs.parse_config({})
+
+
+@pytest.mark.parametrize("lacking", ["model.name", "data", "training", "output_suffix", "without_paths"])
+def test_config_of_a_users_task_without_a_member_of_the_contract_is_an_error(lacking, monkeypatch):
+    model = dataclasses.make_dataclass("Model", [] if lacking == "model.name" else [("name", str, "mine")])
+    sections = [("model", model), ("data", model), ("training", TrainingConfig)]
+    members = {"output_suffix": "mine", "without_paths": lambda self: self}
+    lacks = dataclasses.make_dataclass(
+        "Lacks",
+        [("task", str, "mine")]
+        + [(name, cls, dataclasses.field(default_factory=cls)) for name, cls in sections if name != lacking],
+        namespace={name: member for name, member in members.items() if name != lacking},
+        frozen=True,
+    )
+    monkeypatch.setattr(runs.tasks, "find", lambda name: SimpleNamespace(Config=lacks))
+    with pytest.raises(UserError, match=f"Lacks has no {lacking}"):
+        runs.parse_config({"task": "mine"})
 
 
 def test_warm_up_that_does_not_end_before_the_decay_is_an_error():

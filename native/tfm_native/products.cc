@@ -217,8 +217,10 @@ ffi::Error CallQuantized(ffi::BufferR2<ffi::F32> x, ffi::BufferR2<ffi::S8> weigh
     return ffi::Error::InvalidArgument(
         "Expected shapes [rows, inputs], [outputs, inputs], [outputs], [outputs] and [rows, outputs].");
   float* result = product->typed_data();
-  std::fill_n(result, rows * outputs, 0.0f);
-  if (rows == 0 || inputs == 0 || outputs == 0) return ffi::Error::Success();  // oneDNN rejects these.
+  if (rows == 0 || inputs == 0 || outputs == 0) {  // oneDNN rejects these.
+    std::fill_n(result, rows * outputs, 0.0f);
+    return ffi::Error::Success();
+  }
   std::vector<uint8_t> codes(rows * inputs);
   std::vector<float> row_scales(rows);
   for (int64_t row = 0; row < rows; row++)

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import logging
+import operator
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
@@ -25,6 +26,7 @@ from tfm.training.task import Task, Variables, parameters_of, variable_shapes
 from tfm.workdir.bundle import is_bundle, read_bundle
 
 CONFIG_FILE = "config.json"
+REQUIRED_MEMBERS = ("model.name", "data", "training", "output_suffix", "without_paths")  # of every config
 ATTEMPTS = 10  # training may delete the chosen checkpoint before it is read
 AVERAGE_COPIES = 5  # float32 copies in memory: a checkpoint, the mean, and the float64 sum (2 each)
 
@@ -233,8 +235,21 @@ def single_model_variables(run: Run) -> Variables:
 
 
 def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
-    """Converts a mapping to the frozen config dataclass of the task that it names."""
-    return configs.from_mapping(config_class(mapping), mapping)
+    """Converts a mapping to the frozen config dataclass of the task that it names.
+
+    Raises:
+      UserError: if a field or its value is wrong, or if the task's dataclass lacks a member that commands use.
+    """
+    config = configs.from_mapping(config_class(mapping), mapping)
+    for path in REQUIRED_MEMBERS:
+        try:
+            operator.attrgetter(path)(config)
+        except AttributeError:
+            raise UserError(
+                f"Expected the config of the task {config.task!r} to have {', '.join(REQUIRED_MEMBERS)}, but "
+                f"{type(config).__qualname__} has no {path}. Define it."
+            ) from None
+    return config
 
 
 def config_class(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> type:
