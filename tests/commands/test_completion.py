@@ -161,6 +161,7 @@ def test_description_has_every_command_with_its_flags(commands):
     assert list(described) == list(OPTIONS)
     assert described["plot"].words == tuple(plot.KINDS)
     assert described["config"].words == tuple(config.ACTIONS)
+    assert set(described["sweep"].words) == {"table3", "table3_small", "wmt14"}  # the others have no variants
     options = {each.name: {option.name: option for option in each.options} for each in commands}
     assert options["train"]["config"].words == tuple(shipped_configs())
     assert options["train"]["dry_run"].is_switch

@@ -41,6 +41,16 @@ def test_text_whose_words_the_tokenizer_counts_differently_has_no_alignment(tran
     assert "2 pairs have no alignment" in caplog.text
 
 
+def test_alignment_reads_the_texts_in_the_form_of_the_model(translator, monkeypatch):
+    task = translator.run.task
+    expected = translator.align(["red dog"], ["rot hund"])
+    monkeypatch.setattr(task, "read_source", str.lower)
+    monkeypatch.setattr(task, "read_target", str.lower)
+    assert translator.align(["RED Dog"], ["ROT HUND"]) == expected != [""]
+    monkeypatch.setattr(task, "read_source", "now {}".format)  # another number of words than the user's text
+    assert translator.align(["red dog"], ["rot hund"]) == [""]
+
+
 class RecordingModel:
     """A model that records the method and the shapes of both sides of each call."""
 

@@ -8,6 +8,7 @@ The script contains all words, so a completion does not start Python. Write it a
 completes the fields of the configs that tfm ships.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import shlex
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from tfm.commands import config, plot
 from tfm.commands.command import command, describe_flag, flag_fields
-from tfm.commands.config_files import read_config_file, shipped_configs
+from tfm.commands.config_files import read_config_file, read_variants, shipped_configs
 from tfm.commands.options import OPTIONS, Completion, ConfigOptions, FinishedRun
 from tfm.config import FieldValue, hints_of, info_of, value_class, walk_fields
 from tfm.errors import UserError
@@ -74,7 +75,16 @@ def _describe_command(name: str, cls: type, fields: Sequence[FieldValue]) -> Com
     chosen = fields if issubclass(cls, ConfigOptions) else []
     options = [_from_flag(cls, flag, field) for flag, field in flag_fields(cls).items()]
     options += [_from_field(leaf) for leaf in chosen if leaf.path.startswith(section)]
-    return Command(name, cls.__doc__ or "", options, FIRST_WORDS.get(name, ()))
+    words = tuple(_configs_with_variants()) if name == "sweep" else FIRST_WORDS.get(name, ())
+    return Command(name, cls.__doc__ or "", options, words)
+
+
+def _configs_with_variants() -> Iterator[str]:
+    """Yields the names of the configs of tfm that `tfm sweep` can train."""
+    for name, path in shipped_configs().items():
+        with contextlib.suppress(UserError):
+            read_variants(path)
+            yield name
 
 
 def _shipped_fields() -> Iterator[FieldValue]:

@@ -164,7 +164,7 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts of the same length.
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
-        sides = [self.read_source(text) for text in sources], [self.read_target(text) for text in targets]
+        sides = self._read_pairs(sources, targets)
         inputs, labels = ([[*ids, EOS_ID] for ids in self.tokenizer.encode(side)] for side in sides)
         return score_pairs(self.model, params, inputs, labels, self.config.decoding)
 
@@ -172,8 +172,8 @@ class TextTranslation:
         """Aligns the words of each pair by the attention of the model.
 
         Words are separated by white space. The alignment of a pair is empty if a side is empty or, including
-        EOS, longer than `decoding.max_input` tokens, or if the vocabulary splits a side into other words than
-        white space does, for example at an invisible character.
+        EOS, longer than `decoding.max_input` tokens, or if the text that the model reads has other words than
+        the user's text, for example because the vocabulary splits it at an invisible character.
 
         Returns:
           For each pair a set of (source word, target word), counted from 0.
@@ -182,7 +182,8 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts of the same length.
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
-        encoded = list(zip(*map(self.tokenizer.encode, sides), strict=True))
+        read = self._read_pairs(*sides)
+        encoded = list(zip(*map(self.tokenizer.encode, read), strict=True))
         longest = np.array([max(map(len, pair)) for pair in encoded], int)
         too_long = int((longest >= decoding.max_input).sum())
         if too_long:
@@ -203,8 +204,8 @@ class TextTranslation:
         ]
         if len(usable) < len(words):
             log.warning(
-                "%s pairs have no alignment, because the vocabulary splits a side into other words than "
-                "white space does, for example at an invisible character",
+                "%s pairs have no alignment, because the model reads other words than white space separates, "
+                "for example at an invisible character",
                 f"{len(words) - len(usable):,}",
             )
         inputs, labels = ([[*encoded[i][side], EOS_ID] for i in usable] for side in (0, 1))
@@ -213,6 +214,10 @@ class TextTranslation:
         for i, weights in zip(usable, attention, strict=True):
             alignments[i] = align_words(weights, *words[i])
         return alignments
+
+    def _read_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Returns the texts of both sides in the form that the model reads and predicts."""
+        return [self.read_source(text) for text in sources], [self.read_target(text) for text in targets]
 
 
 def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
