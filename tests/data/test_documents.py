@@ -1,6 +1,8 @@
 """Tests of documents from text files, TFDS and the standard library."""
 
 import dataclasses
+import os
+import resource
 import tracemalloc
 
 import pytest
@@ -92,6 +94,36 @@ def test_one_error_lists_all_problems(tmp_path):
         check_splits(make(tmp_path), ("train",))
     with pytest.raises(UserError, match=r"data\.test is empty"):
         open_documents(make(tmp_path, test=""), "test")
+
+
+@pytest.mark.parametrize(
+    ("fields", "damaged", "message"),
+    [
+        ({"kind": "table", "format": "jsonl"}, b'{"text": "one"}\nno json\n', "Line 2 of .*late"),
+        ({"documents": "line"}, b"one\ntwo \xff\n", "Line 2 of .*late is not UTF-8"),
+    ],
+)
+def test_check_reads_every_document(tmp_path, fields, damaged, message):
+    """The first document alone would show only that the split has text."""
+    for split in ("train", "validation", "good"):
+        (tmp_path / split).write_bytes(damaged.splitlines(keepends=True)[0])
+    (tmp_path / "late").write_bytes(damaged)
+    with pytest.raises(UserError, match=message):
+        check_splits(make(tmp_path, test="good,late", **fields))
+
+
+def test_more_files_may_be_open_than_the_soft_limit_allows(tmp_path):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    lowered = len(os.listdir("/dev/fd")) + 20
+    for number in range(40):
+        (tmp_path / f"part-{number:02}").write_text(f"document {number}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowered, hard))
+    try:
+        documents = open_documents(make(tmp_path, train="part-*"), "train")
+        assert documents[:] == [(f"document {number}",) for number in range(40)]
+        assert lowered + 20 < resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,7 @@ def test_counts_equal_counts_over_plain_lists(seed):
     assert found.duplicates == len(rows) - len(set(rows))
     targets = {source: {b for a, b in rows if a == source} for source, _ in rows}
     assert found.ambiguous == sum(len(each) > 1 for each in targets.values())
+    assert found.empty == sum(not (a.strip() and b.strip()) for a, b in rows)
     assert found.identical == sum(a == b != "" for a, b in rows)
     sources = {a for a, _ in training}
     assert found.overlap == {
@@ -113,7 +114,7 @@ def test_swapped_languages_yield_hints():
 def test_empty_repeated_and_identical_rows_yield_hints():
     rows = [(f"{i} the", f"{i} der") for i in range(198)]
     assert find_hints(summarize(rows)) == []
-    poor = summarize([*rows, ("x", "x"), ("x", "x"), ("", "y"), ("", "z"), ("", "ü")], hashes(rows[:3]))
+    poor = summarize([*rows, ("x", "x"), ("x", "x"), ("", "y"), ("", "z"), ("ü", " ")], hashes(rows[:3]))
     empty, repeated = find_hints(poor)
     assert empty.startswith("1.5 % of the rows ")
     assert repeated.startswith("3 rows ")

@@ -113,6 +113,17 @@ def test_outputs_of_the_report_are_bits_per_byte(task, monkeypatch, text, size):
     assert report.outputs == [f"{4.2 / math.log(2) / size:.4f}"]
 
 
+def test_first_documents_without_text_are_an_error(task, tmp_path):
+    (tmp_path / "blank").write_text('{"text": ""}\n{"text": "red dog"}\n', encoding="utf-8")
+    data = dataclasses.replace(
+        task.config.data, kind="table", format="jsonl", directory=str(tmp_path), validation="blank"
+    )
+    config = dataclasses.replace(task.config, data=data)
+    with pytest.raises(UserError, match="first 1 documents of the split 'validation'.* validation_documents"):
+        TokenizedDocuments(config, task.tokenizer, "validation", 1)
+    assert TokenizedDocuments(config, task.tokenizer, "validation", 2).texts == ["", "red dog"]
+
+
 def test_scores_agree_in_their_units(task, params):
     data = task.open_data()
     scores = task.evaluate({"params": params}, data).scores

@@ -68,6 +68,7 @@ class Split(NamedTuple):
       name: name of the split.
       rows: number of pairs or documents.
       sides: statistics of source and target, or of the documents.
+      empty: number of rows with a side that is empty or only white space.
       identical: number of pairs whose sides are equal and not empty.
       duplicates: number of rows that repeat an earlier row.
       ambiguous: number of different sources with more than one target.
@@ -80,6 +81,7 @@ class Split(NamedTuple):
     name: str
     rows: int
     sides: list[Side]
+    empty: int
     identical: int
     duplicates: int
     ambiguous: int
@@ -111,7 +113,7 @@ class SplitReader:
         self._function_words: list[Counter[str]] = [Counter() for _ in languages]
         self._sampled_words = [0 for _ in languages]
         self._longest = [(0, 0) for _ in languages]
-        self._rows = self._identical = self._guessed = self._swapped = 0
+        self._rows = self._empty = self._identical = self._guessed = self._swapped = 0
 
     def add(self, rows: Sequence[tuple[str, ...]]) -> None:
         """Adds the next rows to the statistics. A row has a text for each side."""
@@ -121,6 +123,7 @@ class SplitReader:
             hashes = [hash_text(text) for text in texts]
             self._row_hashes.append(hash_text(" ".join(map(str, hashes))))
             self._source_hashes.append(hashes[0])
+            self._empty += not all(map(str.strip, texts))
             self._identical += len(texts) > 1 and texts[0] == texts[1] != ""
             if self._rows % self._stride == 0:
                 self._sample(texts)
@@ -157,6 +160,7 @@ class SplitReader:
             name,
             self._rows,
             [self._summarize_side(side, lengths, tokenizer) for side in range(len(self._languages))],
+            self._empty,
             self._identical,
             self._rows - len(different_rows),
             int((targets_of_sources > 1).sum()),
@@ -264,7 +268,7 @@ def find_hints(split: Split) -> list[str]:
     counts = {
         "are copies: source and target are equal": split.identical,
         "repeat an earlier row": split.duplicates,
-        "have an empty side": max(side.empty for side in split.sides),
+        "have an empty side": split.empty,
     }
     for what, count in counts.items():
         if count > MIN_HINT_FRACTION * split.rows:

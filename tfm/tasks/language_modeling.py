@@ -147,12 +147,20 @@ class TokenizedDocuments:
       tokens: int [N], the tokens of all documents. Each document ends in EOS.
       ends: int [documents], the index in `tokens` after the last token of each document.
       fingerprint: hash of the content of the whole split.
+
+    Raises:
+      UserError: if the documents are missing, unusable or have no text.
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer, split: str, most: int = 0):
         documents = open_documents(config.data, split)
         self.fingerprint = documents.fingerprint
         self.texts = [text for (text,) in documents[: most or len(documents)]]
+        if not any(self.texts):
+            raise UserError(
+                f"Expected a text in the first {most:,} documents of the split '{split}', but they are empty. "
+                "Raise validation_documents, or set it to 0 to read all documents."
+            )
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])

@@ -93,7 +93,7 @@ def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
 
 
 def check_splits(config: PairsConfig | DocumentsConfig, splits: Sequence[str] = SPLITS) -> None:
-    """Opens some splits and reads all pairs, so that problems show before a long tokenization.
+    """Opens some splits and reads all rows, so that problems show before a long tokenization.
 
     Raises:
       UserError: if there are problems. The message lists all problems.
@@ -180,8 +180,7 @@ def _find_problems(config: PairsConfig | DocumentsConfig, split: str) -> list[st
       UserError: if the split cannot be opened, or no row can be trained on.
     """
     if isinstance(config, DocumentsConfig):
-        open_documents(config, split)
-        return []
+        return open_documents(config, split).find_problems()
     pairs = open_pairs(config, split)
     problems = pairs.find_problems()
     if not problems and not any(map(_is_usable, pairs)):

@@ -13,6 +13,7 @@ import itertools
 import lzma
 import os
 import re
+import resource
 import stat
 import weakref
 import zlib
@@ -30,6 +31,7 @@ NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it 
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
 SIGNS = {b"\0": NULS, rb"\r(?=[^\r\n])": "has lines that end in CR; convert them to LF: tr '\\r' '\\n'"}
 BLOCK_BYTES = 1 << 20
+SPARE_FILES = 256  # that other parts of the process may open: checkpoints, logs, trackers
 MAX_LINE_BYTES = 1 << 20  # a longer line is no sentence, and SentencePiece needs 50 times its size
 ADVICE = "check data.directory, the names of the splits and the languages"
 # Whatever ends a line for some reader. Output is one line for all readers.
@@ -266,6 +268,18 @@ def compression(path: str) -> str:
     """Returns the ending of a compressed file, ".gz" or ".xz", otherwise ""."""
     ending = os.path.splitext(path)[1]
     return ending if ending in OPENERS else ""
+
+
+def allow_open_files(count: int) -> None:
+    """Raises the limit on open files of this process for this number of further files, if the system allows it.
+
+    A `TextFile` stays open, and the usual limit is 1,024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = len(os.listdir("/dev/fd")) + count + SPARE_FILES
+    if resource.RLIM_INFINITY != soft < needed:
+        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
 def find_file(path: str) -> str:
