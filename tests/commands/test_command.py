@@ -118,8 +118,10 @@ def test_every_flag_has_a_help_text(name):
         assert field.metadata["info"].help.endswith("."), flag
 
 
-def test_short_flag_sets_a_field_unless_the_long_flag_is_given(tiny_run):
+def test_short_flag_sets_a_field_and_must_not_contradict_the_long_flag(tiny_run):
     short = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--temperature=0.5"])
     assert (short.config.decoding.beam_size, short.config.decoding.temperature) == (2, 0.5)
-    both = parse(Translate, [f"--workdir={tiny_run}", "--beam_size=2", "--config.decoding.beam_size=3"])
-    assert both.config.decoding.beam_size == 3
+    both = [f"--workdir={tiny_run}", "--beam_size=2", "--config.decoding.beam_size=2"]
+    assert parse(Translate, both).config.decoding.beam_size == 2
+    with pytest.raises(UserError, match=r"--beam_size is short for --config\.decoding\.beam_size.*: 2 and 3"):
+        parse(Translate, [*both, "--config.decoding.beam_size=3"])

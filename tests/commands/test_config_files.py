@@ -72,14 +72,21 @@ def test_text_after_a_file_without_variants_is_the_argument_of_get_config(tmp_pa
     )
     assert read_base(f"{tmp_path}/sizes.py").training.keep == 7
     assert read_base(f"{tmp_path}/sizes.py:5").training.keep == 5
+    (tmp_path / "cache.py").write_text(
+        "from tfm.configs import quickstart\n\ndef get_config(folder):\n"
+        "    config = quickstart.get_config()\n    config.data.cache_dir = folder\n    return config\n"
+    )
+    assert read_base(f"{tmp_path}/cache.py:a:b").data.cache_dir == "a:b"
 
 
 def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert read_base("quickstart").training.steps == 2600
-    (tmp_path / "quickstart").mkdir()  # existing files take precedence
-    with pytest.raises(UserError, match="quickstart"):
-        read_base("quickstart")
+    (tmp_path / "quickstart").mkdir()  # such as the folder of a run
+    assert read_base("quickstart").training.steps == 2600
+    (tmp_path / "wmt14").write_text("{")  # existing files take precedence
+    with pytest.raises(UserError, match="wmt14"):
+        read_base("wmt14")
 
 
 def test_configs_in_an_installed_package_are_found(tmp_path, monkeypatch):

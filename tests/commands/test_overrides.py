@@ -121,6 +121,14 @@ def test_patterns_may_be_one_text_or_a_tuple():
     assert found.training.freeze == ("encoder/*", "embedding/*")
 
 
+def test_last_value_of_a_field_counts():
+    first, flag = "--config.training.freeze=('encoder/*',)", "--config.training.freeze"
+    assert override(Config(), [first, f"{flag}=()"]).config.training.freeze == ()
+    assert override(Config(), [first, f"{flag}=('decoder/*',)"]).config.training.freeze == ("decoder/*",)
+    after_dashes = override(Config(), [f"{flag}=()", first, "--", f"{flag}=()"])
+    assert after_dashes.config.training.freeze == ("encoder/*",)
+
+
 def test_override_returns_the_values_and_the_other_arguments():
     arguments = [
         "a",

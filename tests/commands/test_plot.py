@@ -5,6 +5,7 @@ import functools
 import re
 import types
 
+import jax
 import numpy as np
 import pytest
 from matplotlib.figure import Figure
@@ -93,6 +94,22 @@ def test_calibration_is_between_0_and_1(drawn, tiny_run):
     confidence, accuracy = points(axes, 1).T
     assert ((confidence >= 0) & (confidence <= 1)).all()
     assert ((accuracy >= 0) & (accuracy <= 1)).all()
+
+
+def test_calibration_of_nan_parameters_is_an_error(tiny_run, monkeypatch):
+    run = plot.runs.load(str(tiny_run))
+    broken = run._replace(variables={"params": jax.tree.map(lambda x: x * np.nan, run.params)})
+    monkeypatch.setattr(plot.runs, "load", lambda *_, **__: broken)
+    with pytest.raises(UserError, match=r"got NaN.*damaged"):
+        plot.draw_calibration(types.SimpleNamespace(checkpoint="", split="", sentences=3), [str(tiny_run)])
+
+
+@pytest.mark.parametrize(("kind", "computes"), [("masks", True), ("curves", False)])
+def test_plots_that_compute_check_the_device_first(kind, computes, drawn, tiny_run, monkeypatch):
+    prepared = []
+    monkeypatch.setattr(plot, "prepare_device", lambda: prepared.append(kind))
+    draw(drawn, kind, *[] if computes else [tiny_run])
+    assert prepared == [kind] * computes
 
 
 def test_lengths_have_scores_of_groups_of_sentences(drawn, tiny_run, tmp_path, monkeypatch):

@@ -85,9 +85,16 @@ def test_list_has_a_line_for_each_run(workdir, tmp_path, capsys):
 
 
 def test_run_that_is_found_twice_is_listed_once(workdir, capsys):
-    list_command.main([str(workdir), str(workdir.parent)])
+    link = workdir.parent / "links" / "run"
+    link.parent.mkdir()
+    link.symlink_to(workdir)
+    (link.parent / "loop").symlink_to(workdir.parent)
+    list_command.main([str(workdir), str(workdir.parent), str(link)])
     _, run = capsys.readouterr().out.splitlines()
     assert run.split()[0] == str(workdir)
+    list_command.main([str(link.parent)])  # both links lead to the run
+    _, run = capsys.readouterr().out.splitlines()
+    assert run.split()[0] in (str(link), str(link.parent / "loop" / "run"))
 
 
 def test_export_has_its_own_state(workdir, capsys):

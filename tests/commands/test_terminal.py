@@ -27,6 +27,12 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text):
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(("encoding", "expected"), [("utf-8", '["ä"]'), ("latin-1", '["\\u00e4"]')])
+def test_json_is_valid_in_every_encoding_of_standard_output(encoding, expected, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding))
+    assert terminal.to_json(["ä"]) == expected
+
+
 def test_no_library_crashes_after_ctrl_c():
     code = """
 import atexit, os

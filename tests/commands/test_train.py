@@ -38,6 +38,8 @@ def test_training_has_a_progress_bar_on_a_terminal(wanted, monkeypatch):
         ({"coordinator": "nonsense"}, "--coordinator must be HOST:PORT, got 'nonsense'"),
         ({"coordinator": "host:"}, "--coordinator must be HOST:PORT"),
         ({"coordinator": "host:1", "process_id": 2}, "--process_id must be below --processes, got 2 of 2"),
+        ({}, "--processes=2 needs --coordinator"),
+        ({"coordinator": "host:1", "distributed": True}, "--coordinator or --distributed, got both"),
         ({"distributed": True}, r"does not find the other processes \(coordinator_address should be defined"),
     ],
 )
@@ -49,10 +51,11 @@ def test_hosts_that_cannot_be_joined_are_errors(flags, message, monkeypatch):
         join_hosts(options)
 
 
-def test_work_directory_in_a_bucket_is_an_error(tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["gs://bucket/run", "~/run", "~"])
+def test_work_directory_in_a_bucket_or_after_a_tilde_is_an_error(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=r"--workdir .*'gs://bucket/run'"):
-        train.main(["--config=quickstart", "--workdir=gs://bucket/run"])
+    with pytest.raises(UserError, match=rf"--workdir .*'{path}'"):
+        train.main(["--config=quickstart", f"--workdir={path}"])
     assert not list(tmp_path.iterdir())
 
 

@@ -380,13 +380,21 @@ def test_origin_depends_on_the_parameters(tiny_run, monkeypatch):
     assert translate_module.describe_origin(randomize_weights(run), options) != origin
 
 
+def test_file_of_the_user_with_the_name_of_an_origin_is_kept(tmp_path):
+    path, foreign = tmp_path / "out", tmp_path / "out.part.origin"
+    foreign.write_text("precious")
+    with pytest.raises(UserError, match=r"out\.part\.origin is in the way"):
+        write_output(count_lines([], 9), b"a\n", path, {"beam": 4})
+    assert foreign.read_text() == "precious"
+
+
 def test_empty_partial_output_allows_other_options(tmp_path):
     path = tmp_path / "out"
     with pytest.raises(Killed):
         write_output(count_lines([], 0), b"a\n", path, {"beam": 4})
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "out.part").touch()  # as after a kill
-    (tmp_path / "out.origin").write_text('{"origin": {"beam": 4}, "checksum": ""}')
+    (tmp_path / "out.part.origin").write_text('{"origin": {"beam": 4}, "checksum": ""}')
     with pytest.raises(Killed):
         write_output(count_lines([], 1), b"a\nb\n", path, {"beam": 5}, most_lines=1)
     write_output(count_lines([], 9), b"a\nb\n", path, {"beam": 5})  # the new options were recorded

@@ -178,7 +178,7 @@ def test_attention_that_exceeds_the_memory_is_an_error(run, tiny_run, tmp_path, 
 def call(workdir, output, *arguments):
     """Draws into `output`. Returns the names of the files, except the list of figures."""
     visualize.main([f"--workdir={workdir}", f"--output={output}", *arguments])
-    return {path.name for path in output.iterdir()} - {"figures.json", "figures.json.lock"}
+    return {path.name for path in output.iterdir()} - {"figures.json", ".figures.json.tfm-lock"}
 
 
 @pytest.mark.long

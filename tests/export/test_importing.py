@@ -49,6 +49,16 @@ def test_error_lists_all_arrays_that_do_not_fit_and_nothing_is_written(tmp_path)
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [(np.nan, "not finite.*offset"), (1e300, "not finite.*offset"), ("text", "offset must contain numbers")],
+)
+def test_arrays_that_no_model_can_have_are_an_error(offset, message, tmp_path):
+    with pytest.raises(UserError, match=message):
+        import_parameters(CONFIG, ARRAYS | {"linear.bias": np.array(offset)}, PATTERNS, str(tmp_path / "out"))
+    assert not list(tmp_path.iterdir())
+
+
 def test_two_arrays_with_the_same_name_are_an_error(tmp_path):
     with pytest.raises(UserError, match=r"same.*b"):
         import_parameters(CONFIG, {"a": 1, "b": 2}, [("a|b", "same")], str(tmp_path / "out"))

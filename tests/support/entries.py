@@ -150,11 +150,11 @@ ORIGIN = json.dumps({"origin": {"beam": 4}, "checksum": hashlib.sha256(NUMBERS).
 def resumed(folder, content, noted):
     """Resumes a translation after an output with some content and a record of its origin."""
     path = os.path.join(folder, "output")
-    for name in ("output", "output.part", "output.origin"):
+    for name in ("output", "output.part", "output.part.origin"):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(os.path.join(folder, name))
     write(folder, "output.part", content)
-    write(folder, "output.origin", noted)
+    write(folder, "output.part.origin", noted)
     with open_output(path) as target:
         translate_file(
             lambda lines, _: [f"<{line}>" for line in lines], io.BytesIO(NUMBERS), target, {"beam": 4}

@@ -79,6 +79,19 @@ def test_run_is_finished_only_after_all_training_and_evaluation(fields, finished
     assert (find_result(run, LAST) is not None) == finished
 
 
+def test_run_that_was_evaluated_with_other_decoding_settings_is_not_finished(make_run):
+    settings = dataclasses.asdict(BASE.decoding)
+    assert find_result(make_run(decoding=settings), LAST) is not None
+    assert find_result(make_run(seed=1, decoding=settings | {"beam_size": 1}), LAST) is None
+
+
+def test_splits_of_one_name_in_several_folders_have_different_records(make_run):
+    run = make_run()
+    paths = {Requested(split, "last").path(run) for split in ("test", "a/test", "b/test")}
+    assert len(paths) == 3
+    assert Requested("validation", "last").name == ""
+
+
 def test_run_without_an_evaluation_of_the_split_is_not_finished(make_run):
     assert find_result(make_run(), Requested("test", "last")) is None
 

@@ -51,6 +51,12 @@ def test_diverged_run_has_no_interval(value):
     assert judge(found, 0.3) == "open"
 
 
+def test_runs_that_diverged_in_opposite_variants_have_no_interval():
+    found = difference_interval({0: math.inf, 1: 5.0}, {0: 5.0, 1: math.inf})
+    assert math.isnan(found.mean)
+    assert math.isnan(found.half)
+
+
 @pytest.mark.parametrize(
     ("difference", "published", "expected"),
     [

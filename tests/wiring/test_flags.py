@@ -40,7 +40,7 @@ def files_in(folder: pathlib.Path) -> dict[str, str]:
     return {
         name: hashlib.sha256(path.read_bytes()).hexdigest()[:16]
         for name, path in sorted(files.items())
-        if not name.endswith((".lock", ".origin"))
+        if not name.endswith((".lock", ".tfm-lock", ".origin"))
     }
 
 
@@ -409,8 +409,11 @@ def test_warm_start_map_selects_the_parameters_of_the_run(paths, tmp_path):
 def test_from_step_resumes_from_the_checkpoint_of_the_step(paths, tmp_path):
     run = shutil.copytree(paths["line_run"], tmp_path / "run")
     arguments = (f"--config={run}/config.json", f"--workdir={run}")
-    refused = run_command("train", *arguments, "--from_step=5")
+    before = (run / "config.json").read_bytes()
+    seed = ("--config.training.seed=5", "--allow_change=training.seed")
+    refused = run_command("train", *arguments, "--from_step=5", *seed)
     assert (refused.code, "step 5" in refused.error) == (2, True)
+    assert (run / "config.json").read_bytes() == before  # a failed start changes nothing
     assert run_command("train", *arguments, "--from_step=2").code == 0
     assert (run / "checkpoints" / "after_2").is_dir()
     steps = [

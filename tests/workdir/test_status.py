@@ -26,6 +26,11 @@ def test_run_without_any_step_is_not_started(workdir):
     assert found.disk == (workdir / "config.json").stat().st_size
 
 
+def test_folder_with_evaluations_of_another_run_says_so(workdir):
+    write_record(workdir / "test.de.scores.json")
+    assert status.read_status(str(workdir)).state == "evaluations"
+
+
 def test_running_run_has_process_and_time_left(workdir):
     write_metrics(workdir, logged(10, 100.0), validated(10, 0.5), logged(30, 140.0))
     with lock_workdir(str(workdir)):

@@ -36,7 +36,7 @@ FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "a
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
-NO_URL = re.compile(r"(?![a-z][a-z0-9+.-]*://).*", re.IGNORECASE | re.DOTALL)
+LOCAL_PATH = re.compile(r"(?![a-z][a-z0-9+.-]*://|~(/|$)).*", re.IGNORECASE | re.DOTALL)
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -69,9 +69,10 @@ def option(
 def folder_option(default: Any, help: str) -> Any:
     """Creates a field that is a flag for a folder that the command creates.
 
-    The value must not be a URL, which would create a local folder with a name such as "gs:".
+    The value must not be a URL, which would create a local folder with a name such as "gs:". It must not
+    begin with ~, which the shell does not expand after a "=" and which would create a folder "~".
     """
-    return option(default, help, pattern=NO_URL, form="a path of the file system, not a URL")
+    return option(default, help, pattern=LOCAL_PATH, form="a path of the file system, no URL and no ~")
 
 
 def short_for(path: str) -> Any:
@@ -145,9 +146,23 @@ def parse(cls: type, argv: Sequence[str]) -> Any:
         paths = {name: field.metadata[SHORT_FOR] for name, field in _fields(cls, FLAG).items()}
         short = [f"--config.{path}={values[name]}" for name, path in paths.items() if path]
         short = [argument for argument in short if not argument.endswith("=None")]
+        _check_given_once(short, rest)
         config_values, rest = cls.open_config(values, [*short, *rest])
         values |= config_values
     return cls(**values, **_read_positionals(cls, rest))
+
+
+def _check_given_once(short: Sequence[str], rest: Sequence[str]) -> None:
+    """Raises a UserError if a field has a value by its short flag and another value by its long flag."""
+    for argument in short:
+        field = argument.partition("=")[0]
+        other = [each for each in rest if each.partition("=")[0] == field and each != argument]
+        if other:
+            name = field.rpartition(".")[2]
+            raise UserError(
+                f"--{name} is short for {field}, but both have values: {argument.partition('=')[2]} and "
+                f"{other[-1].partition('=')[2]}. Leave one out."
+            )
 
 
 def parse_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

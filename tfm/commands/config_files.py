@@ -46,8 +46,16 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
 
 
 def split_variant(path: str) -> tuple[str, str]:
-    """Splits "FILE:VARIANT". The variant is "" if the path has none, or is a file with this name."""
-    file, _, variant = (path, "", "") if os.path.exists(path) else path.rpartition(":")
+    """Splits "FILE:VARIANT". The variant is "" if the path has none, or is a file with this name.
+
+    The variant may be a text for get_config() that contains colons, too.
+    """
+    parts = path.split(":")
+    for count in range(len(parts), 0, -1):
+        file = ":".join(parts[:count])
+        if os.path.exists(file) or file in shipped_configs():
+            return file, ":".join(parts[count:])
+    file, _, variant = path.rpartition(":")  # there is no such file, and an error will name it
     return (file, variant) if file else (path, "")
 
 
@@ -93,7 +101,7 @@ def find_config_file(path: str) -> str:
       UserError: if there is no such file.
     """
     shipped = shipped_configs()
-    if not os.path.exists(path):
+    if not os.path.isfile(path):  # a folder, such as the one of a run, does not hide a config of tfm
         path = shipped.get(path, path)
     if os.path.isfile(path):
         return path

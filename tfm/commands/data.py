@@ -9,7 +9,6 @@ read once. Memory holds two hashes for each row.
 """
 
 import dataclasses
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from tfm import tasks
 from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.pipe import read_pipe
+from tfm.commands.terminal import to_json
 from tfm.data.batches import documents, pairs
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
@@ -42,7 +42,7 @@ def main(options: command_options.Data) -> None:
     tokenizer = options.workdir and load_tokenizer(options.workdir, chosen.task)
     found = inspect_splits(chosen, list(dict.fromkeys(options.splits)), tokenizer)
     if options.format == "json":
-        print(json.dumps([as_json(split) for split in found], ensure_ascii=False, indent=2))
+        print(to_json([as_json(split) for split in found], indent=2))
         return
     print("\n\n".join("\n".join(show_split(split, chosen.data)) for split in found))
 

@@ -16,7 +16,7 @@ from tfm import config
 from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Evaluate
-from tfm.config import changes
+from tfm.config import OnResume, changes
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord
@@ -53,13 +53,18 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
     if not os.path.exists(runs.config_path(folder)):
         return
     there = runs.open_folder(folder).config
-    changed = [change for change in changes(there, chosen) if change.path.startswith("data.")]
+    changed = [
+        change
+        for change in changes(there, chosen)
+        if change.path.startswith("data.") or change.rule != OnResume.FREE
+    ]
     if changed:
         several = "; ".join(
             f"{change.path} is {change.old.value!r} there, here {change.new.value!r}" for change in changed
         )
         raise UserError(
-            f"--output_dir={folder} contains evaluations on other data ({several}). Choose another folder."
+            f"--output_dir={folder} contains evaluations of another run or on other data ({several}). Choose "
+            "another folder."
         )
 
 

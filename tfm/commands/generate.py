@@ -10,7 +10,6 @@ the same position in the input gets the same samples, unless --config.decoding.s
 JSON object for each prefix, with the continuations and their scores.
 """
 
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -19,6 +18,7 @@ from tfm.commands import terminal
 from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Generate
+from tfm.commands.terminal import to_json
 from tfm.commands.translate import chunks, read_lines
 from tfm.errors import UserError
 from tfm.workdir.generator import Generator
@@ -68,4 +68,4 @@ def as_text(prefix: str, continuations: Sequence[Any]) -> str:
 def as_json(prefix: str, continuations: Sequence[Any]) -> str:
     """Returns {"prefix": text, "continuations": [{"text": text, "score": log-probability}, ...]} as JSON."""
     content = {"prefix": prefix, "continuations": [each._asdict() for each in continuations]}
-    return json.dumps(content, ensure_ascii=False)
+    return to_json(content)

@@ -27,6 +27,10 @@ def join_hosts(options: HostOptions) -> int:
         raise UserError(
             f"--process_id must be below --processes, got {options.process_id} of {options.processes}."
         )
+    if options.coordinator and options.distributed:
+        raise UserError("Expected --coordinator or --distributed, got both. Leave one out.")
+    if options.processes > 1 and not (options.coordinator or options.distributed):
+        raise UserError(f"--processes={options.processes} needs --coordinator=HOST:PORT. Give both.")
     if options.distributed:  # JAX reads everything from the environment of SLURM, Kubernetes or Open MPI
         try:
             jax.distributed.initialize(heartbeat_timeout_seconds=HEARTBEAT_SECONDS)

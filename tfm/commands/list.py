@@ -4,6 +4,8 @@ Searches each folder and the folders below it. The default folder is runs/. The 
 score of each evaluation that `tfm evaluate` wrote.
 """
 
+import itertools
+import os
 from collections.abc import Sequence
 
 from tfm.commands.command import command
@@ -21,8 +23,10 @@ COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
 def main(options: List) -> None:
     """Prints the list."""
     folders = options.folders or (FOLDER,)
-    runs = dict.fromkeys(workdir for folder in folders for workdir in find_runs(folder))  # each once
-    rows = [describe(workdir) for workdir in runs]
+    runs: dict[str, str] = {}
+    for workdir in itertools.chain.from_iterable(map(find_runs, folders)):
+        runs.setdefault(os.path.realpath(workdir), workdir)  # each run once
+    rows = [describe(workdir) for workdir in runs.values()]
     if not rows:
         raise UserError(f"There is no run in {', '.join(folders)}. Train a model, or give another folder.")
     print("\n".join(format_table([COLUMNS, *rows])))

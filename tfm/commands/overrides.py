@@ -57,6 +57,7 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     arguments = list(arguments)
     if not any(argument.startswith(OVERRIDES) for argument in before_dashes(arguments)):
         return Overridden(base, {}, arguments)
+    arguments = _keep_last_values(arguments)
     named = _replace_named_sections(base, arguments)
     _check_paths(named, arguments)
     values = flags.FlagValues()
@@ -73,6 +74,21 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     if not isinstance(named.model, type(base.model)):
         _warn_of_dropped_model(base, changed)
     return Overridden(changed, fields, rest)
+
+
+def _keep_last_values(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments without the values of fields that a later argument sets again.
+
+    ml_collections would add up the values of a field with several values.
+    """
+    before = before_dashes(arguments)
+    names = [argument.partition("=")[0] for argument in before]
+    kept = [
+        argument
+        for index, argument in enumerate(before)
+        if not (argument.startswith(OVERRIDES) and "=" in argument and names[index] in names[index + 1 :])
+    ]
+    return [*kept, *arguments[len(before) :]]
 
 
 def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> None:

@@ -28,6 +28,7 @@ from tfm import masks, positions, schedules
 from tfm.attention import attention_weights
 from tfm.commands import compare
 from tfm.commands.command import command, flag_fields
+from tfm.commands.compilation import prepare_device
 from tfm.commands.options import Plot
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.protocol import EOS_ID
@@ -41,6 +42,7 @@ from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
 from tfm.visualize.figures import find_format, save
+from tfm.visualize.observation import check_probabilities
 from tfm.workdir import runs
 
 PIECES = ("animal", "street", "tired", "wide")  # words of the example sentences of the paper's authors
@@ -59,12 +61,14 @@ class Kind(NamedTuple):
       arguments: the arguments after the kind: "", "DIR", "[DIR]", "DIR [DIR ...]" or "DIR [PIECE ...]".
       flags: names of the flags that it reads, except --output and --import.
       ending: ending of the file's name if --output is not given.
+      computes: whether it computes with JAX.
     """
 
     draw: Callable[[Plot, Sequence[str]], Figure | str]
     arguments: str = ""
     flags: tuple[str, ...] = ()
     ending: str = "png"
+    computes: bool = True
 
 
 def draw_curves(options: Plot, folders: Sequence[str]) -> Figure:
@@ -157,6 +161,7 @@ def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
         sources, targets = encode_pairs(run.task, options.split or "validation", options.sentences)
         predicted = predict_pairs(run.task.model, run.params, sources, targets, run.task.config.decoding)
         ids, probabilities = (np.concatenate(each) for each in zip(*predicted, strict=True))
+        check_probabilities(probabilities)
         calibrations.append(measures.calibrate(probabilities, ids == np.concatenate(targets)))
     return plots.plot_calibration(dict(zip(names, calibrations, strict=True)))
 
@@ -251,15 +256,15 @@ def _embedding(params: Any, folder: str) -> np.ndarray:
 
 
 KINDS = {
-    "curves": Kind(draw_curves, "DIR [DIR ...]", ("metric",)),
+    "curves": Kind(draw_curves, "DIR [DIR ...]", ("metric",), computes=False),
     "positions": Kind(draw_positions, "[DIR]", ("d_model", "length")),
     "masks": Kind(draw_masks),
     "schedules": Kind(draw_schedules, "", ("d_model", "warmup_steps", "steps")),
     "calibration": Kind(draw_calibration, "DIR [DIR ...]", ("split", "sentences", "checkpoint")),
-    "lengths": Kind(draw_lengths, "DIR [DIR ...]", ("split", "name")),
+    "lengths": Kind(draw_lengths, "DIR [DIR ...]", ("split", "name"), computes=False),
     "neighbours": Kind(draw_neighbours, "DIR [PIECE ...]", ("checkpoint",)),
     "norms": Kind(draw_norms, "DIR", ("checkpoint",)),
-    "samples": Kind(write_samples, "DIR", ending=PAGE_ENDING),
+    "samples": Kind(write_samples, "DIR", ending=PAGE_ENDING, computes=False),
 }
 
 
@@ -274,6 +279,8 @@ def main(options: Plot) -> None:
     path = options.output or f"{name}.{kind.ending}"
     if kind.ending != PAGE_ENDING:
         find_format(path)  # checked here, because drawing may decode for minutes
+    if kind.computes:
+        prepare_device()
     drawn = kind.draw(options, arguments)
     if isinstance(drawn, str):
         with atomic_file(path, "w") as file:

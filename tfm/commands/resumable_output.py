@@ -1,6 +1,6 @@
 """Output files whose finished lines survive an interruption, and that the same command resumes.
 
-While a file is unfinished, its lines are in FILE.part. FILE.origin describes the input and the options.
+While a file is unfinished, its lines are in FILE.part. FILE.part.origin describes the input and the options.
 """
 
 import contextlib
@@ -22,11 +22,14 @@ def open_output(path: str) -> Iterator[BinaryIO]:
     it is removed.
 
     Raises:
-      UserError: if `path` exists, another process writes it, or an I/O error occurs.
+      UserError: if `path` or a foreign `path`.part.origin exists, another process writes the output, or an
+        I/O error occurs.
       KeyboardInterrupt: if the user interrupts. Its text says how many lines are complete.
     """
     part = f"{path}.part"
     _check_absent(path)
+    if os.path.lexists(_origin_path(part)) and _read_origin(part) is None:
+        raise UserError(f"{_origin_path(part)} is in the way. Choose another --output, or move it away.")
     with open_locked(part, "--output") as target:
         try:
             _check_absent(path)  # again, because the process that had the lock may have completed the file
@@ -96,17 +99,18 @@ def _checksum(source: BinaryIO) -> str:
 
 
 def _read_origin(part: str) -> Any:
-    """Returns the description of the origin of an unfinished output, or None if it cannot be read."""
+    """Returns the description of the origin of an unfinished output, or None if the file is not one."""
     try:
         with open(_origin_path(part), encoding="utf-8") as file:
-            return json.load(file)
+            described = json.load(file)
     except (OSError, ValueError, RecursionError):
         return None
+    return described if isinstance(described, dict) and described.keys() == {"origin", "checksum"} else None
 
 
 def _origin_path(part: str) -> str:
     """Returns the path of the description of an unfinished output's origin."""
-    return f"{part.removesuffix('.part')}.origin"
+    return f"{part}.origin"
 
 
 def _whole_lines(path: str) -> tuple[int, int]:

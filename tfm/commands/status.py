@@ -60,6 +60,7 @@ def describe_state(status: Status) -> str:
     texts = {
         "training": f"training: {status.holder}{left}",
         "export": "exported model",
+        "evaluations": "evaluations of a run in another folder",
         "not started": "not started: its preparation failed or was interrupted",
         "stopped": resumes if status.checkpoints else "stopped before its first checkpoint",
     }

@@ -21,6 +21,7 @@ from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from tfm.commands.command import command
+from tfm.commands.compilation import remove_damaged_programs
 from tfm.commands.config_files import read_config_file, read_variants, split_variant
 from tfm.commands.options import Sweep
 from tfm.commands.overrides import override
@@ -58,6 +59,7 @@ def main(options: Sweep) -> None:
         return
     os.makedirs(folder, exist_ok=True)
     with lock_workdir(folder), exit_on_sigterm():
+        remove_damaged_programs(folder)
         execute(variants, planned, known, options)
 
 
@@ -147,6 +149,7 @@ def execute(
     requested = Requested(options.split, options.checkpoint)
     evaluate = [f"--split={options.split}", f"--checkpoint={options.checkpoint}", "--samples=0"]
     names = [name for run in planned for name in dotted_names(to_config_dict(run.config))]
+    evaluate += [f"--name={requested.name}"] if requested.name else []
     evaluate += _import_flags([*options.imports, *names])  # a variant may name modules, too
     waiting = [run for run in planned if find_result(run, requested) is None]
     for run in waiting:

@@ -4,9 +4,11 @@ Ctrl-C ends a command with exit code 130 and one line that reports what is compl
 raises `KeyboardInterrupt(text)` with that text.
 """
 
+import codecs
 import contextlib
 import functools
 import io
+import json
 import os
 import signal
 import sys
@@ -21,6 +23,13 @@ RESEND_SECONDS = 0.05
 STREAMS = {"stdin": "Standard input", "stdout": "Standard output"}
 NOTHING_DONE = "nothing was started"
 NOTHING_LOST = "no file is left half written; start the command again to repeat it"
+
+
+def to_json(content: Any, **options: Any) -> str:
+    """Returns JSON for standard output. Only UTF-8 has no escapes, because parsers read no other encoding."""
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    is_utf8 = codecs.lookup(encoding).name == "utf-8"
+    return json.dumps(content, ensure_ascii=not is_utf8, **options)
 
 
 def exit_on_interrupt() -> None:

@@ -62,7 +62,8 @@ def write_bundle(
         CARD_FILE: card.encode("utf-8"),
         **programs,
     }
-    with writing(folder), atomic_folder(folder) as temporary:
+    # A link to an empty folder stays a link.
+    with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
         config.save(settings, runs.config_path(temporary))
         for name in assets:
             shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))

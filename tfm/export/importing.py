@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from tfm import tasks
+from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
 from tfm.export.bundle import check_absent, write_bundle
 from tfm.workdir.bundle import flatten, unflatten
@@ -47,7 +48,9 @@ def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) 
             raise UserError(
                 f"The arrays do not fit the model of the task {config.task}: {'; '.join(problems)}."
             )
-        variables = {name: np.asarray(renamed[name], x.dtype) for name, x in expected.items()}
+        with np.errstate(over="ignore"):  # `check_finite` names the array
+            variables = {name: np.asarray(renamed[name], x.dtype) for name, x in expected.items()}
+        check_finite(variables, f"The model of the task {config.task}")
         write_bundle(Run(task, unflatten(variables, like), [0]), folder, workdir=workdir)
 
 
@@ -85,9 +88,11 @@ def _find_problems(arrays: Arrays, expected: Arrays) -> list[str]:
         f"{name} {list(expected[name].shape)} is missing{_similar(name, unused)}" for name in missing
     ]
     for name in sorted(arrays.keys() & expected.keys()):
-        given, shape = np.shape(arrays[name]), tuple(expected[name].shape)
-        if given != shape:
-            problems.append(f"{name} must have the shape {list(shape)}, got {list(given)}")
+        array, shape = np.asarray(arrays[name]), tuple(expected[name].shape)
+        if array.shape != shape:
+            problems.append(f"{name} must have the shape {list(shape)}, got {list(array.shape)}")
+        elif array.dtype.kind in "USO":  # texts, bytes and objects
+            problems.append(f"{name} must contain numbers, got {array.dtype}")
     return problems
 
 

@@ -226,7 +226,8 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
 def only_writer(path: str, flag: str) -> Iterator[None]:
     """A context that no other process can enter for the same path.
 
-    Creates the folder of `path`. Inside, the file `path`.lock exists.
+    Creates the folder of `path`, and removes what killed processes left next to `path`. Inside, the hidden
+    file .NAME.tfm-lock exists there. A file such as poetry.lock may belong to the user.
 
     Args:
       path: what is written inside, in any way.
@@ -237,11 +238,13 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
     """
     if os.path.isdir(path) and os.listdir(path):
         raise UserError(f"{path} is a folder that is not empty. Move it away, or choose another ({flag}).")
-    lock = f"{os.path.abspath(path)}.lock"
+    parent, name = os.path.split(os.path.abspath(path))
+    lock = os.path.join(parent, f".{name}.tfm-lock")
     with writing(path):
         os.makedirs(os.path.dirname(lock), exist_ok=True)
     with open_locked(lock, flag, shown_as=path):
         try:
+            remove_temporary(parent, f"{name}.")
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -334,10 +337,15 @@ def clean_folder(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_temporary(folder: str) -> None:
-    """Removes the temporary files and folders of killed processes from a folder without other writers."""
+def remove_temporary(folder: str, prefix: str = "") -> None:
+    """Removes the temporary files and folders of killed processes from a folder without other writers.
+
+    Args:
+      folder: the folder.
+      prefix: beginning of the names. Files with other names may have other writers.
+    """
     for entry in os.scandir(folder):
-        if not TEMPORARY_NAME.search(entry.name):
+        if not entry.name.startswith(prefix) or not TEMPORARY_NAME.search(entry.name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)

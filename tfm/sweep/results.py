@@ -7,6 +7,7 @@ which the sweep writes again after each run and never reads.
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,6 +28,7 @@ from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.status import seconds_per_step
 
+DIGEST_CHARACTERS = 8  # of the hash in the name of an evaluation
 PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")
 
 
@@ -41,9 +43,20 @@ class Requested(NamedTuple):
     split: str
     checkpoint: str
 
+    @property
+    def name(self) -> str:
+        """The name of the evaluation, or "" for the name of the split.
+
+        The split of a path gets a name of its own, because splits of several folders may have the same name.
+        """
+        base = os.path.basename(self.split)
+        if base == self.split:
+            return ""
+        return f"{base}-{hashlib.sha256(self.split.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
+
     def path(self, run: PlannedRun) -> str:
         """Returns the path of the record of this evaluation in the folder of a run."""
-        return runs.evaluation_stem(run.workdir, self.split, run.config.output_suffix) + SUFFIX
+        return runs.evaluation_stem(run.workdir, self.split, run.config.output_suffix, self.name) + SUFFIX
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +110,7 @@ class Result:
 
 
 def find_result(run: PlannedRun, requested: Requested) -> Result | None:
-    """Returns the result of a run, or None if the run is not trained and evaluated to the end.
+    """Returns the result of a run, or None if the run is not trained and evaluated to the end as requested.
 
     Raises:
       UserError: if the record of the evaluation cannot be read.
@@ -110,7 +123,18 @@ def find_result(run: PlannedRun, requested: Requested) -> Result | None:
     training = run.config.training
     is_trained = not steps or max(steps) >= training.steps or training.patience > 0
     is_newest = not steps or record.checkpoint != "last" or record.checkpoints == [max(steps)]
-    return Result(run, record) if record.complete and is_trained and is_newest else None
+    is_finished = record.complete and is_trained and is_newest and _has_decoding_of(run, record)
+    return Result(run, record) if is_finished else None
+
+
+def _has_decoding_of(run: PlannedRun, record: EvaluationRecord) -> bool:
+    """Returns whether a run was evaluated with the decoding settings of its config.
+
+    `tfm evaluate --config.decoding...` may have replaced the evaluation of the sweep.
+    """
+    expected = dataclasses.asdict(run.config).get("decoding", {})
+    shared = expected.keys() & record.decoding.keys()
+    return all(record.decoding[name] == expected[name] for name in shared)
 
 
 def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: str) -> list[Result]:

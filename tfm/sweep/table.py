@@ -32,7 +32,8 @@ def mean_interval(values: Sequence[float]) -> Interval:
     There is no interval for a single value, or if a value is infinite or nan, as the perplexity of a run that
     diverged.
     """
-    mean, degrees = statistics.fmean(values), len(values) - 1
+    # `statistics.fmean` raises an error for the sum of inf and -inf.
+    mean, degrees = sum(values) / len(values), len(values) - 1
     if not degrees or not math.isfinite(mean):
         return Interval(mean, math.nan)
     quantile = float(stdtrit(degrees, (1 + CONFIDENCE) / 2))  # of Student's t, two-sided

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfm import config, tasks
@@ -11,6 +11,7 @@ from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError
+from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.task import Task
@@ -24,6 +25,26 @@ def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) 
     """Checks a config with `check_config`, and writes it into the work directory."""
     check_config(chosen, workdir, allow_change=allow_change)
     config.save(chosen, runs.config_path(workdir))
+
+
+@contextlib.contextmanager
+def keep_config_of_failed_start(workdir: str) -> Iterator[None]:
+    """Puts the config of a run with a checkpoint back if the context ends with an error.
+
+    No step was trained with the new config then, and the earlier command resumes the run.
+    """
+    path = runs.config_path(workdir)
+    content = None
+    if has_checkpoint(workdir) and os.path.exists(path):
+        with open(path, "rb") as file:
+            content = file.read()
+    try:
+        yield
+    except BaseException:
+        if content is not None:
+            with atomic_file(path, "wb") as file:
+                file.write(content)
+        raise
 
 
 def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:

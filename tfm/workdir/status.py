@@ -66,9 +66,10 @@ class Status(NamedTuple):
 
     @property
     def state(self) -> str:
-        """The state in a word or two: training, export, finished, stopped, or not started.
+        """The state in a word or two: training, export, finished, stopped, evaluations, or not started.
 
-        A run has started when it was once ready for its first step.
+        A run has started when it was once ready for its first step. A folder of --output_dir contains only
+        evaluations of a run in another folder.
         """
         if self.holder:
             return "training"
@@ -76,7 +77,9 @@ class Status(NamedTuple):
             return "export"
         if self.step >= self.config.training.steps:
             return "finished"
-        return "stopped" if self.step > 0 or self.start else "not started"
+        if self.step > 0 or self.start:
+            return "stopped"
+        return "evaluations" if self.evaluations else "not started"
 
 
 def read_status(workdir: str) -> Status:
@@ -140,13 +143,19 @@ def _read_config(workdir: str) -> Any:
 def find_runs(folder: str) -> list[str]:
     """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
+    Symbolic links are followed, and each run is returned once.
+
     Raises:
       UserError: if the folder does not exist.
     """
     if not os.path.isdir(folder):
         raise UserError(f"Expected a folder of runs at {folder}, but there is none: check the path.")
-    found, root = [], os.path.abspath(folder).count(os.sep)
-    for path, names, files in os.walk(folder):
+    found, root, visited = [], os.path.abspath(folder).count(os.sep), set()
+    for path, names, files in os.walk(folder, followlinks=True):
+        if (real := os.path.realpath(path)) in visited:
+            names.clear()
+            continue
+        visited.add(real)
         if runs.CONFIG_FILE in files:
             found.append(path)
             names.clear()  # a run contains no other runs
