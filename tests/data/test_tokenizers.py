@@ -89,6 +89,7 @@ class TestEveryTokenizer:
         of_words = [[i for i, word in zip(ids, words, strict=True) if word == n] for n in range(4)]
         assert [tokenizer.decode(part).strip() for part in of_words] == ["The", "old", "dog", "sees"]
         assert number_words(tokenizer, []) == []
+        assert list(map(repr, number_words(tokenizer, ids[:1]))) == ["0"]  # an index, not False
         assert len(tokenizer.pieces(ids)) == len(ids)
         for longest in range(1, len(ids) + 1):
             parts = split_ids(tokenizer, ids, longest)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
-from tfm.decoding.config import DecodingConfig
+from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.tasks.translation.pipeline import TextTranslation
@@ -136,3 +136,5 @@ def test_config_whose_scores_exceed_float32_is_an_error():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
     with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens"):
         DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)
+    with pytest.raises(UserError, match=r"length_penalty 10 .*50,000 tokens.*decoding\.max_tokens"):
+        GenerationConfig(length_penalty=10, max_tokens=50_000)

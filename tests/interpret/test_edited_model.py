@@ -11,7 +11,7 @@ import pytest
 from tfm import interpret, layers
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
-from tfm.decoding.generate import generate_batch
+from tfm.decoding.generate import generate_batch, generate_ids
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.score import attend_pairs
 from tfm.decoding.translate import search_batch
@@ -296,6 +296,22 @@ def test_scores_of_edited_continuations_equal_edited_forward_passes(beam):
         each = np.asarray(forward(tokens))[0, len(prefix) - 1 :]
         score = sum(each[i, token] for i, token in enumerate(ids))
         np.testing.assert_allclose(found.scores[row, 0], score, rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("point", ["weights", "logits", "key"])
+def test_patching_a_continuation_with_its_own_activations_changes_nothing(point):
+    """The prefix has padding, whose weights must not become those of a token."""
+    params = random_parameters(LM, CONTEXT, deviation=0.35)
+    config = GenerationConfig(samples=0, beam_size=1, max_tokens=4)
+    prompt = [5, 9, 4, 7, 11]
+    ((plain,),) = generate_ids(LM, params, [prompt], config)
+    tokens = np.array([[1, *prompt, *plain.ids[:-1]]])
+    _, reads = interpret.run(LM, params, tokens, read=f"{FIRST}.self_attention.{point}")
+    edited = interpret.EditedModel(LM, interpret.patch(reads))
+    ((found,),) = generate_ids(edited, params, [prompt], config)
+    assert found.ids == plain.ids
+    assert found.score == pytest.approx(plain.score, rel=1e-4)
 
 
 @pytest.mark.long

@@ -271,6 +271,18 @@ def test_scan_of_different_layers_is_an_error():
         stack.apply(variables, X, **where)
 
 
+def test_scan_of_layers_with_state_is_an_error():
+    class Normed(nn.Module):
+        @nn.compact
+        def __call__(self, x, *, train):
+            return layers.BatchNorm(name="norm")(x, train=train)
+
+    stack = layers.Stack(lambda index: Normed(), depth=2, scan=True)
+    variables = stack.init(jax.random.key(0), X, train=False)
+    with pytest.raises(UserError, match=r"model\.scan.* state"):
+        stack.apply(variables, X, train=False)
+
+
 # DETR
 
 

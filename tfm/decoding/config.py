@@ -122,13 +122,7 @@ class DecodingConfig:
 
     def __post_init__(self):
         check_fields(self, "decoding")
-        max_length = self.max_input + self.max_extra_tokens
-        if self.length_penalty * math.log((5 + max_length) / 6) > MAX_PENALTY_LOG:
-            raise UserError(
-                f"Expected scores within float32, got decoding.length_penalty {self.length_penalty:g} for "
-                f"outputs of up to {max_length:,} tokens. Lower it, decoding.max_input or "
-                "decoding.max_extra_tokens."
-            )
+        _check_penalty(self, "max_input", "max_extra_tokens")
 
     @property
     def width(self) -> int:
@@ -183,8 +177,25 @@ class GenerationConfig:
 
     def __post_init__(self):
         check_fields(self, "decoding")
+        _check_penalty(self, "max_tokens")
 
     @property
     def width(self) -> int:
         """Number of hypotheses of a text that are decoded at the same time."""
         return self.samples or self.beam_size
+
+
+def _check_penalty(config: DecodingConfig | GenerationConfig, *limits: str) -> None:
+    """Raises a UserError if the length penalty of a longest output is not within float32.
+
+    Args:
+      config: the config.
+      limits: names of the fields whose sum is the maximum number of tokens of an output.
+    """
+    max_length = sum(getattr(config, name) for name in limits)
+    if config.length_penalty * math.log((5 + max_length) / 6) > MAX_PENALTY_LOG:
+        fields = " or ".join(f"decoding.{name}" for name in limits)
+        raise UserError(
+            f"Expected scores within float32, got decoding.length_penalty {config.length_penalty:g} for "
+            f"outputs of up to {max_length:,} tokens. Lower it or {fields}."
+        )

@@ -104,15 +104,16 @@ def replace_with(replacement: ArrayLike) -> Edit:
         _check_replacement(new, value, point)
         new = jnp.take(new, point.rows, axis=0, mode="clip")
         is_replaced: ArrayLike = True
+        axes = {letter: point.axes.index(letter) for letter in point.positions}
+        if all(new.shape[axis] == value.shape[axis] > 1 for axis in axes.values()):
+            # Both have the same positions in the same order, also in packed rows. A cached step has only one
+            # query, at any position of the replacement.
+            return new.astype(value.dtype)
         for letter, positions in point.positions.items():
-            axis = point.axes.index(letter)
+            axis = axes[letter]
             length = new.shape[axis]
-            if length == value.shape[axis] > 1:
-                # Both have the same positions in the same order, also in packed rows. A cached step has only
-                # one position, which may be any position of the replacement.
-                continue
-            exists = _expand(positions < length, new.ndim, axis)
-            index = _expand(jnp.minimum(positions, length - 1), new.ndim, axis)
+            exists = _expand((positions >= 0) & (positions < length), new.ndim, axis)
+            index = _expand(jnp.clip(positions, 0, length - 1), new.ndim, axis)
             new = jnp.take_along_axis(new, index, axis=axis)
             if letter == KEYS and QUERIES in point.axes:
                 new = jnp.where(exists, new, 0)

@@ -12,6 +12,7 @@ the others, and a layer receives its submodules as arguments, so a submodule can
 """
 
 from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.batch_norm import BatchNorm, Rows
 from tfm.layers.block_config import BlockConfig
 from tfm.layers.deep_norm import (
     DeepNorm,
@@ -34,6 +35,7 @@ __all__ = [
     "NORMS",
     "NORM_ORDERS",
     "POSITIONS",
+    "BatchNorm",
     "BlockConfig",
     "ComposedModule",
     "DeepNorm",
@@ -46,6 +48,7 @@ __all__ = [
     "RelativeBias",
     "RelativeKeys",
     "Residual",
+    "Rows",
     "Stack",
     "TransformerBase",
     "apply_deep_norm",

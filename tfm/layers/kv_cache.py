@@ -176,13 +176,16 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
         key_positions, slots = cache._prefix_positions(), jnp.arange(cache.prefix_mask.shape[1])
         new = slice(len(slots) - mask.shape[1], None)
         visible = causal_mask(slots[new], slots)[None] & cache.prefix_mask[:, None, None]
-        # The position of padding could be -1, but a table of learned positions has no such row.
+        # A table of learned positions has no row for the position of padding, -1.
         positions = jnp.maximum(key_positions[:, new], 0)
         return cache, {"mask": visible, "positions": positions, "key_positions": key_positions}
 
     def _prefix_positions(self) -> jax.Array:
-        """Returns the position of each token in the prefix, int32 [B, P], counted from 0 in each row."""
-        return jnp.cumsum(self.prefix_mask, axis=-1) - 1
+        """Returns the position of each token in the prefix, int32 [B, P], counted from 0 in each row.
+
+        Padding has the position -1, which no token has, so that edits do not take it for a token.
+        """
+        return jnp.where(self.prefix_mask, jnp.cumsum(self.prefix_mask, axis=-1) - 1, -1)
 
     def add_coverage(self, weights: jax.Array) -> Self:
         """Returns the cache with the attention weights [B, W, M] of one step added to `coverage`."""

@@ -33,7 +33,8 @@ class Point(NamedTuple):
       rows: The row of the caller's batch to which each row belongs, int [B]. In a search, and when the
         activations of its hypotheses are read, several rows belong to one row of the caller's batch.
       positions: For the letters L and M, if they are in `axes`, the position of each index within its
-        sequence, int [B, L] or [B, M]. In a cached step L is 1, the position that the step computes.
+        sequence, int [B, L] or [B, M]. In a cached step L is 1, the position that the step computes. Padding
+        of a cached prefix has the position -1.
     """
 
     name: str

@@ -11,6 +11,7 @@ from jax import Array
 from tfm.errors import UserError
 from tfm.layers import shards
 from tfm.layers.observe import is_active, observe, with_positions
+from tfm.layers.quantization import COLLECTION as QUANTIZED
 
 
 class Stack(nn.Module):
@@ -101,7 +102,8 @@ class Stack(nn.Module):
         def call(x, params_and_key):
             params, key = shards.gather(params_and_key[0]), params_and_key[1]
             rngs = None if key is None else {"dropout": key}
-            return layer.apply({"params": params}, x, *arguments, rngs=rngs, **keywords), None
+            result: Any = layer.apply({"params": params}, x, *arguments, rngs=rngs, **keywords)
+            return result.astype(x.dtype), None  # A replaced part may return float32 for bfloat16.
 
         if self.remat or shards.is_gathering():
             call = jax.checkpoint(call, policy=None if self.remat else shards.keep_all_but_gathered)
@@ -111,10 +113,12 @@ class Stack(nn.Module):
     def _check_scan(self) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack."""
         shapes = {str(jax.tree.map(jnp.shape, layer.variables["params"])) for layer in self.layers}
-        if len(shapes) > 1 or self.before_layer is not None or self.make_output is not None:
+        has_state = any(layer.variables.keys() - {"params", QUANTIZED} for layer in self.layers)
+        if len(shapes) > 1 or has_state or self.before_layer is not None or self.make_output is not None:
             raise UserError(
-                "model.scan needs equal layers, but the layers of this stack differ, or the stack uses the "
-                "index of each layer or the outputs of all layers. Set model.scan=False."
+                "model.scan needs equal layers without state, but the layers of this stack differ or have "
+                "state, or the stack uses the index of each layer or the outputs of all layers. Set "
+                "model.scan=False."
             )
 
     def init_cache(

@@ -71,7 +71,7 @@ def require_characters(texts: Iterable[str]) -> None:
 def number_words(tokenizer: PieceTokenizer, ids: Sequence[int]) -> list[int]:
     """Returns for each id of a text the number of its word, counted from 0."""
     starts: list[Any] = tokenizer.word_starts(ids)
-    return list(itertools.accumulate([False, *starts[1:]]))[: len(ids)]
+    return list(itertools.accumulate([0, *map(int, starts[1:])]))[: len(ids)]
 
 
 def split_ids(tokenizer: PieceTokenizer, ids: list[int], longest: int) -> list[list[int]]:
