@@ -79,6 +79,9 @@ def open_rows(config, split):
 
 def open_numerals(config, split):
     return Numbers([(1, "1 !")])
+
+def open_gap(config, split):
+    return Numbers([("1", "1 !"), ("2", "2 !"), ("3", None)])
 """
 NAME = "my_lab.optimizers:SignDescent"
 
@@ -282,6 +285,7 @@ def test_custom_pairs_are_read(my_lab):
         ("open_nothing", "has no pairs in the split"),
         ("open_rows", "with fingerprint."),
         ("open_numerals", "must return a source whose slices are lists of pairs of strings"),
+        ("open_gap", "Row 3 of the split 'train' of data.kind=my_lab.pairs:open_gap must be a pair"),
     ):
         (found, *_) = find_problems(PairsConfig(kind=f"my_lab.pairs:{name}"), ["train"])
         assert problem in found

@@ -6,9 +6,10 @@ import pytest
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.batches.pairs import compute_repeats
 from tfm.data.config import PairsConfig
-from tfm.data.sources.opening import check_splits
+from tfm.data.sources.opening import check_splits, open_corpora
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
+from tfm.tasks.translation.data import take_from_each
 
 
 @pytest.fixture
@@ -31,6 +32,16 @@ def folder(tmp_path):
 def test_each_source_text_begins_with_the_tag_of_its_corpus(folder, train, tags, sources):
     pairs = pairs_of(text_config(folder, train=train, tags=tags))
     assert pairs == list(zip(sources, ["eins", "zwei", "leer", "un"], strict=True))
+
+
+@pytest.mark.parametrize(("count", "shares"), [(3, (2, 1)), (4, (2, 2)), (9, (3, 2))])
+def test_validation_decodes_equally_many_pairs_of_each_corpus(tmp_path, count, shares):
+    write(tmp_path, b"a\nb\nc\n", b"1\n2\n3\n", "dev_de")
+    write(tmp_path, b"d\ne\n", b"4\n5\n", "dev_fr")
+    config = text_config(tmp_path, validation="dev_de,dev_fr", tags="<de>,<fr>")
+    corpora = open_corpora(config, "validation")
+    expected = [*corpora[0][: shares[0]], *corpora[1][: shares[1]]]
+    assert take_from_each(corpora, count) == expected
 
 
 def test_tag_is_a_single_piece(tmp_path):

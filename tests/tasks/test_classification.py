@@ -147,6 +147,18 @@ def test_images_that_do_not_fit_the_model_are_errors(config, tmp_path, fields, m
     assert not list(tmp_path.iterdir())
 
 
+def test_every_split_is_compared_with_the_model_before_training(config, tmp_path):
+    path = tmp_path / "images.npz"
+    tiny.write_arrays(path, {"train": 13, "validation": 7, "test": 5})
+    arrays = dict(np.load(path))
+    for split in ("validation", "test"):
+        arrays[f"{split}_images"] = arrays[f"{split}_images"][:, :5]
+    np.savez(path, **arrays)
+    other = dataclasses.replace(config, data=dataclasses.replace(config.data, file=str(path)))
+    with pytest.raises(UserError, match=r"(?s)'validation' .*got 5 x 6 x 5.*'test' .*got 5 x 6 x 5"):
+        classification.create(other, str(tmp_path))
+
+
 def test_too_large_models_are_rejected_before_training(config, tmp_path):
     huge = ViTConfig(image_size=4, channels=2, patch_size=2, classes=3, d_model=65_520, d_ff=1 << 20)
     with pytest.raises(UserError, match=r"Training .* parameters .*hidden/kernel.* 65,520 x 1,048,576"):
@@ -221,12 +233,26 @@ def test_observing_a_missing_image_is_an_error(task, example):
         task.observe({"params": None}, example, 64)
 
 
+def test_observing_with_nan_parameters_is_an_error(task, params):
+    broken = jax.tree.map(lambda x: x * np.nan, params)
+    with pytest.raises(UserError, match=r"got NaN.*damaged"):
+        task.observe({"params": broken}, "3", 64)
+
+
 @pytest.mark.long
 def test_data_without_a_test_split_are_enough_to_train_and_observe(config, params, tmp_path):
     data = dataclasses.replace(config.data, file=str(tmp_path / "images.npz"))
     tiny.write_arrays(data.file, {"train": 13, "validation": 7})
     task = classification.create(dataclasses.replace(config, data=data), str(tmp_path))
     assert "of the validation split" in task.observe({"params": params}, "3", 64).title
+    assert task.default_examples() == ["0", "1"]
+
+
+def test_split_with_one_image_has_one_default_example(config, tmp_path):
+    data = dataclasses.replace(config.data, file=str(tmp_path / "images.npz"))
+    tiny.write_arrays(data.file, {"train": 13, "validation": 7, "test": 1})
+    task = classification.create(dataclasses.replace(config, data=data), str(tmp_path))
+    assert task.default_examples() == ["0"]
 
 
 def test_warm_start_copies_the_class_names(config, task, tmp_path):

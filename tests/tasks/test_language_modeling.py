@@ -17,7 +17,12 @@ from tfm.errors import UserError
 from tfm.io.provenance import RECORD_FILE
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
-from tfm.tasks.language_modeling import PROMPT_WORDS, LanguageModeling, TokenizedDocuments
+from tfm.tasks.language_modeling import (
+    MAX_PROMPT_CHARACTERS,
+    PROMPT_WORDS,
+    LanguageModeling,
+    TokenizedDocuments,
+)
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 from tfm.training.task import Context
@@ -119,7 +124,9 @@ def test_first_documents_without_text_are_an_error(task, tmp_path):
         task.config.data, kind="table", format="jsonl", directory=str(tmp_path), validation="blank"
     )
     config = dataclasses.replace(task.config, data=data)
-    with pytest.raises(UserError, match="first 1 documents of the split 'validation'.* validation_documents"):
+    with pytest.raises(
+        UserError, match=r"first 1 documents of the split 'validation'.* validation_documents"
+    ):
         TokenizedDocuments(config, task.tokenizer, "validation", 1)
     assert TokenizedDocuments(config, task.tokenizer, "validation", 2).texts == ["", "red dog"]
 
@@ -149,6 +156,12 @@ def test_ensemble_averages_probabilities(task, params, batch):
         for each in (members[:1], members[1:], members)
     )
     np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
+
+
+def test_samples_of_texts_without_blanks_have_short_prompts(task, params):
+    (row,) = change(task, validation_samples=1).make_samples(params, ["ab" * 200]).rows
+    assert len(row["prompt"]) == MAX_PROMPT_CHARACTERS
+    assert row["prompt"] + row["reference"] == "ab" * 200
 
 
 @pytest.mark.long

@@ -71,6 +71,8 @@ def test_trees_are_scored_in_the_form_that_the_model_predicts(run):
     (pieces,) = run.task.tokenizer.encode([run.task.read_target(tree)])
     assert len(scores) == len(pieces) + 1  # EOS
     assert len(scores) != len(run.task.tokenizer.encode([tree])[0]) + 1
+    traced = "(TOP (S (NP-SBJ-1 (NN a)) (VP (VB b) (NP (-NONE- *)))))"  # training removes these, too
+    assert run.task.read_target(traced) == run.task.read_target(tree)
 
 
 def test_report_of_perfect_parses_has_perfect_scores(run, answers):
@@ -95,6 +97,24 @@ def test_evaluation_of_perfect_parses_has_perfect_scores_and_samples(run, answer
         assert row["hypothesis"] == row["reference"]
         assert format_tree(next(read_trees([row["reference"]], "a tree"))) == row["reference"]
         assert run.task.read_target(row["hypothesis"]) == answers[row["source"]]
+
+
+def test_scores_and_samples_read_the_words_as_the_model_does(run, answers):
+    """Data in which brackets are not escaped, and blank lines, have the same scores in training."""
+    tokens, tree = "(S (NP PRP )NP -LRB- )S", "(TOP (S (NP (PRP He)) (-LRB- -LRB-)))"
+    answers |= {"He -LRB-": tokens, "": ""}
+    batches = run.task.open_data().validation_batches
+    data = types.SimpleNamespace(validation_pairs=[("He (", tokens), (" ", "")], validation_batches=batches)
+    scores, samples = run.task.evaluate(run.variables, data)
+    assert scores["validation/f1"] == scores["validation/complete_match"] == 100
+    assert samples.rows[0] == {"source": "He (", "reference": tree, "hypothesis": tree}
+
+
+def test_observed_sentence_is_read_and_written_as_in_a_translation(run):
+    observed = run.task.observe(run.variables, "He ( sleeps", 64)
+    same = run.task.observe(run.variables, "He -LRB- sleeps", 64)
+    assert observed.tracks["source"] == same.tracks["source"]
+    assert [observed.result] == run.task.translate(run.params, ["He ( sleeps"])
 
 
 def test_report_counts_errors_by_the_rules_of_evalb(run, answers):

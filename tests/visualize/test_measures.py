@@ -63,6 +63,7 @@ def test_neighbours_have_the_largest_cosine():
     assert indices.tolist() == [1, 4, 2, 3]
     np.testing.assert_allclose(similarities, [10 / 101**0.5, 0.5**0.5, 0, -1], atol=1e-12)
     assert len(measures.nearest_neighbours(table, 0, 2)[0]) == 2
+    assert measures.nearest_neighbours(table, 0, 9)[0].tolist() == [1, 4, 2, 3]  # never the row itself
     np.testing.assert_array_equal(measures.nearest_neighbours(np.zeros((3, 2)), 0, 2)[1], [0, 0])
 
 

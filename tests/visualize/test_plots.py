@@ -152,6 +152,7 @@ def test_only_powers_of_ten_have_labels_on_the_axis_of_gradients(norms, limits):
         (["x/run", "y/run"], ["x/run", "y/run"]),
         (["one"], ["one"]),
         (["same", "same"], ["same", "same"]),
+        (["r\udcff", "s"], ["r\ufffd", "s"]),  # a byte that is not UTF-8
     ],
 )
 def test_run_names_are_as_short_as_possible(folders, names):

@@ -24,6 +24,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
+from tfm.data.data_errors import collect, raise_all
 from tfm.data.images import (
     ImageBatches,
     Images,
@@ -49,6 +50,7 @@ from tfm.visualize.observation import Observation, Prediction, image_track, obse
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
 MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
+DEFAULT_EXAMPLES = 2  # number of images to observe
 log = logging.getLogger(__name__)
 
 
@@ -229,7 +231,8 @@ class Classification(Task):
 
     def default_examples(self) -> list[str]:
         """See `tfm.visualize.observation.Observes`."""
-        return ["0", "1"]
+        _, images = self._observed_images
+        return [str(index) for index in range(min(DEFAULT_EXAMPLES, len(images)))]
 
     @functools.cached_property
     def _observed_images(self) -> tuple[str, Images]:
@@ -305,6 +308,11 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
         check_splits(config.data, SPLITS if begins else SPLITS[:2])
     if begins:
         names = open_split(config, "train", None).label_names
+        problems: list[str] = []
+        for split in list_splits(config.data, open_images)[1:]:
+            with collect(problems):
+                open_split(config, split, names)
+        raise_all(problems)
         with atomic_file(path, "w") as file:
             json.dump(names, file)
     return Classification(config, *_read_labels(path, config.model.classes))

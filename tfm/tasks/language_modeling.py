@@ -62,6 +62,7 @@ MAX_EXAMPLE_CHARACTERS = 60  # of a document in an example of a report
 DEFAULT_EXAMPLES = 2  # number of documents to observe
 DEFAULT_TOKENS = 32  # of such a document
 PROMPT_WORDS = 6  # words of a document that a sample continues
+MAX_PROMPT_CHARACTERS = 100  # of these words, because some languages have no blanks between words
 MAX_SAMPLE_TOKENS = 64  # of such a continuation
 log = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class TokenizedDocuments:
         self.texts = [text for (text,) in documents[: most or len(documents)]]
         if not any(self.texts):
             raise UserError(
-                f"Expected a text in the first {most:,} documents of the split '{split}', but they are empty. "
+                f"Expected a text in the first {most:,} documents of the split '{split}', but all are empty. "
                 "Raise validation_documents, or set it to 0 to read all documents."
             )
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
@@ -301,17 +302,19 @@ class LanguageModeling(Task):
         return Evaluation(metrics, self.make_samples(params, data.validation.texts))
 
     def make_samples(self, params: Any, texts: Sequence[str]) -> Samples:
-        """Continues the first words of `validation_samples` documents greedily. Skips blank documents.
+        """Continues the beginnings of `validation_samples` documents greedily. Skips blank documents.
 
         The model continues all prompts in one batch, so every evaluation runs the same compiled program.
 
         Returns:
           `Samples` with the prompt, the rest of the document and the continuation of each document.
         """
-        documents = [text for text in texts if text.strip()][: self.config.validation_samples]
+        documents = [" ".join(text.split()) for text in texts if text.strip()][
+            : self.config.validation_samples
+        ]
         if not documents:
             return Samples([], {})
-        prompts = [" ".join(text.split()[:PROMPT_WORDS]) for text in documents]
+        prompts = [" ".join(text.split(" ")[:PROMPT_WORDS])[:MAX_PROMPT_CHARACTERS] for text in documents]
         decoding = self.config.decoding
         greedy = dataclasses.replace(
             decoding,
@@ -322,7 +325,7 @@ class LanguageModeling(Task):
         )
         continuations = self.generate(params, prompts, greedy)
         rows = [
-            {"prompt": prompt, "reference": " ".join(text.split()[PROMPT_WORDS:]), "continuation": best.text}
+            {"prompt": prompt, "reference": text[len(prompt) :].lstrip(), "continuation": best.text}
             for prompt, text, (best, *_) in zip(prompts, documents, continuations, strict=True)
         ]
         return Samples(rows, {})

@@ -15,8 +15,10 @@ from tfm.config import OnResume, field
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
+    TOP,
     Node,
     Restored,
+    clean_tree,
     format_tree,
     linearize,
     list_leaves,
@@ -69,12 +71,12 @@ class Parsing(translation.Translation):
         return " ".join(split_words(text))
 
     def read_target(self, text: str) -> str:
-        """Returns the tokens of a tree in bracketed text.
+        """Returns the tokens of a tree in bracketed text, without function tags and empty elements.
 
         Raises:
           UserError: if the text is not exactly one tree.
         """
-        return " ".join(linearize(_read(text)))
+        return " ".join(linearize(clean_tree(_read(text)) or Node(TOP, ())))
 
     def write_target(self, source: str, text: str) -> str:
         """Returns the tree of tokens over the words of a sentence. `restore_tree` repairs other outputs."""
@@ -94,12 +96,14 @@ class Parsing(translation.Translation):
         """Returns {"f1": per cent, "complete_match": per cent}.
 
         Args:
-          hypotheses: trees as bracketed text.
-          sources: the words of each sentence, separated by blanks.
+          hypotheses: trees as bracketed text, "" for an empty sentence.
+          sources: the sentences.
           references: the tokens of each reference tree, without its words.
         """
-        golds = [_restore(*pair).tree for pair in zip(references, sources, strict=True)]
-        scores = _score_trees(list(map(_read, hypotheses)), golds)
+        words = map(self.read_source, sources)
+        golds = [_restore(*pair).tree for pair in zip(references, words, strict=True)]
+        trees = [_read(text) if text else Node(TOP, ()) for text in hypotheses]
+        scores = _score_trees(trees, golds)
         return {SCORE_NAMES[score.name]: score.value for score in scores if score.name in SCORE_NAMES}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:

@@ -102,7 +102,7 @@ def nearest_neighbours(table: np.ndarray, index: int, count: int) -> tuple[np.nd
     norms = np.linalg.norm(table, axis=1)
     similarity = table @ table[index] / np.maximum(norms * norms[index], np.finfo(float).tiny)
     similarity[index] = -np.inf
-    best = np.argsort(-similarity, kind="stable")[:count]
+    best = np.argsort(-similarity, kind="stable")[: min(count, len(table) - 1)]
     return best, similarity[best]
 
 

@@ -210,14 +210,15 @@ def observe(
       The `Probabilities` and {kind: `AttentionMap`}, as NumPy arrays.
 
     Raises:
-      UserError: if the attention does not fit into the memory, or the model does not compute the attention
-        weights that it names.
+      UserError: if the attention does not fit into the memory, the model does not compute the attention
+        weights that it names, or the probabilities are NaN.
     """
     _, shapes = jax.eval_shape(functools.partial(_forward, model), variables, inputs, labels)
     arrays = [read.weights for read in shapes.values()]
     needed = ATTENTION_COPIES * sum(math.prod(x.shape) * x.dtype.itemsize for x in arrays)
     check_estimate("The attention of an example", needed, host_memory(), "shorten the example")
     probabilities, reads = fetch(_forward(model, variables, inputs, labels))
+    check_probabilities(probabilities.of_labels)
     attention = {}
     for kind, (queries, keys) in _tracks_of(model).items():
         weights = reads[kind].weights[:, 0]
@@ -225,6 +226,15 @@ def observe(
             weights = weights[..., : lengths[queries], : lengths[keys]]
         attention[kind] = _add_norms(AttentionMap(queries, keys, weights.astype(np.float32)), reads[kind])
     return probabilities, attention
+
+
+def check_probabilities(values: np.ndarray) -> None:
+    """Raises a UserError if probabilities, or scores that are computed from them, are NaN."""
+    if np.isnan(values).any():
+        raise UserError(
+            "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
+            "diverged. Use another checkpoint."
+        )
 
 
 def check_length(tokens: int, max_tokens: int) -> None:

@@ -219,13 +219,17 @@ def _show_decades(axes: Any, numbers: Sequence[float]) -> None:
 
 
 def name_runs(folders: Sequence[str]) -> list[str]:
-    """Returns a name for each folder: as few of its last path components as make all names different."""
-    parts = [os.path.abspath(folder).split(os.sep) for folder in folders]
+    """Returns a name for each folder: as few of its last path components as make all names different.
+
+    Bytes that are not UTF-8 become question marks, because a figure cannot show them.
+    """
+    shown = [os.fsencode(folder).decode(errors="replace") for folder in folders]
+    parts = [os.path.abspath(folder).split(os.sep) for folder in shown]
     for count in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(components[-count:]) for components in parts]
         if len(set(names)) == len(names):
             return names
-    return list(folders)
+    return shown
 
 
 def _panels(count: int) -> tuple[Figure, list[Any]]:

@@ -164,9 +164,16 @@ def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Sourc
 
     def read():
         for first in range(0, len(pairs), CHUNK_ROWS):
-            yield from pairs[first : first + CHUNK_ROWS]
+            rows = pairs[first : first + CHUNK_ROWS]
+            for number, row in enumerate(rows, first + 1):
+                if not _is_pair(row):
+                    raise UserError(
+                        f"Row {number:,} of the split '{name}' of data.kind={config.kind} must be a pair of "
+                        f"strings, (source, target), got {reprlib.repr(row)}."
+                    )
+            yield from rows
 
-    return Source(read, lambda: pairs.fingerprint, lambda: len(pairs), list)
+    return Source(read, lambda: pairs.fingerprint, lambda: len(pairs))
 
 
 def _is_pair(row: object) -> bool:

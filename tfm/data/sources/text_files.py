@@ -271,7 +271,7 @@ def compression(path: str) -> str:
 
 
 def allow_open_files(count: int) -> None:
-    """Raises the limit on open files of this process for this number of further files, if the system allows it.
+    """Raises this process's limit on open files for a number of further files, if the system allows it.
 
     A `TextFile` stays open, and the usual limit is 1,024.
     """

@@ -2,13 +2,15 @@
 
 import logging
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 
 from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.sources.opening import open_pairs
+from tfm.data.source import Row, Source, join
+from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
@@ -16,6 +18,12 @@ from tfm.training.task import Batch
 PAPER_TOKENS = 25_000  # tokens of a batch on each side (section 5.1)
 ADVICE_RATIO = 2.0  # advise if a batch has more or fewer tokens than the paper's by this factor
 log = logging.getLogger(__name__)
+
+
+def take_from_each(corpora: Sequence[Source], count: int) -> list[Row]:
+    """Returns `count` rows, the first ones of each corpus, about equally many of each."""
+    shares = [len(range(index, count, len(corpora))) for index in range(len(corpora))]
+    return [row for corpus, share in zip(corpora, shares, strict=True) for row in corpus[:share]]
 
 
 class TranslationData(PrefetchedData):
@@ -35,10 +43,11 @@ class TranslationData(PrefetchedData):
             host_index=jax.process_index(),
             host_count=jax.process_count(),
         )
-        validation = open_pairs(config.data, "validation")
+        corpora = open_corpora(config.data, "validation")
+        validation = join(corpora)
         cache = TokenCache.open(validation, tokenizer, config.data.cache)
         self.validation_batches = list(eval_batches(cache, config.data))
-        self.validation_pairs = validation[: config.validation_sentences]
+        self.validation_pairs = take_from_each(corpora, config.validation_sentences)
         fingerprints = {
             "vocabulary": tokenizer.fingerprint,
             "train": train_fingerprint,

@@ -6,8 +6,6 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
@@ -16,7 +14,13 @@ from tfm.errors import UserError
 from tfm.sharding import fetch
 from tfm.training.task import Samples
 from tfm.visualize.beam import Beam, trace_steps
-from tfm.visualize.observation import MAX_TOKENS, Observation, check_length, observe_tokens
+from tfm.visualize.observation import (
+    MAX_TOKENS,
+    Observation,
+    check_length,
+    check_probabilities,
+    observe_tokens,
+)
 
 PICTURE = "attention"
 log = logging.getLogger(__name__)
@@ -37,18 +41,15 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
     """
     if not sentence.strip():
         raise UserError("Expected a sentence to translate and draw, got an empty one.")
-    source = [*task.tokenizer.encode([sentence])[0], EOS_ID]
+    read = task.read_source(sentence)
+    source = [*task.tokenizer.encode([read])[0], EOS_ID]
     decoding = dataclasses.replace(task.config.decoding, samples=0)
     check_length(len(source), max_tokens)
     check_lengths(task.model, [len(source) + decoding.max_extra_tokens])
     members = (search_parameters(params, decoding.dtype),)
     inputs = pad_ids([source])[:, : task.model.config.max_length]
     (ids, scores, lengths), trace = fetch(trace_batch(task.model, members, inputs, decoding))
-    if np.isnan(scores).any():
-        raise UserError(
-            "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
-            "diverged. Use another checkpoint."
-        )
+    check_probabilities(scores)
     hypotheses = [
         (row[:length].tolist(), float(score))
         for row, score, length in zip(ids[0], scores[0], lengths[0], strict=True)
@@ -61,7 +62,8 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
         )
     beam = Beam(trace_steps(trace, label)[:max_tokens], [(label(ids), score) for ids, score in hypotheses])
     observation = _observe_ids(task, params, sentence, source, target[:max_tokens])
-    return observation._replace(result=task.tokenizer.decode(target), beam=beam)
+    result = task.write_target(read, task.tokenizer.decode(target))
+    return observation._replace(result=result, beam=beam)
 
 
 def observe_pair(
@@ -114,7 +116,11 @@ def make_samples(
     """
     translated = list(zip(pairs, hypotheses, strict=True))
     rows = [
-        {"source": source, "reference": task.write_target(source, reference), "hypothesis": hypothesis}
+        {
+            "source": source,
+            "reference": task.write_target(task.read_source(source), reference),
+            "hypothesis": hypothesis,
+        }
         for (source, reference), hypothesis in spread(translated, task.config.validation_samples)
     ]
     draw = _picture(task, params, rows[0]) if rows else None
@@ -133,7 +139,7 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
     """
     hypothesis = row["hypothesis"]
     target = task.read_target(hypothesis) if hypothesis else ""
-    observation = observe_pair(task, params, row["source"], target)
+    observation = observe_pair(task, params, task.read_source(row["source"]), target)
     if observation is None or "cross" not in observation.attention:
         return None
     return functools.partial(_draw, observation, task.config.decoding)

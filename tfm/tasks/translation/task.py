@@ -74,8 +74,8 @@ class Config:
     validation_sentences: int = field(
         500,
         "Number of validation sentences to decode greedily for the score that selects the best checkpoint: "
-        "BLEU, or the F1 of a parser with its error sentences. The validation loss uses all pairs that fit "
-        "into data.max_length.",
+        "BLEU, or the F1 of a parser with its error sentences. Several corpora have equal shares of them. "
+        "The validation loss uses all pairs that fit into data.max_length.",
         minimum=0,
         maximum=10**9,
         unit="sentences",
