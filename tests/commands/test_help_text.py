@@ -11,7 +11,8 @@ from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tfm.commands import help_text
 from tfm.commands.command import is_help_asked
-from tfm.config import walk_fields
+from tfm.commands.config_files import read_config_file
+from tfm.config import save, walk_fields
 from tfm.tasks.translation.task import Config
 
 DECODING = "  decoding.beam_size=4 "
@@ -96,3 +97,11 @@ def test_fields_are_shown_with_their_help_and_range(monkeypatch):
     assert any(line.startswith("- training.optimizer.name=adam ") for line in lines)
     assert {"model", "data", "training", "training.optimizer", "decoding"} <= set(lines)
     assert all(len(line) <= 100 for line in lines)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "export", "visualize"])
+def test_help_for_a_run_without_decoding_shows_the_flags(command, tmp_path, capsys):
+    save(read_config_file("vit")[0], str(tmp_path / "config.json"))
+    shown = help_of(capsys, command, "--help", f"--workdir={tmp_path}")
+    assert "--workdir" in shown
+    assert DECODING not in shown

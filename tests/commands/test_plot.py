@@ -1,6 +1,7 @@
 """Tests of `tfm plot`: every kind of plot, and errors."""
 
 import copy
+import dataclasses
 import functools
 import re
 import types
@@ -94,6 +95,20 @@ def test_calibration_is_between_0_and_1(drawn, tiny_run):
     confidence, accuracy = points(axes, 1).T
     assert ((confidence >= 0) & (confidence <= 1)).all()
     assert ((accuracy >= 0) & (accuracy <= 1)).all()
+
+
+def test_calibration_of_a_split_without_text_is_an_error(tiny_run, tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"blank.{language}").write_text("")
+    config = plot.runs.load(str(tiny_run)).task.config
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=str(tmp_path)))
+    with pytest.raises(UserError, match=r"blank\.en is empty"):
+        plot.encode_pairs(types.SimpleNamespace(config=config), "blank", 5)
+
+
+def test_folder_given_in_two_ways_is_an_error(tiny_run):
+    with pytest.raises(UserError, match="different folders"):
+        plot.main(["curves", str(tiny_run), f"{tiny_run}/"])
 
 
 def test_calibration_of_nan_parameters_is_an_error(tiny_run, monkeypatch):

@@ -17,6 +17,7 @@ import pytest
 from tests.support import tiny_lm, tiny_regression
 from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
+from tests.support.records import write_record
 from tests.support.tiny import make_config
 from tfm.commands import sweep, train, translate
 from tfm.commands.command import flag_fields
@@ -414,8 +415,13 @@ def test_from_step_resumes_from_the_checkpoint_of_the_step(paths, tmp_path):
     refused = run_command("train", *arguments, "--from_step=5", *seed)
     assert (refused.code, "step 5" in refused.error) == (2, True)
     assert (run / "config.json").read_bytes() == before  # a failed start changes nothing
+    for name, step in (("old", 2), ("new", 3)):
+        write_record(run / f"{name}.x.scores.json", checkpoints=[step])
     assert run_command("train", *arguments, "--from_step=2").code == 0
     assert (run / "checkpoints" / "after_2").is_dir()
+    # A record of a later step is about parameters that the run no longer has.
+    assert [path.name for path in run.glob("*.scores.json")] == ["old.x.scores.json"]
+    assert (run / "checkpoints" / "after_2" / "new.x.scores.json").exists()
     steps = [
         {path.name for path in pathlib.Path(each, "checkpoints").iterdir()}
         for each in (run, paths["line_run"])

@@ -57,9 +57,11 @@ def make_help(module: str, cls: type, argv: Sequence[str]) -> str:
         left, meaning = describe_flag(cls, name, field)
         lines += _row(f"  {left}", meaning)
     if issubclass(cls, FinishedRun):
-        lines += ["", *textwrap.wrap(DECODING_HELP, _width()), ""]
-        for leaf in walk_fields(_read_config(cls, argv).decoding, "decoding"):
-            lines += _field(leaf)
+        decoding = getattr(_read_config(cls, argv), "decoding", None)
+        if decoding is not None:  # a classifier decodes nothing
+            lines += ["", *textwrap.wrap(DECODING_HELP, _width()), ""]
+            for leaf in walk_fields(decoding, "decoding"):
+                lines += _field(leaf)
     elif issubclass(cls, ConfigOptions):
         lines += ["", *all_fields(_read_config(cls, argv))]
     return "\n".join(lines)

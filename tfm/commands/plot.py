@@ -30,7 +30,7 @@ from tfm.commands import compare
 from tfm.commands.command import command, flag_fields
 from tfm.commands.compilation import prepare_device
 from tfm.commands.options import Plot
-from tfm.data.sources.opening import open_pairs
+from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
@@ -168,6 +168,7 @@ def draw_calibration(options: Plot, folders: Sequence[str]) -> Figure:
 
 def encode_pairs(task: Any, split: str, count: int) -> list[list[list[int]]]:
     """Returns the ids with EOS of at most `count` sources and of their targets, without too long pairs."""
+    check_splits(task.config.data, [split])
     texts = list(sample_evenly(open_pairs(task.config.data, split), count))
     sides = [task.tokenizer.encode(side) for side in (texts[::2], texts[1::2])]
     longest = task.config.model.max_length
@@ -237,7 +238,8 @@ def _name_runs(folders: Sequence[str]) -> list[str]:
       UserError: if a folder is given twice.
     """
     names = plots.name_runs(folders)
-    twice = [name for name in names if names.count(name) > 1]
+    paths = list(map(os.path.realpath, folders))
+    twice = [name for name, path in zip(names, paths, strict=True) if paths.count(path) > 1]
     if twice:
         raise UserError(f"Expected different folders, got {twice[0]} twice.")
     return names

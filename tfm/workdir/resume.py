@@ -1,6 +1,7 @@
 """What a run that resumes may change in its config."""
 
 import contextlib
+import glob
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError
+from tfm.evaluation.record import SUFFIX, read_record
 from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
@@ -183,14 +185,30 @@ def _check_assets(changed: Sequence[Change], workdir: str) -> None:
 def resume_from(step: int, task: Task, workdir: str) -> None:
     """Makes a checkpoint the newest of a run: moves later checkpoints into the folder checkpoints/after_STEP.
 
-    The run then resumes from `step` whenever it is started again. If the folder exists, the run was set back
-    before, and nothing changes.
+    The run then resumes from `step` whenever it is started again. The files of `tfm evaluate` about later
+    checkpoints move, too, because the run trains other parameters of these steps. If the folder exists, the
+    run was set back before, and nothing changes.
 
     Raises:
       UserError: if there is no intact checkpoint of this step.
     """
+    aside = os.path.join(workdir, CHECKPOINT_FOLDER, f"after_{step}")
+    is_repeated = os.path.exists(aside)
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
         checkpoints.set_aside_after(step)
+    if is_repeated:
+        return
+    for path in glob.glob(os.path.join(glob.escape(workdir), f"*{SUFFIX}")):
+        with contextlib.suppress(UserError):  # the file is no record
+            if max(read_record(path).checkpoints, default=0) > step:
+                _move_evaluation(path.removesuffix(SUFFIX), aside)
+
+
+def _move_evaluation(stem: str, folder: str) -> None:
+    """Moves the files of an evaluation into a folder."""
+    for path in (f"{stem}.hypotheses", stem + SUFFIX):
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, os.path.join(folder, os.path.basename(path)))
 
 
 def has_checkpoint(workdir: str) -> bool:
