@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from tfm.data.source import Row, Source, hash_rows
-from tfm.data.sources.text_files import TextFile, allow_open_files, expand_names, find_file
+from tfm.data.sources.text_files import TextFile, expand_names, find_file
 
 
 def open_files(directory: str, name: str, unit: str) -> Source:
@@ -18,9 +18,7 @@ def open_files(directory: str, name: str, unit: str) -> Source:
     Raises:
       UserError: if a file is missing.
     """
-    paths = [find_file(path) for path in expand_names(directory, name)]
-    allow_open_files(len(paths))
-    files = [TextFile(path, "text") for path in paths]
+    files = [TextFile(find_file(path), "text") for path in expand_names(directory, name)]
 
     def read() -> Iterator[Row]:
         for file in files:

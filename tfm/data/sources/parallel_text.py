@@ -5,14 +5,7 @@ from collections.abc import Sequence
 
 from tfm.data.data_errors import DataError, MissingFile, collect, raise_all
 from tfm.data.source import Source, join
-from tfm.data.sources.text_files import (
-    OPENERS,
-    TextFile,
-    allow_open_files,
-    exists,
-    expand_names,
-    find_file,
-)
+from tfm.data.sources.text_files import OPENERS, TextFile, exists, expand_names, find_file
 from tfm.errors import UserError
 
 
@@ -29,7 +22,6 @@ def open_parallel_text(directory: str, name: str, languages: Sequence[str]) -> S
     """
     endings = [f".{language}{ending}" for language in languages for ending in OPENERS]
     stems = expand_names(directory, name, endings)
-    allow_open_files(len(languages) * len(stems))
     return join([_open(stem, languages, endings) for stem in stems])
 
 

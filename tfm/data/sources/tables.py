@@ -23,7 +23,6 @@ from tfm.data.sources.text_files import (
     ADVICE,
     OPENERS,
     TextFile,
-    allow_open_files,
     compression,
     exists,
     expand_names,
@@ -70,7 +69,6 @@ def open_tables(directory: str, name: str, options: TableOptions) -> Source:
       UserError: if a file is missing or has an unknown format.
     """
     paths = [_find_table(path) for path in expand_names(directory, name)]
-    allow_open_files(len(paths))
     return join([open_table(path, options) for path in paths])
 
 

@@ -81,6 +81,7 @@ class TextFile:
     ):
         self.path, self._expected, self._max_line_bytes = path, expected, max_line_bytes
         self._descriptor = os.open(path, os.O_RDONLY)
+        _keep_descriptors_free(self._descriptor)
         weakref.finalize(self, os.close, self._descriptor)
         self._version = _identify(os.fstat(self._descriptor))
 
@@ -270,15 +271,15 @@ def compression(path: str) -> str:
     return ending if ending in OPENERS else ""
 
 
-def allow_open_files(count: int) -> None:
-    """Raises this process's limit on open files for a number of further files, if the system allows it.
+def _keep_descriptors_free(newest: int) -> None:
+    """Raises this process's limit on open files if few are left after the newest, if the system allows it.
 
     A `TextFile` stays open, and the usual limit is 1,024.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = len(os.listdir("/dev/fd")) + count + SPARE_FILES
-    if resource.RLIM_INFINITY != soft < needed:
-        limit = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if resource.RLIM_INFINITY != soft < newest + SPARE_FILES:
+        limit = 2 * (newest + SPARE_FILES)  # doubled, so that it is rarely raised
+        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
