@@ -261,10 +261,13 @@ class CheckpointStore:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
-    def set_aside_after(self, step: int) -> None:
+    def set_aside_after(self, step: int) -> str | None:
         """Moves all checkpoints after a step into the folder after_STEP, so that the step is the newest.
 
         Does nothing if this folder exists, because a repeated command must not lose the steps since then.
+
+        Returns:
+          The path of the folder, or None if it exists already.
 
         Raises:
           UserError: if the checkpoint of the step does not exist (`CheckpointDeleted`) or is damaged.
@@ -272,7 +275,7 @@ class CheckpointStore:
         aside = os.path.join(self.folder, f"after_{step}")
         if os.path.exists(aside):
             log.info("The run was set back to step %s before; delete %s to do it again", f"{step:,}", aside)
-            return
+            return None
         self._require_intact(step)
         moving = aside + ".part"  # a kill leaves it, and the same command continues
         os.makedirs(moving, exist_ok=True)
@@ -282,6 +285,7 @@ class CheckpointStore:
                 os.rename(self._path(later), _find_free_path(os.path.join(moving, str(later))))
         os.rename(moving, aside)
         log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
+        return aside
 
     def save(self, step: int, tree: Mapping[str, Any], *, progress: Mapping[str, Any] | None = None) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.

@@ -50,10 +50,10 @@ def split_variant(path: str) -> tuple[str, str]:
 
     The variant may be a text for get_config() that contains colons, too.
     """
-    parts = path.split(":")
+    parts, shipped = path.split(":"), shipped_configs()
     for count in range(len(parts), 0, -1):
         file = ":".join(parts[:count])
-        if os.path.exists(file) or file in shipped_configs():
+        if os.path.exists(file) or file in shipped:
             return file, ":".join(parts[count:])
     file, _, variant = path.rpartition(":")  # there is no such file, and an error will name it
     return (file, variant) if file else (path, "")

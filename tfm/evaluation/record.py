@@ -1,6 +1,9 @@
 """The file of scores that `tfm evaluate` writes, and that other commands read."""
 
+import contextlib
 import json
+import os
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfm.errors import UserError
@@ -85,3 +88,11 @@ def read_record(path: str) -> EvaluationRecord:
             f"{path} is not a record of tfm evaluate ({type(error).__name__}: {error}). Evaluate again, or "
             "move the file away."
         ) from None
+
+
+def read_evaluations(folder: str) -> Iterator[tuple[str, EvaluationRecord]]:
+    """Yields (name, record) of each evaluation in a folder. Skips files that cannot be read."""
+    for name in sorted(os.listdir(folder)):
+        if name.endswith(SUFFIX):
+            with contextlib.suppress(UserError):
+                yield name.removesuffix(SUFFIX), read_record(os.path.join(folder, name))

@@ -241,7 +241,7 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
     parent, name = os.path.split(os.path.abspath(path))
     lock = os.path.join(parent, f".{name}.tfm-lock")
     with writing(path):
-        os.makedirs(os.path.dirname(lock), exist_ok=True)
+        os.makedirs(parent, exist_ok=True)
     with open_locked(lock, flag, shown_as=path):
         try:
             remove_temporary(parent, f"{name}.")

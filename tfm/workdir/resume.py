@@ -1,7 +1,6 @@
 """What a run that resumes may change in its config."""
 
 import contextlib
-import glob
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError
-from tfm.evaluation.record import SUFFIX, read_record
+from tfm.evaluation.record import SUFFIX, read_evaluations
 from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
@@ -192,23 +191,15 @@ def resume_from(step: int, task: Task, workdir: str) -> None:
     Raises:
       UserError: if there is no intact checkpoint of this step.
     """
-    aside = os.path.join(workdir, CHECKPOINT_FOLDER, f"after_{step}")
-    is_repeated = os.path.exists(aside)
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        checkpoints.set_aside_after(step)
-    if is_repeated:
+        aside = checkpoints.set_aside_after(step)
+    if aside is None:
         return
-    for path in glob.glob(os.path.join(glob.escape(workdir), f"*{SUFFIX}")):
-        with contextlib.suppress(UserError):  # the file is no record
-            if max(read_record(path).checkpoints, default=0) > step:
-                _move_evaluation(path.removesuffix(SUFFIX), aside)
-
-
-def _move_evaluation(stem: str, folder: str) -> None:
-    """Moves the files of an evaluation into a folder."""
-    for path in (f"{stem}.hypotheses", stem + SUFFIX):
-        with contextlib.suppress(FileNotFoundError):
-            os.rename(path, os.path.join(folder, os.path.basename(path)))
+    for name, record in read_evaluations(workdir):
+        if max(record.checkpoints, default=0) > step:
+            for file in (f"{name}.hypotheses", name + SUFFIX):
+                with contextlib.suppress(FileNotFoundError):
+                    os.rename(os.path.join(workdir, file), os.path.join(aside, file))
 
 
 def has_checkpoint(workdir: str) -> bool:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from tfm import tasks
 from tfm.checkpoints.store import list_steps
 from tfm.config import dotted_names, load
 from tfm.errors import UserError
-from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
+from tfm.evaluation.record import EvaluationRecord, read_evaluations
 from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
@@ -112,7 +112,7 @@ def read_status(workdir: str) -> Status:
         checkpoints=checkpoints,
         disk=folder_bytes(workdir),
         start=last_start(workdir),
-        evaluations=dict(_read_evaluations(workdir)),
+        evaluations=dict(read_evaluations(workdir)),
     )
 
 
@@ -209,11 +209,3 @@ def _find_checkpoints(workdir: str) -> dict[int, int]:
     """Returns {step: bytes} of the checkpoints."""
     folder = os.path.join(workdir, CHECKPOINT_FOLDER)
     return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}
-
-
-def _read_evaluations(workdir: str) -> Iterator[tuple[str, EvaluationRecord]]:
-    """Yields (name, record) of each evaluation in a folder. Skips files that cannot be read."""
-    for name in sorted(os.listdir(workdir)):
-        if name.endswith(SUFFIX):
-            with contextlib.suppress(UserError):
-                yield name.removesuffix(SUFFIX), read_record(os.path.join(workdir, name))
