@@ -18,21 +18,21 @@ test unit coverage: export PYTHONDONTWRITEBYTECODE =
 
 EIGHT_DEVICES := JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8
 
-.PHONY: quickstart test unit coverage lint native docs clean
+.PHONY: quickstart test unit coverage lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
 
-test: lint native
+test: lint
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
 	$(EIGHT_DEVICES) $(BIN)/python -m pytest -n auto --dist loadfile tests/devices
 
-unit: .venv/installed native
+unit: .venv/installed
 	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long"
 
 # Every process writes a file of its own, those that tests start as well.
 coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage
-coverage: .venv/installed native
+coverage: .venv/installed
 	rm -rf $(COVERAGE_FOLDER) && mkdir $(COVERAGE_FOLDER)
 	$(BIN)/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
 	$(EIGHT_DEVICES) $(BIN)/coverage run -m pytest -n auto --dist loadfile tests/devices
@@ -43,18 +43,6 @@ lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-
-# The optional package in native/, whose tests are skipped where it cannot be compiled.
-ifeq ($(shell uname -sm)/$(if $(shell command -v c++),compiler),Linux x86_64/compiler)
-native: .venv/native
-else
-native:
-	@echo "oneDNN is not tested: native/ needs Linux on x86-64 and a C++ compiler (c++)."
-endif
-
-.venv/native: .venv/installed $(wildcard native/*.* native/tfm_native/*.*)
-	$(BIN)/python -m pip install --quiet ./native
-	touch $@
 
 # The site of the documents, in site/: index.html opens from disk; search needs a server, such as
 # python -m http.server --directory site
@@ -71,4 +59,4 @@ docs: .venv/documented
 	touch $@
 
 clean:
-	rm -rf .venv .coverage .lines .pytest_cache .mypy_cache runs build site *.egg-info native/build native/*.egg-info
+	rm -rf .venv .coverage .lines .pytest_cache .mypy_cache runs build site *.egg-info

@@ -108,7 +108,6 @@ def test_program_contains_no_source_file_names(program):
     [
         ("model", {"attention": "cudnn", "dtype": "bfloat16"}, r"--config\.model\.attention=xla"),
         ("decoding", {"samples": 3}, r"--config\.decoding\.samples=0"),
-        ("decoding", {"dtype": "int8"}, r"--config\.decoding\.dtype=float32"),
     ],
 )
 def test_error_of_an_unsupported_option_advises_another_value(section, fields, advice, run):

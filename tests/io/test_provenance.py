@@ -16,7 +16,6 @@ from tests.support import tiny_regression
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
-from tfm import matmul
 from tfm.errors import UserError
 from tfm.io.provenance import (
     RECORD_FILE,
@@ -29,7 +28,6 @@ from tfm.io.provenance import (
 )
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import Adam
 from tfm.workdir import runs
 
 
@@ -82,11 +80,11 @@ def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplo
     assert len(starts(tmp_path / "run")) == 1
 
 
-def record(workdir, step, config=Config(), library="XLA", **data):  # noqa: B008, it is frozen
+def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen
     """Checks and records a start of a run with data of these hashes."""
     hashes = {"validation": "v", "train": "t"} | data
     check_same_data(str(workdir), hashes, step)
-    record_start(str(workdir), config, hashes, step, lambda: library)
+    record_start(str(workdir), config, hashes, step)
 
 
 def test_changed_validation_data_gives_one_warning_and_changed_training_data_is_an_error(tmp_path, caplog):
@@ -139,42 +137,6 @@ def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypa
         record(tmp_path, 1_300)
     record(tmp_path, 0)  # a run that begins again may differ
     assert not caplog.text
-
-
-def test_changed_bfloat16_library_gives_a_warning(tmp_path, caplog):
-    record(tmp_path, 0)
-    optimizer = Adam(mean_dtype="bfloat16")
-    wide = dataclasses.replace(Config(), training=TrainingConfig(optimizer=optimizer))
-    record(tmp_path, 5, wide, library="oneDNN")  # a model in float32 does not use the library
-    assert not caplog.text
-    narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
-    record(tmp_path, 10, narrow)
-    assert not caplog.text
-    record(tmp_path, 20, narrow, library="oneDNN")
-    record(tmp_path, 30, narrow, library="oneDNN")
-    (warning,) = caplog.messages
-    assert "products of bfloat16 was 'XLA' and is now 'oneDNN'): from step 20 on" in warning
-
-
-@pytest.mark.long
-def test_only_runs_in_bfloat16_record_the_bfloat16_library(corpus, tiny_run, tmp_path):
-    """Recording it for a run in float32 would load the library."""
-    config = make_config(corpus, steps=1, warmup_steps=1)
-    narrow = dataclasses.replace(config.model, dtype="bfloat16")
-    train_run(dataclasses.replace(config, model=narrow, validation_sentences=0), tmp_path / "run")
-    (line,) = starts(tmp_path / "run")
-    assert line["bfloat16_library"] == matmul.bfloat16_library()
-    assert "bfloat16_library" not in starts(tiny_run)[0]
-
-
-def test_records_of_older_versions_imply_xla(tmp_path, caplog):
-    narrow = dataclasses.replace(Config(), model=dataclasses.replace(Config().model, dtype="bfloat16"))
-    record(tmp_path, 0, narrow)
-    (start,) = starts(tmp_path)
-    del start["bfloat16_library"]
-    (tmp_path / "starts.jsonl").write_text(json.dumps(start) + "\n")
-    record(tmp_path, 5, narrow, library="oneDNN")
-    assert "was 'XLA' and is now 'oneDNN'" in caplog.text
 
 
 @pytest.mark.long

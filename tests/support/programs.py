@@ -1,4 +1,4 @@
-"""Functions that initialize tasks and count programs and foreign calls."""
+"""Functions that initialize tasks and count programs."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,11 +12,6 @@ from tfm.testing.models import quick_jit
 def initialize(task: Any, seed: int = 0) -> Any:
     """Returns the initial parameters of a task."""
     return quick_jit(task.init)(jax.random.key(seed))["params"]
-
-
-def count_foreign_calls(function: Any, *operands: Any) -> int:
-    """Returns the number of operations of a function that call oneDNN."""
-    return str(jax.make_jaxpr(function)(*operands)).count("tfm_onednn_multiply")
 
 
 @contextlib.contextmanager

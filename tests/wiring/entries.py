@@ -416,7 +416,6 @@ def decoding_entries() -> Iterator[Entry]:
     yield from of_search("hypotheses inputs", base, {"max_input": (32, 6)})
     yield from of_search("hypotheses inputs", base, {"overflow": ("split", "cut", {"max_input": 6})})
     yield from of_search("inputs", base, {"batch_size": (4, 1)})
-    yield from of_search("dtypes", base, {"dtype": ("bfloat16", "int8")})
     of_alignment = functools.partial(make_entries, DecodingConfig, observers.observe_alignments)
     yield from of_alignment("attention", base, {"attention_layer": (-1, 0)})
     of_text = functools.partial(make_entries, GenerationConfig, observers.observe_continuations)
@@ -435,7 +434,6 @@ def decoding_entries() -> Iterator[Entry]:
     yield from of_text("programs", base, values)
     yield from of_text("keys", base, {"seed": (0, 1)})
     yield from of_text("inputs", base, {"batch_size": (4, 1), "max_tokens": (6, 28)})
-    yield from of_text("dtypes", base, {"dtype": ("bfloat16", "int8")})
 
 
 def task_entries() -> Iterator[Entry]:

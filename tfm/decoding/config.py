@@ -6,7 +6,6 @@ import math
 
 from tfm.config import OnResume, check_fields, field, field_like
 from tfm.decoding.mbr import UTILITIES
-from tfm.decoding.parameters import INT8
 from tfm.errors import UserError
 
 option = functools.partial(field, resume=OnResume.FREE)  # Training does not depend on decoding.
@@ -114,10 +113,9 @@ class DecodingConfig:
     )
     dtype: str = option(
         "",
-        "Dtype of parameters and computation. Empty means the model's dtype. int8 quantizes the matrices and "
-        "the activations that are multiplied with them, and uses the model's dtype elsewhere. On a CPU, int8 "
-        "is faster than float32, and bfloat16 is slower.",
-        choices=("", "float32", "bfloat16", INT8),
+        "Dtype of parameters and computation. Empty means the model's dtype. On a CPU, bfloat16 is slower "
+        "than float32.",
+        choices=("", "float32", "bfloat16"),
     )
 
     def __post_init__(self):

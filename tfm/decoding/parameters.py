@@ -10,13 +10,9 @@ from typing import Any, TypeVar
 import flax.linen as nn
 import jax
 
-from tfm.layers.quantization import QuantizedParams, multiply_quantized, quantize_params
-from tfm.matmul import decoding_products
-
 Params = Any  # a tree of parameters
 Ensemble = tuple[Params, ...]  # the parameters of several models that decode together
 Model = TypeVar("Model", bound=nn.Module)
-INT8 = "int8"  # the dtype of quantized parameters; the rest of the computation uses the model's dtype
 
 
 def as_ensemble(params: Params | Ensemble) -> Ensemble:
@@ -29,10 +25,8 @@ def search_parameters(params: Params, dtype: str = "") -> Params:
 
     Args:
       params: The parameters of one model.
-      dtype: "float32", "bfloat16" or "int8" (quantized). Empty keeps the dtype of each parameter.
+      dtype: "float32" or "bfloat16". Empty keeps the dtype of each parameter.
     """
-    if dtype == INT8:
-        return quantize_params(params)
     if dtype:
         return _cast_all(params, dtype)
     # Arrays of JAX stay where they are, because several hosts may divide them.
@@ -47,15 +41,11 @@ def _cast_all(params: Params, dtype: str) -> Params:
 
 def with_dtype(model: Model, dtype: str) -> Model:
     """Returns the model with the compute dtype that fits `search_parameters` of this dtype."""
-    if dtype in ("", INT8):
+    if not dtype:
         return model
     return model.clone(config=dataclasses.replace(model.config, dtype=dtype))
 
 
 def apply_model(model: nn.Module, params: Params, *arguments: Any, **options: Any) -> Any:
     """Calls `model.apply` with parameters that `search_parameters` has converted."""
-    if not isinstance(params, QuantizedParams):
-        with decoding_products():
-            return model.apply({"params": params}, *arguments, **options)
-    with nn.intercept_methods(multiply_quantized):
-        return model.apply(params.variables(), *arguments, **options)
+    return model.apply({"params": params}, *arguments, **options)

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import export
 
-from tfm import backend
-from tfm.decoding.parameters import INT8, search_parameters
+from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, search_batch
 from tfm.errors import UserError, install_extra
 from tfm.workdir.bundle import flatten, unflatten
@@ -33,8 +32,8 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
       row of inputs ends in EOS and is padded with 0.
 
     Raises:
-      UserError: if the model's attention exists on a single platform only, if the config decodes with samples
-        or int8, or if the model has too few positions for the outputs.
+      UserError: if the model's attention exists on a single platform only, if the config decodes with
+        samples, or if the model has too few positions for the outputs.
     """
     if run.task.config.model.attention == "cudnn":
         raise UserError("Attention 'cudnn' runs only on CUDA. Export with --config.model.attention=xla.")
@@ -42,8 +41,6 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
         raise UserError(
             "StableHLO programs contain the search without sampling. Export with --config.decoding.samples=0."
         )
-    if run.task.config.decoding.dtype == INT8:
-        raise UserError("StableHLO programs cannot call oneDNN. Export with --config.decoding.dtype=float32.")
     model, decoding = run.task.model, run.task.config.decoding
     check_lengths(model, [length + decoding.max_extra_tokens])
 
@@ -55,7 +52,7 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
         return tuple(x[:, 0] for x in found)
 
     like = {name: jax.ShapeDtypeStruct(x.shape, x.dtype) for name, x in flatten(parameters).items()}
-    with _no_source_locations(), backend.no_foreign_calls():
+    with _no_source_locations():
         program = export.export(jax.jit(translate), platforms=PLATFORMS)
         return program(like, jax.ShapeDtypeStruct((rows, length), jnp.int32))
 

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -32,9 +32,7 @@ NUMERICAL_OPTIONS = (  # options of JAX on which the numbers of a run depend
 log = logging.getLogger(__name__)
 
 
-def record_start(
-    workdir: str, config: Any, identity: dict[str, str], step: int, bfloat16_library: Callable[[], str]
-) -> None:
+def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
     """Appends a line to starts.jsonl in the run folder. Only the first host writes.
 
     The field "changed" of the line contains the fields of the config that differ from the previous start, as
@@ -45,7 +43,6 @@ def record_start(
       config: config of the run, a dataclass.
       identity: {name: fingerprint} of the data.
       step: step that the run resumes from, or 0 for a new run.
-      bfloat16_library: `tfm.matmul.bfloat16_library`. It is slow and called only for a model in bfloat16.
 
     Raises:
       UserError: if the line cannot be written.
@@ -70,8 +67,6 @@ def record_start(
         "data": identity,
         "config": dataclasses.asdict(config),
     }
-    if _computes_in_bfloat16(line):
-        line["bfloat16_library"] = bfloat16_library()
     line["changed"] = changed_fields(before.get("config", line["config"]), line["config"])
     if step:
         _warn_of_changes(before, line, f"{step:,}")
@@ -130,7 +125,7 @@ def check_same_data(workdir: str, now: dict[str, str], step: int) -> None:
 def _warn_of_changes(before: dict, now: dict, step: str) -> None:
     """Warns of other validation data, and of options that change the numbers.
 
-    Such an option may change through JAX_DEFAULT_PRNG_IMPL or the extra `onednn`.
+    Such an option may change through JAX_DEFAULT_PRNG_IMPL.
     """
     if changed := _differences(before.get("data", {}), now["data"]):
         log.warning(
@@ -139,7 +134,7 @@ def _warn_of_changes(before: dict, now: dict, step: str) -> None:
             " and ".join(changed),
             step,
         )
-    if changed := _differences(_numerical(before), _numerical(now)):
+    if changed := _differences(before.get("jax", {}), now["jax"]):
         log.warning(
             "This run computes differently than at its last start (%s): from step %s on, its numbers differ "
             "from an unbroken run",
@@ -151,20 +146,6 @@ def _warn_of_changes(before: dict, now: dict, step: str) -> None:
 def _differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
     """Returns {name: (old, new)} of the values that differ. A name that is new does not differ."""
     return {name: (before[name], new) for name, new in now.items() if before.get(name, new) != new}
-
-
-def _numerical(start: dict) -> dict[str, Any]:
-    """Returns {name: value} of the options that change the random numbers or the rounding of a run."""
-    options = dict(start.get("jax", {}))
-    if _computes_in_bfloat16(start):  # starts of older versions had no choice
-        options["the library for products of bfloat16"] = start.get("bfloat16_library", "XLA")
-    return options
-
-
-def _computes_in_bfloat16(start: dict) -> bool:
-    """Returns whether the model of a start has the dtype bfloat16."""
-    model = start.get("config", {}).get("model")
-    return isinstance(model, dict) and model.get("dtype") == "bfloat16"
 
 
 @functools.cache  # reads hundreds of files

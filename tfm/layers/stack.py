@@ -11,7 +11,6 @@ from jax import Array
 from tfm.errors import UserError
 from tfm.layers import shards
 from tfm.layers.observe import is_active, observe, with_positions
-from tfm.layers.quantization import COLLECTION as QUANTIZED
 
 
 class Stack(nn.Module):
@@ -113,7 +112,7 @@ class Stack(nn.Module):
     def _check_scan(self) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack."""
         shapes = {str(jax.tree.map(jnp.shape, layer.variables["params"])) for layer in self.layers}
-        has_state = any(layer.variables.keys() - {"params", QUANTIZED} for layer in self.layers)
+        has_state = any(layer.variables.keys() - {"params"} for layer in self.layers)
         if len(shapes) > 1 or has_state or self.before_layer is not None or self.make_output is not None:
             raise UserError(
                 "model.scan needs equal layers without state, but the layers of this stack differ or have "

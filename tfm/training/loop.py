@@ -16,7 +16,6 @@ from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import check_same_data, record_start
 from tfm.io.signals import Interrupted, Preemption, SignalHandler
-from tfm.matmul import bfloat16_library
 from tfm.memory import explain_out_of_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook, Hooks
@@ -102,7 +101,7 @@ def train(
             # nothing, so that every field of its config may still change.
             checkpoints.save(0, setup.partitioner.fetch(state).items())
         # The last preparation, because a run with a record counts as started.
-        record_start(workdir, task.config, data.identity(), step, bfloat16_library)
+        record_start(workdir, task.config, data.identity(), step)
         sums = checkpoints.progress(step).get("sums", {}) if newest is not None else {}
         metrics = StepMetrics(setup, data, guard, called, step, sums)
         preemption = Preemption(signals)

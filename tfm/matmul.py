@@ -1,32 +1,16 @@
 """`dot_general`, which computes the products of activations and weights in all layers."""
 
-import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from tfm import backend
-from tfm.matmul import onednn
 
-ONEDNN, XLA = "oneDNN", "XLA"
-MAX_ROWS_OF_XLA = 16  # of float32 rows that are multiplied with a transposed matrix; see _suits_onednn
 Axes = Sequence[int]
 DimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
-_is_decoding = jax.make_user_context(False)  # a change makes JAX trace jitted functions again
-
-
-@contextlib.contextmanager
-def decoding_products() -> Iterator[None]:
-    """Lets oneDNN compute products of float32, too, in functions that are traced inside.
-
-    oneDNN is faster for the few rows of a decoding step. Training keeps XLA's products of float32, so that
-    the results of a run do not depend on what is installed.
-    """
-    with _is_decoding(True):
-        yield
 
 
 def dot_general(
@@ -36,12 +20,10 @@ def dot_general(
     max_skinny_rows: int = 0,
     **options: Any,
 ) -> jax.Array:
-    """Computes the product of activations and weights in the way that is fastest on the device.
+    """Computes the product of activations and weights in the order that is fastest on a CPU.
 
-    On a CPU there are two special cases. If x has few rows, the weights can become the left operand, which
-    suits weights [outputs, inputs] such as embeddings. Where oneDNN is installed (`tfm.matmul.onednn`), it
-    computes products of bfloat16, and inside of `decoding_products` products of float32. Otherwise, and on
-    other devices, this is `jax.lax.dot_general`.
+    If x has few rows, the weights can become the left operand, which suits weights [outputs, inputs] such as
+    embeddings. On other devices, this is `jax.lax.dot_general`.
 
     Args:
       x: [..., inputs].
@@ -64,45 +46,18 @@ def dot_general(
     return jnp.moveaxis(product, range(outputs), range(-outputs, 0))
 
 
-def bfloat16_library() -> str:
-    """Returns the library that multiplies bfloat16 matrices: `ONEDNN` or `XLA`.
-
-    The two libraries round sums differently, so the results of a run depend on the library.
-    """
-    is_native = backend.allows_foreign_calls() and onednn.multiplies_bfloat16()
-    return ONEDNN if is_native else XLA
-
-
-def _multiply(x, y, input_axes, preferred_element_type=None, **options):
+def _multiply(x, y, input_axes, **options):
     """Reshapes both operands to matrices and multiplies them: [..., inputs] -> [..., outputs].
 
     For operands with more than two axes, XLA would transpose an operand or the result in a separate pass when
     it computes the gradient of the weights. Operands that cannot be reshaped are multiplied as they are.
     """
-    options["preferred_element_type"] = preferred_element_type
     operands = list(zip((x, y), input_axes, strict=True))
     if any(_may_be_sharded(operand) or not _is_matrix(operand, axes) for operand, axes in operands):
         return jax.lax.dot_general(x, y, (input_axes, ((), ())), **options)
     (rows, x_inputs_last, x), (columns, y_inputs_last, y) = (_reshape_to_matrix(*pair) for pair in operands)
-    if _suits_onednn(x, y, y_inputs_last):
-        product = onednn.multiply(x, y, not x_inputs_last, y_inputs_last)
-        product = product.astype(preferred_element_type or x.dtype)
-    else:
-        numbers = (((int(x_inputs_last),), (int(y_inputs_last),)), ((), ()))
-        product = jax.lax.dot_general(x, y, numbers, **options)
-    return product.reshape(*rows, *columns)
-
-
-def _suits_onednn(x: jax.Array, y: jax.Array, transpose_y: bool) -> bool:
-    """Returns whether oneDNN computes the product of two matrices. y [N, K] or, if not transposed, [K, N]."""
-    if x.dtype != y.dtype or x.dtype not in (jnp.float32, jnp.bfloat16):
-        return False
-    if x.dtype == jnp.bfloat16:
-        return bfloat16_library() == ONEDNN
-    # XLA is faster if oneDNN would have to transpose many weights, and for the logits of a few rows.
-    is_slow = transpose_y and (y.size > x.size or len(y) <= MAX_ROWS_OF_XLA)
-    is_native = backend.allows_foreign_calls() and onednn.load_native_package() is not None
-    return _is_decoding.value and is_native and not is_slow
+    numbers = (((int(x_inputs_last),), (int(y_inputs_last),)), ((), ()))
+    return jax.lax.dot_general(x, y, numbers, **options).reshape(*rows, *columns)
 
 
 def _may_be_sharded(x: jax.Array) -> bool:

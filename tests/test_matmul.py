@@ -9,9 +9,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tests.support.programs import count_foreign_calls
 from tfm import backend
-from tfm.matmul import decoding_products, dot_general, onednn
+from tfm.matmul import dot_general
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed
@@ -71,115 +70,12 @@ def test_weights_are_the_left_operand_only_on_cpus(is_cpu, monkeypatch):
     assert (product.invars[0].aval.shape == weights.shape) == is_cpu
 
 
-needs_onednn = pytest.mark.skipif(
-    not onednn.multiplies_bfloat16(), reason="tfm-native is not installed, or the processor lacks avx512_bf16"
-)
-
-
-def assert_close(product, expected):
-    product, expected = (np.asarray(x, np.float32) for x in (product, expected))
-    np.testing.assert_allclose(product, expected, rtol=2**-7, atol=2**-7 * np.abs(expected).max())
-
-
-@needs_onednn
-@pytest.mark.parametrize("name", CASES)
-def test_bfloat16_products_and_gradients_of_onednn_equal_those_of_xla(name):
-    x, weights, numbers = arguments(name)
-    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-
-    def loss(x, weights):
-        product = dot_general(x, weights, numbers, 0)
-        assert product.dtype == jnp.bfloat16
-        return (product.astype(jnp.float32) ** 2).sum(), product
-
-    def run(*operands):
-        return jax.value_and_grad(loss, (0, 1), has_aux=True)(*operands)
-
-    assert count_foreign_calls(run, *operands) == 3
-    with backend.no_foreign_calls():
-        assert count_foreign_calls(run, *operands) == 0
-        expected = run(*operands)
-    jax.tree.map(assert_close, run(*operands), expected)
-
-
-@needs_onednn
 def test_bfloat16_products_may_be_returned_in_float32():
     x, weights, numbers = arguments("dense")
     operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
     product = dot_general(*operands, numbers, 0, preferred_element_type=jnp.float32)
     expected = np.asarray(operands[0], np.float64) @ np.asarray(operands[1], np.float64)
     np.testing.assert_allclose(product, expected, rtol=1e-5, atol=1e-5)
-
-
-needs_native = pytest.mark.skipif(onednn.load_native_package() is None, reason="tfm-native is not installed")
-
-
-def multiply_for_decoding(*arguments):
-    with decoding_products():
-        return dot_general(*arguments)
-
-
-@needs_native
-@pytest.mark.parametrize("rows", [0, 12])
-@pytest.mark.parametrize("name", CASES)
-def test_onednn_multiplies_float32_only_during_decoding(name, rows):
-    x, weights, numbers = arguments(name)
-    product = jax.jit(lambda *o: multiply_for_decoding(*o, numbers, rows))(x, weights)
-    np.testing.assert_allclose(product, jax.lax.dot_general(x, weights, numbers), rtol=1e-5, atol=1e-5)
-    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, rows), x, weights) == 0
-    # oneDNN is slow if it has to transpose a large right operand, and with few rows of logits.
-    calls = name == "inputs first" if rows else name != "logits"
-    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == calls
-    with backend.no_foreign_calls():
-        assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, rows), x, weights) == 0
-
-
-@needs_native
-@pytest.mark.parametrize(("rows", "calls"), [(16, 0), (17, 1)])
-def test_onednn_computes_logits_of_more_than_16_rows(rows, calls):
-    x, table = random(rows, 8), random(40, 8)
-    numbers = (((1,), (1,)), ((), ()))
-    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), x, table) == calls
-    np.testing.assert_allclose(
-        multiply_for_decoding(x, table, numbers, 64), x @ table.T, rtol=1e-5, atol=1e-5
-    )
-
-
-PLAIN = {  # name: x, weights, and the axes that are summed
-    "two dtypes": (jnp.bfloat16(random(3, 8)), random(8, 6), 1, 0),
-    "axes between others": (jnp.bfloat16(random(3, 8, 4)), jnp.bfloat16(random(8, 6)), 1, 0),
-    "a single row": (random(1, 8), random(20, 8), 1, 1),
-}
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_xla_multiplies_operands_that_do_not_suit_onednn(name):
-    x, weights, x_axis, weight_axis = PLAIN[name]
-    numbers = (((x_axis,), (weight_axis,)), ((), ()))
-    assert count_foreign_calls(lambda *o: multiply_for_decoding(*o, numbers, 64), x, weights) == 0
-    shapes = [
-        jax.eval_shape(lambda *o, multiply=multiply: multiply(*o, numbers), x, weights)
-        for multiply in (dot_general, jax.lax.dot_general)
-    ]
-    assert shapes[0] == shapes[1]
-
-
-@pytest.mark.parametrize(
-    ("dtype", "context", "outside"),
-    [
-        pytest.param(jnp.float32, decoding_products, 0, marks=needs_native),
-        pytest.param(jnp.bfloat16, backend.no_foreign_calls, 1, marks=needs_onednn),
-    ],
-)
-def test_compiled_functions_are_traced_again_in_a_different_context(dtype, context, outside):
-    """For example, a function that was compiled with oneDNN can be exported without oneDNN."""
-    x, weights, numbers = arguments("dense")
-    operands = jnp.asarray(x, dtype), jnp.asarray(weights, dtype)
-    inner = jax.jit(lambda *operands: dot_general(*operands, numbers))
-    inner(*operands)
-    with context():
-        assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == 1 - outside
-    assert count_foreign_calls(lambda *operands: inner(*operands), *operands) == outside
 
 
 @pytest.mark.parametrize("rows", [0, 1_000])
@@ -191,7 +87,6 @@ def test_products_with_batch_axes_equal_those_of_jax(dtype, rows):
     np.testing.assert_array_equal(product, jax.lax.dot_general(x, weights, numbers))
 
 
-@needs_onednn
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
 def test_products_keep_the_mesh_axes_of_their_types(kind):
     """This holds in `jax.shard_map` and in a mesh with explicit axes."""
@@ -221,11 +116,3 @@ def test_mesh_of_one_device_may_divide_positions():
         product = jax.jit(lambda *operands: dot_general(*operands, numbers, 0))(divided, weights)
     assert jax.typeof(product).sharding.spec == P(None, "data", None)
     np.testing.assert_allclose(product, x @ weights, rtol=1e-6, atol=1e-6)
-
-
-@needs_onednn
-def test_xla_multiplies_on_several_devices(monkeypatch):
-    x, weights, numbers = arguments("dense")
-    monkeypatch.setattr(jax, "device_count", lambda: 2)
-    operands = (jnp.bfloat16(x), jnp.bfloat16(weights))
-    assert count_foreign_calls(lambda *o: dot_general(*o, numbers, 0), *operands) == 0
