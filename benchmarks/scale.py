@@ -14,9 +14,8 @@ import time
 import numpy as np
 from absl import app, flags
 
-from benchmarks import sizes
-from tfm.cost import hlo
-from tfm.cost.topology import compile_for, find_devices
+from benchmarks import hlo, sizes
+from benchmarks.topology import compile_for, find_devices
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig

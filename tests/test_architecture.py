@@ -63,7 +63,6 @@ MAY_IMPORT = {
         "tfm.memory",
         "tfm.tree_paths",
     },
-    "tfm.cost": {*CONFIG, *BASE, "tfm.backend", "tfm.memory", "tfm.training"},
     "tfm.diagnosis": {
         *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training", "tfm.tree_paths"),
         "tfm.interpret",  # a replayed step reads activations

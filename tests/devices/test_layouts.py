@@ -12,11 +12,11 @@ import optax
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
+from benchmarks.topology import compile_for
 from tests.support.bare_task import make_state, make_step
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
-from tfm.cost.topology import compile_for
 from tfm.dropout import make_device_key
 from tfm.errors import UserError
 from tfm.layers.parameter_axes import record_axes

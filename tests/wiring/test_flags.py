@@ -19,7 +19,7 @@ from tests.support.commands import CommandResult, run_command
 from tests.support.random_runs import write_random_run
 from tests.support.records import write_record
 from tests.support.tiny import make_config
-from tfm.commands import sweep, train, translate
+from tfm.commands import sweep, translate
 from tfm.commands.command import flag_fields
 from tfm.commands.options import OPTIONS
 from tfm.config import save
@@ -229,7 +229,7 @@ CHANGES = {
 HOSTS = {"distributed", "coordinator", "processes", "process_id"}
 # Flags with separate tests below.
 SPECIAL = {
-    "train": {"warm_start_map", "from_step", "allow_change", "topology", *HOSTS},
+    "train": {"warm_start_map", "from_step", "allow_change", *HOSTS},
     **dict.fromkeys(("evaluate", "translate", "generate"), HOSTS),
     "sweep": {"dry_run", "workdir", "split", "checkpoint", "jobs", "score"},
     "quickstart": {"workdir"},
@@ -478,16 +478,6 @@ def fail_after_a_chunk(translator, lines, start_index, **options):
     if len(lines) < translate.CHUNK_LINES:
         raise UserError("The translation stops here.")
     return lines
-
-
-def test_topology_sets_the_devices_of_a_dry_run(paths, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(train, "find_devices", seen.append)
-    monkeypatch.setattr(train, "describe_topology", lambda *each: seen.append(each[-1]) or ["described"])
-    arguments = (f"--config={paths['line']}", f"--workdir={tmp_path}/run", "--dry_run")
-    assert "described" not in run_command("train", *arguments).output
-    assert "described" in run_command("train", *arguments, "--topology=v5e:4x4").output
-    assert seen == ["v5e:4x4", "v5e:4x4"]
 
 
 @pytest.mark.parametrize(

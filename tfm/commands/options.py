@@ -177,9 +177,6 @@ class Train(NewRun, HostOptions):
     dry_run: bool = option(
         False, "Print the memory, arithmetic and batches of the run, and exit before its first step."
     )
-    topology: str = option(
-        "", "For --dry_run: TPUs to compile the step for, such as v5e:4x4. They need not be present."
-    )
     profile: str = option(
         "", "Steps to profile, FIRST:LAST. Writes a trace and a summary into the folder profile of the run."
     )

@@ -24,13 +24,12 @@ from tfm.commands.compilation import check_device, enable_compilation_cache, rem
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
 from tfm.commands.pipe import read_pipe
-from tfm.cost.dry_run import describe_run
-from tfm.cost.topology import describe_topology, find_devices
 from tfm.diagnosis.profiling import Profiler, parse_range
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
 from tfm.memory import limit_malloc_arenas
+from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.partitioning import make_partitioner
@@ -47,14 +46,11 @@ def main(options: Train) -> None:
     join_hosts(options)
     chosen = read_pipe(options.config)
     check_device()
-    if not options.topology:  # checked here, because the preparation takes minutes
-        make_partitioner(chosen.training)
+    make_partitioner(chosen.training)  # checked here, because the preparation takes minutes
     if options.profile:
         check_profile(options.profile, chosen.training.steps)
     for name in chosen.training.trackers:
         find_tracker(name)  # raises an error if its package is not installed
-    if options.topology and not options.dry_run:
-        raise UserError("--topology is only for --dry_run, because a run uses the devices of this machine.")
     if options.from_step is not None and options.dry_run:
         raise UserError("--from_step is not for --dry_run, because a dry run computes no step. Leave it out.")
     if options.warm_start_map and not options.warm_start:
@@ -116,23 +112,14 @@ def make_hooks(task: Any, steps: int, options: Train) -> list[Hook]:
 
 
 def dry_run(chosen: Any, options: Train) -> None:
-    """Prints memory, arithmetic and batches of the run, for the TPUs of --topology if given.
-
-    The work directory does not change.
-    """
-    workdir, topology = options.workdir, options.topology
-    if topology:
-        find_devices(topology)  # raises an error for an unknown topology before the data are read
+    """Prints memory, arithmetic and batches of the run. The work directory does not change."""
+    workdir = options.workdir
     resume.check_config(chosen, workdir, allow_change=options.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
         if options.warm_start:
             warm_start.prepare_warm_start(options.warm_start, chosen, elsewhere, options.warm_start_map)
         task = tasks.find(chosen.task).create(chosen, elsewhere)
-        if topology:
-            lines = describe_topology(task, chosen.training, topology)
-        else:
-            lines = describe_run(task, chosen.training, workdir)
-        print("\n".join(lines))
+        print("\n".join(describe_run(task, chosen.training, workdir)))
 
 
 def check_profile(text: str, steps: int) -> None:

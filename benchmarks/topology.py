@@ -9,15 +9,18 @@ import importlib.util
 import itertools
 import math
 import os
+import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from absl import app, flags
 from jax.experimental import topologies
 
-from tfm import backend
-from tfm.cost import hlo
-from tfm.cost.chips import CHIPS, Chip, Roofline, estimate
+from benchmarks import hlo
+from benchmarks.chips import CHIPS, Chip, Roofline, estimate
+from tfm import backend, tasks
+from tfm.commands.config_files import read_config_file
 from tfm.errors import UserError, first_line, install_extra
 from tfm.memory import count_device_bytes, count_elements, explain_out_of_memory, format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
@@ -212,3 +215,19 @@ def describe_time(
     hours = steps * seconds / SECONDS_OF_AN_HOUR
     yield "run", f"{steps:,} steps, at least {hours:,.2f} hours, {hours * chips:,.1f} chip-hours"
     yield "", "Compiled and estimated, not measured."
+
+
+def main(_: Sequence[str]) -> None:
+    """Prints the report of a config: python -m benchmarks.topology --config=CONFIG --topology=v5e:4x4"""
+    config, _ = read_config_file(FLAGS.config)
+    find_devices(FLAGS.topology)  # raises an error for an unknown topology before the data are read
+    with tempfile.TemporaryDirectory() as workdir:
+        task = tasks.find(config.task).create(config, workdir)
+        print("\n".join(describe_topology(task, config.training, FLAGS.topology)))
+
+
+if __name__ == "__main__":
+    FLAGS = flags.FLAGS
+    flags.DEFINE_string("config", None, "Config of a run.", required=True)
+    flags.DEFINE_string("topology", None, "TPUs, such as v5e:4x4.", required=True)
+    app.run(main)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfm.cost.chips import CHIPS, Chip, estimate
+from benchmarks.chips import CHIPS, Chip, estimate
 
 CHIP = Chip(flops=100.0, memory=1, memory_bandwidth=10.0, interconnect=5.0)
 

@@ -7,11 +7,10 @@ import jax
 import numpy as np
 import pytest
 
+from benchmarks import topology
+from benchmarks.chips import CHIPS
+from benchmarks.hlo import COLLECTIVES, Collective
 from tests.support.tiny import make_config
-from tfm.commands import train
-from tfm.cost import topology
-from tfm.cost.chips import CHIPS
-from tfm.cost.hlo import COLLECTIVES, Collective
 from tfm.errors import UserError
 from tfm.tasks import translation
 
@@ -44,11 +43,6 @@ def test_every_chip_is_a_single_device(name):
     devices, chip = topology.find_devices(name)
     assert chip == CHIPS[name.partition(":")[0]]
     assert len(devices) == len({tuple(device.coords) for device in devices}) == 4
-
-
-def test_topology_without_dry_run_is_an_error(tmp_path):
-    with pytest.raises(UserError, match="--topology is only for --dry_run"):
-        train.main(["--config=configs/quickstart.py", f"--workdir={tmp_path}", "--topology=v5e:4x4"])
 
 
 @pytest.mark.long

@@ -9,11 +9,10 @@ import pytest
 
 from tests.support.tiny import make_config, train_run
 from tfm import memory
-from tfm.cost import dry_run
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation.data import advise_batch_size
-from tfm.training import loop, setup
+from tfm.training import dry_run, loop, setup
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm.cost import hlo
+from benchmarks import hlo
 
 # libtpu writes programs for a v5e in this format. The trip count is unknown, products are convolutions,
 # and S(1) is a memory on the chip.
