@@ -1,6 +1,5 @@
 """Tests of the help texts of commands."""
 
-import importlib
 import os
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from tests.support.processes import LIMIT
 from tfm.commands import help_text
 from tfm.commands.command import is_help_asked
 from tfm.commands.config_files import read_config_file
+from tfm.commands.main import run_command
 from tfm.config import save, walk_fields
 from tfm.tasks.translation.task import Config
 
@@ -19,12 +19,11 @@ DECODING = "  decoding.beam_size=4 "
 
 
 def help_of(capsys, name, *arguments):
-    """Returns the help text that the `main` of a command prints."""
-    main = importlib.import_module(f"tfm.commands.{name}").main
+    """Returns the help text that a command prints."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLUMNS", "100")
         with pytest.raises(SystemExit) as end:
-            main(arguments)
+            run_command(name, arguments)
     out, err = capsys.readouterr()
     assert (end.value.code, err) == (0, "")
     return out

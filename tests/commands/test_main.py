@@ -55,14 +55,11 @@ def test_version_flag_prints_the_version(capsys):
 TRAIN_FLAGS = ["--config=x", "--workdir=x", "--config.training.steps=3"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "received"), [(["train", *TRAIN_FLAGS], TRAIN_FLAGS), (["help", "train"], ["--help"])]
-)
-def test_command_receives_its_arguments_or_the_help_flag(arguments, received, monkeypatch):
+def test_command_receives_its_arguments(monkeypatch):
     called = []
     monkeypatch.setattr(train, "main", called.append)
-    main.main(arguments)
-    assert called == [received]
+    main.main(["train", *TRAIN_FLAGS])
+    assert called == [TRAIN_FLAGS]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--workdir=x", "--no_such_flag"], ["--workdir=x", "stray"]])

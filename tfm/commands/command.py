@@ -97,19 +97,13 @@ def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None],
     """Makes a `main(argv=None)` of a function of options.
 
     The attribute `options` of `main` is their class, and the attribute `run` is the function. `main` raises a
-    UserError for a mistake, and SystemExit after it has printed the help.
+    UserError for a mistake. `tfm.commands.main` prints the help.
     """
     cls = typing.get_type_hints(function)["options"]
 
     @functools.wraps(function)
     def main(argv: Sequence[str] | None = None) -> None:
-        arguments = read_flag_files(sys.argv[1:] if argv is None else argv)
-        if is_help_asked(arguments):
-            from tfm.commands import help_text  # imported here because it imports JAX
-
-            print(help_text.make_help(function.__module__, cls, arguments), flush=True)
-            sys.exit(0)
-        function(parse(cls, arguments))
+        function(parse(cls, read_flag_files(sys.argv[1:] if argv is None else argv)))
 
     main.options = cls  # type: ignore[attr-defined]
     main.run = function  # type: ignore[attr-defined]

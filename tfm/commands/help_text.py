@@ -1,7 +1,6 @@
 """The --help of the commands: usage, flags, and the fields of the config with default, range and meaning."""
 
 import shutil
-import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -34,27 +33,27 @@ DECODING_HELP = (
 )
 
 
-def make_help(module: str, cls: type, argv: Sequence[str]) -> str:
+def make_help(name: str, about: str, cls: type, argv: Sequence[str]) -> str:
     """Returns the help of a command.
 
     A command that begins a run shows all fields of the config, with the values of --config=FILE if it is
     given. A command that opens a run shows only the fields of the decoding section.
 
     Args:
-      module: name of the command's module.
+      name, about: name of the command, and the text below its usage.
       cls: the options of the command.
       argv: arguments of the command.
     """
     flags = flag_fields(cls)
-    usage = ["usage: tfm", module.rpartition(".")[2]]
-    usage += [f"--{name}={placeholder(name)}" for name, field in flags.items() if field.default is REQUIRED]
+    usage = ["usage: tfm", name]
+    usage += [f"--{flag}={placeholder(flag)}" for flag, field in flags.items() if field.default is REQUIRED]
     usage += positional_names(cls)
     usage += ["[--FLAG=VALUE ...]"] * bool(flags)
     usage += ["[--config.FIELD=VALUE ...]"] * issubclass(cls, ConfigOptions)
-    lines = [" ".join(usage), "", (sys.modules[module].__doc__ or "").strip()]
+    lines = [" ".join(usage), "", about.strip()]
     lines += ["", "Flags:"] if flags else []
-    for name, field in flags.items():
-        left, meaning = describe_flag(cls, name, field)
+    for flag, field in flags.items():
+        left, meaning = describe_flag(cls, flag, field)
         lines += _row(f"  {left}", meaning)
     if issubclass(cls, FinishedRun):
         decoding = getattr(_read_config(cls, argv), "decoding", None)

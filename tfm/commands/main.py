@@ -49,11 +49,18 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     if name not in OPTIONS:
         raise UserError(f"There is no command {name!r}: {suggest(name, OPTIONS)}")
     arguments = command.read_flag_files(arguments)
-    if not command.is_help_asked(arguments):
+    asks_help = command.is_help_asked(arguments)
+    if not asks_help:
         command.parse_flags(OPTIONS[name], arguments)
     module = importlib.import_module(f"tfm.commands.{name}")
     terminal.raise_on_interrupt()
-    module.main(arguments)
+    if not asks_help:
+        module.main(arguments)
+        return
+    from tfm.commands.help_text import make_help  # imported here because it imports JAX
+
+    print(make_help(name, module.__doc__ or "", OPTIONS[name], arguments), flush=True)
+    sys.exit(0)
 
 
 def usage() -> str:
