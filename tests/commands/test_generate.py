@@ -12,7 +12,7 @@ from tfm.commands import generate
 from tfm.config import save
 from tfm.data.tokenizers.characters import Characters
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.tasks import language_modeling
 from tfm.workdir import runs
 from tfm.workdir.generator import Generator

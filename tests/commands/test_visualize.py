@@ -14,7 +14,7 @@ from tfm.commands import visualize
 from tfm.commands.options import Visualize
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.io.files import only_writer
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import translation as translation_task

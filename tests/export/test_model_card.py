@@ -9,7 +9,7 @@ from tests.support.records import write_record
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.evaluation.score import Score
 from tfm.export import model_card
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.tasks import language_modeling, parsing, translation
 from tfm.workdir import runs
 

@@ -18,7 +18,7 @@ from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.export import stablehlo
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.workdir import runs
 from tfm.workdir.bundle import flatten
 

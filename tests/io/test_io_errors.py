@@ -33,7 +33,7 @@ from tfm.data.sources.standard_input import store_pipe
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.io.lock import lock_workdir
 from tfm.io.provenance import record_start

@@ -10,7 +10,7 @@ import pytest
 from tests.support.batch_norm_net import Config
 from tests.tasks.cases import make_classification
 from tfm.config import save
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.testing.tasks import TaskContract, make_tiny_run
 from tfm.training.loop import train
 from tfm.training.task import Context

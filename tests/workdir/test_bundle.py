@@ -25,7 +25,7 @@ from tfm.checkpoints import manifest
 from tfm.commands import export
 from tfm.commands.options import Export
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.io.files import only_writer
 from tfm.training.run_log import read_metrics
 from tfm.workdir import bundle, runs

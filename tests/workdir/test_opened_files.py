@@ -21,7 +21,7 @@ from tfm.commands import compilation
 from tfm.commands.command import parse
 from tfm.commands.options import Evaluate
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.workdir import bundle, runs
 
 

@@ -14,7 +14,7 @@ from tests.support.tiny import make_config, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm import tasks
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.tasks import language_modeling, translation
 from tfm.testing.tasks import rows_without_times
 from tfm.training.loop import train

@@ -12,7 +12,7 @@ from tfm.commands.options import Export
 from tfm.decoding.config import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
-from tfm.export.bundle import check_absent, write_bundle
+from tfm.export.write import check_absent, write_bundle
 from tfm.io.files import only_writer
 from tfm.workdir import runs
 

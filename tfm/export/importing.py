@@ -12,7 +12,7 @@ import numpy as np
 from tfm import tasks
 from tfm.checkpoints.trees import check_finite
 from tfm.errors import UserError
-from tfm.export.bundle import check_absent, write_bundle
+from tfm.export.write import check_absent, write_bundle
 from tfm.workdir.bundle import flatten, unflatten
 from tfm.workdir.runs import Run
 

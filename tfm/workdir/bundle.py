@@ -1,4 +1,4 @@
-"""A reader of exported bundles: portable folders with parameters, config, assets and a model card.
+"""The format of an export: a portable folder with parameters, config, assets and a model card.
 
 Opening a bundle executes nothing from it, because the parameters are safetensors and the config is JSON. The
 parameters have flat names, such as "decoder/layers_0/self_attention/key/kernel". A manifest contains the
@@ -13,7 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 import safetensors
+import safetensors.numpy
 
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
@@ -29,7 +31,7 @@ FORMAT_VERSION = 1
 STATE_SEPARATOR = ":"  # in "collection:name" of the state; names of parameters have no collection
 METADATA_KEY = "tfm"  # a single entry, because safetensors writes several entries in a random order
 SIZE_UNITS = ("features", "heads", "classes", "pixels")  # of the fields that are sizes of parameters
-DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL", "bfloat16": "BF16"}
+DTYPES = {"float32": "F32", "int32": "I32", "uint32": "U32", "bool": "BOOL"}  # names in safetensors
 
 
 def is_bundle(folder: str) -> bool:
@@ -43,7 +45,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     Names and sizes are checked before anything as large as the parameters is allocated.
 
     Args:
-      folder: a folder that `tfm.export.bundle.write_bundle` wrote.
+      folder: a folder that `tfm.export.write.write_bundle` wrote.
       task: the task of the folder's config.
 
     Raises:
@@ -70,7 +72,24 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
+    expected = flatten(like)
+    tensors = {name: x.astype(expected[name].dtype, copy=False) for name, x in tensors.items()}
     return unflatten(tensors, like), about["steps"]
+
+
+def write_parameters(folder: str, variables: Variables, steps: list[int], assets: Mapping[str, str]) -> None:
+    """Writes the variables of a bundle, the steps of their checkpoints and the fingerprints of assets."""
+    about = {"format_version": FORMAT_VERSION, "steps": steps, "assets": assets}
+    # C order is needed, because safetensors writes the memory of an array as it is.
+    flat = sorted(flatten(variables).items())
+    arrays = {name: np.asarray(x, stored_dtype(name, x), order="C") for name, x in flat}
+    path = os.path.join(folder, PARAMETERS_FILE)
+    safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(about)})
+
+
+def stored_dtype(name: str, x: Any) -> Any:
+    """Returns the dtype in the file. All parameters are float32, and the state keeps its dtype."""
+    return x.dtype if STATE_SEPARATOR in name else np.dtype(np.float32)
 
 
 def flatten(variables: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +151,10 @@ def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     _check_sizes(task.config.model, found, path)
     like = variable_shapes(task)
     check_parameters_fit(like["params"])
-    wanted = {name: (_file_dtype(x), tuple(x.shape)) for name, x in flatten(like).items()}
+    wanted = {
+        name: (DTYPES.get(str(stored_dtype(name, x)), str(x.dtype)), tuple(x.shape))
+        for name, x in flatten(like).items()
+    }
     for name in sorted(wanted.keys() | found.keys()):
         if wanted.get(name) != found.get(name):
             raise UserError(
@@ -157,11 +179,6 @@ def _check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], p
     for name, value, unit in sizes:
         if isinstance(value, int) and value > limits.get(unit, value):
             raise UserError(f"{path} is too small for its config, where {name} is {value}. Copy both again.")
-
-
-def _file_dtype(leaf: Any) -> str:
-    """Returns the name of a dtype in safetensors."""
-    return DTYPES.get(str(leaf.dtype), str(leaf.dtype))
 
 
 def _described(header: tuple[str, tuple[int, ...]] | None) -> str:

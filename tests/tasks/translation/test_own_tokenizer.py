@@ -7,7 +7,7 @@ import pytest
 from tests.support.tiny import TRANSLATED, WORDS, losses, make_config, train_run
 from tests.support.tokenizers import make_json, train_model
 from tfm.errors import UserError
-from tfm.export.bundle import write_bundle
+from tfm.export.write import write_bundle
 from tfm.tasks import translation
 from tfm.workdir import runs
 

@@ -1,14 +1,10 @@
-"""Writing a run as a bundle: a portable folder that `tfm.workdir` opens like the run."""
+"""Writing a run as an export: a portable folder that `tfm.workdir` opens like the run."""
 
-import json
 import os
 import shutil
 from collections.abc import Mapping
-from typing import Any
 
 import jax
-import numpy as np
-import safetensors.numpy
 
 from tfm import config
 from tfm.checkpoints import manifest
@@ -16,14 +12,7 @@ from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs
-from tfm.workdir.bundle import (
-    CARD_FILE,
-    FORMAT_VERSION,
-    METADATA_KEY,
-    PARAMETERS_FILE,
-    STATE_SEPARATOR,
-    flatten,
-)
+from tfm.workdir.bundle import CARD_FILE, write_parameters
 
 
 def write_bundle(
@@ -44,11 +33,6 @@ def write_bundle(
     check_absent(folder)
     settings, assets = run.task.config.without_paths(), run.task.assets()
     variables = runs.single_model_variables(run)
-    about = {
-        "format_version": FORMAT_VERSION,
-        "steps": [int(step) for step in run.steps],
-        "assets": assets,
-    }
     card = model_card.write(
         settings,
         run.steps,
@@ -57,17 +41,13 @@ def write_bundle(
         model_card.read_records(workdir, settings.output_suffix),
         sorted(programs),
     )
-    files = {
-        PARAMETERS_FILE: safetensors.numpy.save(_file_arrays(variables), {METADATA_KEY: json.dumps(about)}),
-        CARD_FILE: card.encode("utf-8"),
-        **programs,
-    }
     # A link to an empty folder stays a link.
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
         config.save(settings, runs.config_path(temporary))
         for name in assets:
             shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
-        for name, content in files.items():
+        write_parameters(temporary, variables, [int(step) for step in run.steps], assets)
+        for name, content in {CARD_FILE: card.encode("utf-8"), **programs}.items():
             with open(os.path.join(temporary, name), "wb") as file:
                 file.write(content)
         manifest.write(temporary, {}, set(os.listdir(temporary)) - {CARD_FILE})
@@ -78,12 +58,3 @@ def check_absent(folder: str) -> None:
     folder = os.path.abspath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
         raise UserError(f"Expected an empty or a new folder, but {folder} is neither. Choose another folder.")
-
-
-def _file_arrays(variables: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    """Returns {flat name: array} of all variables, the content of the file. Parameters are float32."""
-    arrays = {}
-    for name, x in sorted(flatten(variables).items()):
-        # C order is needed, because safetensors writes the memory of an array as it is.
-        arrays[name] = np.asarray(x, x.dtype if STATE_SEPARATOR in name else np.float32, order="C")
-    return arrays
