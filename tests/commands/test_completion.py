@@ -1,12 +1,7 @@
-"""Tests of the scripts of `tfm completion` in real shells."""
+"""Tests of the scripts of `tfm completion` in bash."""
 
-import contextlib
-import os
-import pty
-import re
 import shutil
 import subprocess
-import time
 
 import pytest
 
@@ -14,7 +9,6 @@ from tests.support.processes import LIMIT
 from tfm.commands import completion, config, plot
 from tfm.commands.config_files import shipped_configs
 from tfm.commands.options import OPTIONS
-from tfm.errors import UserError
 
 
 def needs(program):
@@ -28,19 +22,11 @@ def commands():
 
 
 @pytest.fixture(scope="module")
-def scripts(commands, tmp_path_factory):
-    """Returns {shell: path of its script}."""
-    folder = tmp_path_factory.mktemp("scripts")
-    paths = {shell: folder / f"tfm.{shell}" for shell in completion.SHELLS}
-    for shell, path in paths.items():
-        path.write_text("\n".join(completion.SHELLS[shell](commands)) + "\n")
-    return paths
-
-
-def test_zsh_offers_only_repeatable_flags_again(scripts):
-    script = scripts["zsh"].read_text()
-    assert "*--import=" in script
-    assert "*--workdir=" not in script
+def script(commands, tmp_path_factory):
+    """Returns the path of the script."""
+    path = tmp_path_factory.mktemp("scripts") / "tfm.bash"
+    path.write_text("\n".join(completion.bash_script(commands)) + "\n")
+    return path
 
 
 def output_of(*command, cwd=None):
@@ -59,24 +45,12 @@ def complete_in_bash(script, line, cwd=None):
     return set(output_of("bash", "-c", code, str(script), line, *words, cwd=cwd)) - {""}
 
 
-def complete_in_fish(script, line, cwd=None):
-    """Returns the completions of fish at the end of a line, without their descriptions."""
-    rows = output_of("fish", "--no-config", "-c", f"source {script}; complete -C '{line}'", cwd=cwd)
-    return {row.partition("\t")[0].removeprefix(f"{line.split()[-1].partition('=')[0]}=") for row in rows}
-
-
-SHELLS = [
-    pytest.param("bash", complete_in_bash, marks=needs("bash")),
-    pytest.param("fish", complete_in_fish, marks=needs("fish")),
-]
-
-
-@pytest.mark.parametrize(("shell", "complete"), SHELLS)
-def test_shell_completes_flags_and_values(shell, complete, scripts, tmp_path):
+@needs("bash")
+def test_shell_completes_flags_and_values(script, tmp_path):
     (tmp_path / "mine.py").touch()
 
     def offers(line):
-        return complete(scripts[shell], line, cwd=tmp_path)
+        return complete_in_bash(script, line, cwd=tmp_path)
 
     assert offers("tfm tra") == {"train", "translate"}
     assert {each.rstrip("=") for each in offers("tfm train --d")} == {"--distributed", "--dry_run"}
@@ -94,66 +68,14 @@ def test_shell_completes_flags_and_values(shell, complete, scripts, tmp_path):
 
 
 @needs("bash")
-def test_bash_completes_the_word_at_the_cursor(scripts):
-    assert complete_in_bash(scripts["bash"], "tfm plot positions --outp") == {"--output="}
-    assert complete_in_bash(scripts["bash"], "tfm plot positions mas") == set()  # only one kind is allowed
+def test_bash_completes_the_word_at_the_cursor(script):
+    assert complete_in_bash(script, "tfm plot positions --outp") == {"--output="}
+    assert complete_in_bash(script, "tfm plot positions mas") == set()  # only one kind is allowed
 
 
 @needs("shellcheck")
-def test_script_for_bash_passes_shellcheck(scripts):
-    assert not output_of("shellcheck", "--shell=bash", str(scripts["bash"]))
-
-
-def type_into_zsh(setup, keys, expected, folder):
-    """Types keys into zsh on a terminal. Returns its output once it contains `expected` or time is up."""
-    controller, terminal = pty.openpty()
-    environment = os.environ | {"TERM": "dumb", "ZDOTDIR": str(folder), "HOME": str(folder)}
-    shell = subprocess.Popen(
-        ["zsh", "-f", "-i"], stdin=terminal, stdout=terminal, stderr=terminal, env=environment, cwd=folder
-    )
-    os.close(terminal)
-    os.set_blocking(controller, False)
-    written = ""
-    try:
-        os.write(controller, f"PS1=; autoload -U compinit; {setup}; print re''ady\n".encode())
-        for text, wanted in ((None, "ready"), (keys, expected)):
-            os.write(controller, (text or "").encode())
-            deadline = time.monotonic() + 30
-            while wanted not in written and time.monotonic() < deadline:
-                with contextlib.suppress(BlockingIOError):
-                    written += os.read(controller, 65536).decode(errors="replace")
-                time.sleep(0.01)
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(controller)
-    return written
-
-
-@needs("zsh")
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("typed", "expected"),
-    [
-        ("tfm qui", "tfm quickstart"),
-        ("tfm train --dry", "--dry_run"),
-        ("tfm train --config.training.st", "--config.training.steps="),
-        ("tfm train --config=multi", "--config=multi30k_en_de"),
-        ("tfm config d", "tfm config diff"),
-    ],
-)
-def test_zsh_completes_words_and_values(typed, expected, scripts, tmp_path):
-    (tmp_path / "_tfm").write_text(scripts["zsh"].read_text())
-    setup = f"fpath=({tmp_path} $fpath); compinit -u -D"
-    assert expected in type_into_zsh(setup, f"{typed}\t", expected, tmp_path)
-
-
-@needs("zsh")
-@pytest.mark.long
-def test_zsh_completes_after_sourcing_the_script(scripts, tmp_path):
-    setup = f"compinit -u -D; source {scripts['zsh']}"
-    expected = "tfm quickstart"
-    assert expected in type_into_zsh(setup, "tfm qui\t", expected, tmp_path)
+def test_script_for_bash_passes_shellcheck(script):
+    assert not output_of("shellcheck", "--shell=bash", str(script))
 
 
 def test_description_has_every_command_with_its_flags(commands):
@@ -165,7 +87,6 @@ def test_description_has_every_command_with_its_flags(commands):
     options = {each.name: {option.name: option for option in each.options} for each in commands}
     assert options["train"]["config"].words == tuple(shipped_configs())
     assert options["train"]["dry_run"].is_switch
-    assert options["train"]["allow_change"].repeats
     assert options["sweep"]["checkpoint"].words == ("last", "best")
     assert "config.training.steps" in options["sweep"]
     assert "config.model.patch_size" in options["train"]  # of another task than translation
@@ -173,25 +94,6 @@ def test_description_has_every_command_with_its_flags(commands):
     assert "config.training.steps" not in options["translate"]
 
 
-def test_command_prints_the_script(capsys, scripts):
-    completion.main(["fish"])
-    assert capsys.readouterr().out == scripts["fish"].read_text()
-
-
-def test_unknown_shell_is_an_error():
-    with pytest.raises(UserError, match=r"Expected one of bash, zsh, fish, got 'tcsh'"):
-        completion.main(["tcsh"])
-
-
-def test_scripts_complete_files_only_where_a_file_is_allowed(scripts):
-    lines = scripts["fish"].read_text().splitlines()
-    fish = [line for line in lines if "__fish_seen_subcommand_from translate'" in line]
-    (format_line,), (input_line,), (switch,) = (
-        [line for line in fish if f" -l {name} " in line] for name in ("format", "input", "alignments")
-    )
-    assert " -x -a 'text jsonl' " in format_line
-    assert " -r -d " in input_line
-    assert " -l alignments -d " in switch
-    (zsh,) = [line for line in scripts["zsh"].read_text().splitlines() if line.startswith("  translate)")]
-    assert ":value:(text jsonl)" in zsh
-    assert re.search(r"--input=\[[^]]*\]:value:_files", zsh)
+def test_command_prints_the_script(capsys, script):
+    completion.main([])
+    assert capsys.readouterr().out == script.read_text()

@@ -21,7 +21,7 @@ class TestCommands(CommandContract):
         "status": ("{run}",),
         "list": ("{run}",),
         "config": ("show", "{run}"),
-        "completion": ("bash",),
+        "completion": (),
     }
 
 

@@ -403,9 +403,7 @@ class Config(ImportOptions):
 
 @options
 class Completion:
-    """Print a script that makes a shell complete commands, flags and fields."""
-
-    shell: str = positional("bash|zsh|fish")
+    """Print a script that makes bash complete commands, flags and fields."""
 
 
 GROUPS: dict[str, tuple[type, ...]] = {
