@@ -28,15 +28,15 @@ MAY_IMPORT = {
     "tfm.io": set(),
     "tfm.checkpoints": {"tfm.io", "tfm.tree_paths"},
     "tfm.matmul": {"tfm.backend"},
-    **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul"}),
+    **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul", "tfm.sharding"}),
     "tfm.config": {"tfm.io"},
     "tfm.memory": {"tfm.config", "tfm.tree_paths"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": {"tfm.io"},
-    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.matmul"},
+    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.matmul", "tfm.sharding"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
-    "tfm.sharding": {"tfm.dropout", "tfm.layers", "tfm.tree_paths"},
+    "tfm.sharding": {"tfm.tree_paths"},
     "tfm.decoding": {
         *(
             *EQUATIONS,
@@ -64,7 +64,7 @@ MAY_IMPORT = {
         "tfm.tree_paths",
     },
     "tfm.diagnosis": {
-        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.training", "tfm.tree_paths"),
+        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.sharding", "tfm.training", "tfm.tree_paths"),
         "tfm.interpret",  # a replayed step reads activations
     },
     "tfm.visualize": {

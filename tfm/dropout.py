@@ -5,17 +5,14 @@ on any number of devices, however the array is laid out. XLA computes the hash i
 it. On a CPU, `jax.random.bits` would take a good part of a training step.
 """
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
-ROW_AXES = ("data", "fsdp")  # the axes of a mesh over which `jax.shard_map` divides the rows of a batch
-PMAP_AXIS = "batch"  # the axis over which `jax.pmap` divides them
-_shard: contextvars.ContextVar = contextvars.ContextVar("shard", default=None)
+from tfm.sharding.rows import shard_index
+
 STEPS = 2**16  # the number of values of the hash, and of the possible rates
 
 
@@ -24,7 +21,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
 
     Args:
       rng: a JAX random key. It is not used if `rate` is 0.
-      x: an array of any shape. Inside `jax.shard_map` over `ROW_AXES` or `jax.pmap` over `PMAP_AXIS`, the
+      x: an array of any shape. Inside `jax.shard_map` or `jax.pmap` over the axes of `tfm.sharding.rows`, the
         rows [rows, ...] of this device, all devices having the same number of rows and the same key.
       rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, and the scale fits the result.
 
@@ -65,49 +62,12 @@ def hash_indices(rng: jax.Array, shape: Sequence[int]) -> jax.Array:
     return _finalize(_finalize(_indices(shape) ^ low) ^ high) >> 16
 
 
-def make_device_key(rng: jax.Array) -> jax.Array:
-    """Returns a different random key for each device's rows, for random numbers other than dropout.
-
-    Inside `jax.shard_map` over `ROW_AXES` and `jax.pmap` over `PMAP_AXIS`, all devices have the same key and
-    would draw the same numbers for their rows. Unlike dropout, the numbers drawn with the returned key depend
-    on the number of devices. Elsewhere, this returns `rng`.
-    """
-    shard = _shard_index()
-    return rng if shard is None else jax.random.fold_in(rng, shard)
-
-
-@contextlib.contextmanager
-def rows_of_shard(shard: jax.Array | int | None) -> Iterator[None]:
-    """Computes the random numbers inside as the device with these rows does, on one device without a mesh.
-
-    Args:
-      shard: index of the device among the devices with different rows; None if one device has all rows.
-    """
-    token = _shard.set(shard)
-    try:
-        yield
-    finally:
-        _shard.reset(token)
-
-
-def _shard_index() -> jax.Array | int | None:
-    """Returns the index of the rows of this device, or None if all rows are on one device."""
-    axes = _row_axes()
-    return jax.lax.axis_index(axes) if axes else _shard.get()
-
-
-def _row_axes() -> tuple[str, ...]:
-    """Returns the names of the device axes that divide the rows here."""
-    manual_axes = jax.sharding.get_abstract_mesh().manual_axes
-    return tuple(axis for axis in (*ROW_AXES, PMAP_AXIS) if axis in manual_axes)
-
-
 def _indices(shape: Sequence[int]) -> jax.Array:
     """Returns the row-major index of each element in the array of all devices, modulo 2 ** 32.
 
     The index is a sum over axes, so that each device computes only the indices of its elements.
     """
-    shard = _shard_index()
+    shard = shard_index()
     device = jnp.uint32(0) if shard is None else jnp.asarray(shard).astype(jnp.uint32)
     strides = [_as_uint32(math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     indices = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) * stride for i, stride in enumerate(strides))

@@ -31,7 +31,7 @@ from tfm.commands.resumable_output import count_finished_lines, explain_kept_par
 from tfm.data.sources.text_files import one_line
 from tfm.decoding.translate import check_n_best
 from tfm.errors import UserError
-from tfm.sharding import fetch
+from tfm.sharding.mesh import fetch
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 

@@ -28,7 +28,7 @@ from tfm.decoding.hypotheses import (
 )
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.errors import UserError
-from tfm.sharding import place_rows
+from tfm.sharding.mesh import place_rows
 
 log = logging.getLogger(__name__)
 

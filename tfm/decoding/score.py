@@ -19,7 +19,7 @@ from tfm.decoding.parameters import Ensemble, Params, as_ensemble
 from tfm.decoding.protocol import read_cross_attention
 from tfm.decoding.translate import check_lengths, select_layer
 from tfm.losses import chunked_log_probabilities
-from tfm.sharding import place_rows
+from tfm.sharding.mesh import place_rows
 
 Ids = Sequence[Sequence[int]]
 

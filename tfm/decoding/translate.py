@@ -25,7 +25,7 @@ from tfm.decoding.hypotheses import (
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.decoding.protocol import read_cross_attention
 from tfm.errors import UserError
-from tfm.sharding import place_rows
+from tfm.sharding.mesh import place_rows
 
 
 def translate_ids(

@@ -13,7 +13,7 @@ import numpy as np
 from tfm.errors import UserError
 from tfm.io.provenance import changed_fields, last_start
 from tfm.layers.observe import Recorder, activate
-from tfm.layers.parameter_axes import Axes, find_axes
+from tfm.sharding.parameter_axes import Axes, find_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import Partitioner
 from tfm.training.setup import Setup, open_checkpoints
@@ -50,7 +50,7 @@ class Replay(NamedTuple):
         step does not train is 0.
       reads: {name: activation} of the first update that is due in the step, see `tfm.interpret`. The rows
         have the order of `Partitioner.split_rows`.
-      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
     """
 
     step: int

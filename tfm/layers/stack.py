@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.errors import UserError
-from tfm.layers import shards
 from tfm.layers.observe import is_active, observe, with_positions
+from tfm.sharding import shards
 
 
 class Stack(nn.Module):

@@ -39,7 +39,7 @@ from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.sharding import fetch, place_rows
+from tfm.sharding.mesh import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan

@@ -16,9 +16,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from tfm.checkpoints.store import CheckpointStore
-from tfm.dropout import rows_of_shard
 from tfm.errors import UserError, first_line
-from tfm.sharding import fetch
+from tfm.sharding.mesh import fetch
+from tfm.sharding.rows import rows_of_shard
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_tree

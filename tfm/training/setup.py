@@ -17,7 +17,6 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
 from tfm.errors import UserError, first_line
 from tfm.io.lock import DirectoryGuard
-from tfm.layers.parameter_axes import record_axes
 from tfm.memory import (
     advise_sizes,
     available_memory,
@@ -30,6 +29,7 @@ from tfm.memory import (
     measure_memory,
     return_free_memory,
 )
+from tfm.sharding.parameter_axes import record_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
@@ -61,7 +61,7 @@ class Setup:
       rates: {name: learning rate as a function of the number of completed steps}, those to report.
       loss_names: names of the metrics that hold the losses of the updates.
       init_key, step_key: random keys of the initialization and of the steps.
-      axes: names of the axes of parameters, see `tfm.layers.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
 

@@ -19,7 +19,7 @@ from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
 from tfm.layers.observe import Recorder, activate
 from tfm.memory import check_estimate, host_memory
-from tfm.sharding import fetch
+from tfm.sharding.mesh import fetch
 from tfm.visualize import reductions
 from tfm.visualize.beam import Beam
 from tfm.visualize.words import label_tokens, split_words

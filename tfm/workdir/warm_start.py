@@ -13,7 +13,7 @@ from tfm import tasks
 from tfm.config import changes
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.sharding import fetch
+from tfm.sharding.mesh import fetch
 from tfm.training.parameter_map import Entry, load_tree
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs

@@ -11,7 +11,7 @@ from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
 from tfm.errors import UserError
-from tfm.sharding import fetch
+from tfm.sharding.mesh import fetch
 from tfm.training.task import Samples
 from tfm.visualize.beam import Beam, trace_steps
 from tfm.visualize.observation import (

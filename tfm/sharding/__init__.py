@@ -1,0 +1,1 @@
+"""The division of parameters and rows over devices: axis names, mesh, and gathered parameters."""
