@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
 from tests.support.tiny import ids
-from tfm.data.batches.pairs import eval_batches, make_rows, plan_largest_batch, train_batches
+from tfm.data.batches.pairs import eval_batches, make_rows, train_batches
 from tfm.data.batches.rows import concatenate_ranges, list_widths
 from tfm.data.batches.schedule import prefetch
 from tfm.data.token_cache import TokenCache
@@ -153,14 +153,3 @@ def test_bucket_widths_grow_by_at_most_a_half():
     assert widths == [8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256]
     assert list_widths(20) == [8, 12, 16, 20]
     assert list_widths(5) == [5]
-
-
-@pytest.mark.parametrize("host_count", [1, 3])
-def test_plan_without_data_has_the_shapes_of_packed_batches(cache, host_count):
-    for settings in (pair_config(batching="packed"), pair_config(batching="packed", batch_tokens=250)):
-        batches = train_batches(cache, settings, seed=0, host_count=host_count)
-        planned = plan_largest_batch(settings, host_count)
-        assert {name: x.shape for name, x in planned.items()} == {
-            name: x.shape for name, x in batches.largest_batch().items()
-        }
-    assert plan_largest_batch(pair_config(batching="buckets"), host_count) is None

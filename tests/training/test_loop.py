@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shutil
-import threading
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +18,7 @@ from tests.support import eight_gaussians, tiny
 from tests.support.bare_task import make_state, make_step
 from tests.support.eight_gaussians import EightGaussians
 from tests.support.tiny import train_run
-from tests.support.tiny_regression import FEATURES, ROWS, Regression, make_config
+from tests.support.tiny_regression import FEATURES, Regression, make_config
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
@@ -93,49 +92,10 @@ def test_finished_run_does_nothing(regression_run, caplog):
     assert again == rows
 
 
-@pytest.mark.long
-@pytest.mark.parametrize(("rows", "shapes"), [(None, [ROWS]), (ROWS, [ROWS]), (ROWS + 1, [ROWS + 1, ROWS])])
-def test_step_is_compiled_while_the_data_open(rows, shapes, tmp_path, monkeypatch):
-    """The step is traced for the predicted rows before the data open, and again if the data differ."""
-    compiled, reported, traced = [], [], threading.Event()
-    plain, open_data, start = Regression.loss, Regression.open_data, Hooks.on_start
-
-    def counting(self, variables, batch, context):
-        if context.train:
-            compiled.append(len(batch["x"]))
-            traced.set()
-        return plain(self, variables, batch, context)
-
-    def example(self):
-        batch = open_data(self).example()
-        return rows and {name: x[:1].repeat(rows, 0) for name, x in batch.items()}
-
-    def waiting(self):
-        assert rows is None or traced.wait(60)
-        return open_data(self)
-
-    monkeypatch.setattr(Regression, "loss", counting)
-    monkeypatch.setattr(Regression, "example", example)
-    monkeypatch.setattr(Regression, "open_data", waiting)
-    monkeypatch.setattr(
-        Hooks,
-        "on_start",
-        lambda hooks, step, program: reported.append(program.args_info) or start(hooks, step, program),
-    )
-    train_run(make_config(steps=3), tmp_path)
-    assert compiled == shapes
-    assert {x.shape[0] for x in jax.tree.leaves(reported[0][0][1])} == {ROWS}
-    assert runs.load(str(tmp_path), checkpoint="last").steps == [3]
-
-
-def test_run_ends_if_the_planned_step_is_too_large(tmp_path, monkeypatch):
-    def example(self):
-        return self.open_data().example()
-
+def test_run_ends_if_the_step_is_too_large(tmp_path, monkeypatch):
     def refuse(memory, accumulation):
         raise UserError("too large")
 
-    monkeypatch.setattr(Regression, "example", example)
     monkeypatch.setattr("tfm.training.setup.check_memory", refuse)
     with pytest.raises(UserError, match="too large"):
         train_run(make_config(steps=3), tmp_path)

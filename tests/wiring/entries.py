@@ -228,9 +228,9 @@ def data_entries() -> Iterator[Entry]:
     yield from of_pairs("train validation", PAIRS, {"max_length": (32, 9), "batch_tokens": (64, 96)})
     packed = {"batching": "packed", "row_length": 24, "max_length": 24}
     rows = {"row_length": (24, 20), "batch_tokens": (64, 96)}
-    yield from of_pairs("train validation plan", PAIRS | packed, rows)
+    yield from of_pairs("train validation", PAIRS | packed, rows)
     batching = {"batching": ("buckets", "packed", {"row_length": 24})}
-    yield from of_pairs("train validation plan", PAIRS, batching)
+    yield from of_pairs("train validation", PAIRS, batching)
     yield from of_pairs("train", PAIRS, {"train": ("train", "more")})
     yield from of_pairs("validation pairs", PAIRS, {"validation": ("validation", "check")})
     yield from of_pairs("test", PAIRS, {"test": ("test", "exam")})
@@ -291,8 +291,7 @@ def document_entries(table: dict[str, Any]) -> Iterator[Entry]:
     yield from of_documents("train validation texts test", DOCUMENTS, of_own)
     of_rows = {"rows": ("contiguous", "packed"), "row_length": (16, 12)}
     yield from of_documents("train validation test", DOCUMENTS, of_rows)
-    yield from of_documents("train validation plan", DOCUMENTS, {"batch_tokens": (64, 96)})
-    yield from of_documents("plan", DOCUMENTS, {"row_length": (16, 12)})
+    yield from of_documents("train validation", DOCUMENTS, {"batch_tokens": (64, 96)})
     yield from of_documents("train", DOCUMENTS, {"train": ("train.en", "more.en")})
     yield from of_documents("validation texts", DOCUMENTS, {"validation": ("validation.en", "check.en")})
     yield from of_documents("test", DOCUMENTS, {"test": ("test.en", "exam.en")})

@@ -301,7 +301,6 @@ def observe_run(config: Any) -> Observation:
         "assets": task.assets(),
         "identity": data.identity(),
         "example": jax.tree.map(np.shape, data.example()),
-        "plan": jax.tree.map(np.shape, task.example()),
         "description": data.describe(1000),
     } | EVALUATIONS[type(task)](task, data)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.documents import plan_largest_batch, score_windows, train_batches, window_batches
+from tfm.data.batches.documents import score_windows, train_batches, window_batches
 from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.opening import check_splits, fingerprint_texts, open_documents
@@ -278,10 +278,6 @@ class LanguageModeling(Task):
             context=context,
             method="features",
         )
-
-    def example(self) -> Batch | None:
-        """Returns the largest batch. Its shape depends only on the config."""
-        return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> LanguageModelingData:
         """Opens and tokenizes the training and validation data, and cuts them into rows."""

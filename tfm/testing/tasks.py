@@ -24,7 +24,7 @@ from tfm.training.hooks import Hook
 from tfm.training.loop import train
 from tfm.training.loss_output import check_zero_rows
 from tfm.training.run_log import read_metrics
-from tfm.training.setup import Setup, list_shapes, open_checkpoints
+from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import (
     Best,
     Context,
@@ -169,13 +169,6 @@ class TaskContract:
         for batch in itertools.islice(data.train_batches(0), 4):
             assert {name: x.dtype for name, x in batch.items()} == {n: x.dtype for n, x in example.items()}
             assert all(x.size <= example[name].size for name, x in batch.items())
-
-    def test_a_planned_example_has_the_shapes_of_the_data(self, run, data):
-        planned = run.task.example()
-        if planned is None:
-            pytest.skip("the task predicts no shapes")
-        assert list_shapes(planned) == list_shapes(data.example())
-        assert not any(array.any() for array in planned.values())
 
     def test_initial_parameters_are_float32_and_follow_the_key(self, run):
         init = quick_jit(lambda key: run.task.init(key)["params"])

@@ -5,7 +5,6 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -79,18 +78,14 @@ def train(
         if end and not scores.is_due(step, config):
             log.info("Nothing to do: %s", end)
             return
-        pool = stack.enter_context(ThreadPoolExecutor(2, "compilation"))
-        get_state = setup.prepare_state(checkpoints, newest, initial_variables, pool)
-        finish_compiling = setup.start_compiling(pool)
         data = task.open_data()
         check_data(data)
         check_same_data(workdir, data.identity(), step)
         example = data.example()
-        train_step, compiled = finish_compiling(example)
+        train_step, compiled = setup.compile_step(example)
         with explain_out_of_memory(config.gradient_accumulation_steps):
-            state = get_state()
+            state = setup.make_state(checkpoints, newest, initial_variables)
             setup.check_padding(example, state)
-        del get_state  # which may keep the restored state in memory
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
         log.info("%s parameters, %s device(s)", f"{setup.parameters:,}", devices)

@@ -79,8 +79,9 @@ class Piece(NamedTuple):
     Attributes:
       rows: the rows, padded with rows of zeros.
       context: of the update, with the random key of the micro-batch.
-      shard: index of the device among the devices with different rows, see `tfm.sharding.rows.rows_of_shard`. None
-        if the step computes all rows on one device without a named axis.
+      shard: index of the device among the devices with different rows, see
+        `tfm.sharding.rows.rows_of_shard`. None if the step computes all rows on one device without a named
+        axis.
     """
 
     rows: Batch

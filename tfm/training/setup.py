@@ -6,7 +6,6 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from typing import Any
 
 import jax
@@ -136,51 +135,34 @@ class Setup:
             hashed.update(np.ascontiguousarray(x).tobytes())
         return self.task.assets() | {CONSTANTS: hashed.hexdigest()}
 
-    def prepare_state(
+    def make_state(
         self,
         checkpoints: CheckpointStore,
         step: int | None,
         initial_variables: Callable[[Variables], Variables] | None,
-        pool: Executor,
-    ) -> Callable[[], TrainState]:
-        """Begins to restore or to initialize the state to train from.
+    ) -> TrainState:
+        """Restores or initializes the state to train from, and places it.
 
         Args:
           checkpoints: of the run.
           step: the checkpoint to restore; None initializes a new run.
           initial_variables: returns the variables of a new run, given random variables. None takes the random
             variables.
-          pool: compiles the initialization in the background. This takes seconds.
-
-        Returns:
-          A function that returns the placed state.
         """
         if step is not None:
             log.info("Resuming from step %s in %s", f"{step:,}", checkpoints.folder)
             like = self.partitioner.like(self.state)
-            state = TrainState.from_items(checkpoints.restore(step, like.items()))
-            return lambda: self.partitioner.place(state)
+            return self.partitioner.place(TrainState.from_items(checkpoints.restore(step, like.items())))
         if initial_variables is not None:
-            placed = self.initialize_with(initial_variables)
-            return lambda: placed
-        compiling = pool.submit(lambda: self._initialize.lower(self.init_key).compile())
-
-        def initialize() -> TrainState:
-            program = compiling.result()
-            return_free_memory()
-            return self.partitioner.place(program(self.init_key))
-
-        return initialize
+            return self.initialize_with(initial_variables)
+        return_free_memory()
+        return self.initialize()
 
     def initialize(self) -> TrainState:
-        """Returns the first state with random variables, placed."""
-        return self.partitioner.place(self._initialize(self.init_key))
-
-    @property
-    def _initialize(self) -> Any:
-        """The program from a random key to the first state, of which each device has its part."""
+        """Returns the first state with random variables, placed. Each device computes its part."""
         where = self.partitioner.sharding(self.state)
-        return jax.jit(lambda key: self._create(self.task.init(key)), out_shardings=where)
+        initialize = jax.jit(lambda key: self._create(self.task.init(key)), out_shardings=where)
+        return self.partitioner.place(initialize(self.init_key))
 
     def initialize_with(self, load: Callable[[Variables], Variables]) -> TrainState:
         """Returns the first state, placed on the devices, with loaded variables.
@@ -222,26 +204,6 @@ class Setup:
             raise
         check_memory(measure_memory(compiled), micro_batches)
         return step, compiled
-
-    def start_compiling(self, pool: Executor) -> Callable[[Batch], CompiledStep]:
-        """Compiles the step in the background if the task predicts the shape of its batches.
-
-        Args:
-          pool: has a thread to compile in, while the data are opened.
-
-        Returns:
-          A function from `Data.example` to the result of `compile_step`. It raises the same errors.
-        """
-        planned = self.task.example()
-        if planned is None:
-            return self.compile_step
-        compiling = pool.submit(self.compile_step, planned)
-
-        def finish(example: Batch) -> CompiledStep:
-            same = list_shapes(example) == list_shapes(planned)
-            return compiling.result() if same else self.compile_step(example)
-
-        return finish
 
     def check_losses(self, batch: Batch) -> None:
         """Traces the loss of each update.
@@ -358,8 +320,3 @@ def open_checkpoints(
         assets=task.assets() if assets is None else assets,
         guard=guard,
     )
-
-
-def list_shapes(batch: Batch) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Returns {name: (shape, dtype)} of the arrays of a batch."""
-    return {name: (array.shape, array.dtype) for name, array in batch.items()}

@@ -216,13 +216,6 @@ class Task:
         """Opens and prepares training and validation data."""
         raise NotImplementedError
 
-    def example(self) -> Batch | None:
-        """Returns `Data.example`, predicted from the config, so that the step compiles while the data open.
-
-        Returns None if the example depends on the data.
-        """
-        return None
-
     def evaluate(self, variables: Variables, data: Data) -> Evaluation:
         """Scores the validation split; `best.metric` is among the scores."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, pack, place
-from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
+from tfm.data.batches.schedule import Batch, Batches, cut_batches
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -191,12 +191,6 @@ def window_batches(stream: np.ndarray, windows: Pieces, batch_tokens: int) -> It
         part = windows.take(order[first : first + rows])
         yield part, assemble(stream, part, np.ones(len(part.starts), int), (rows, width))
         first += rows
-
-
-def plan_largest_batch(config: Any, host_count: int) -> Batch:
-    """Returns the largest batch before there are data."""
-    none = np.zeros(0, int)
-    return assemble(none, Pieces(none, none, none), none, plan_shape(config, host_count))
 
 
 def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tuple[int, int]) -> Batch:

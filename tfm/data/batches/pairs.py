@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.batches.rows import Rows, bucket, join_rows, pack, place
-from tfm.data.batches.schedule import Batch, Batches, cut_batches, plan_shape
+from tfm.data.batches.schedule import Batch, Batches, cut_batches
 from tfm.data.config import TEMPERATURE, PairsConfig
 from tfm.data.source import join
 from tfm.data.sources.opening import open_corpora
@@ -179,11 +179,6 @@ def eval_batches(cache: TokenCache, config: PairsConfig) -> Iterator[Batch]:
     epochs = PairEpochs(cache, dataclasses.replace(config, mixing=""), seed=0)
     for cut in epochs.cuts:
         yield epochs.assemble(0, np.arange(cut.first, cut.last), (cut.rows, cut.width))
-
-
-def plan_largest_batch(config: PairsConfig, host_count: int) -> Batch | None:
-    """Returns the largest batch before there are data; None for buckets, whose shapes depend on the data."""
-    return make_empty_batch(plan_shape(config, host_count)) if config.batching == "packed" else None
 
 
 def make_empty_batch(shape: tuple[int, int]) -> Batch:

@@ -143,11 +143,6 @@ def cut_batches(widths: Iterable[tuple[int, int]], batch_tokens: int) -> list[Cu
     return cuts
 
 
-def plan_shape(config: Any, host_count: int) -> tuple[int, int]:
-    """Returns the shape (rows, width) of a host's batches of rows of `config.row_length` tokens."""
-    return -(-(config.batch_tokens // config.row_length) // host_count), config.row_length
-
-
 def prefetch(batches: Any, start_step: int) -> Iterator[Batch]:
     """Returns batches from `start_step` on. Grain prepares them ahead of their use.
 

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from tfm import models
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.pairs import plan_largest_batch
 from tfm.data.config import SPLITS, VOCABULARY_FILE, PairsConfig, remove_paths
 from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
@@ -178,10 +177,6 @@ class Translation(TextTranslation, Task):
             features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
         )
         return LossOutput({"loss": metrics.pop("loss")}, metrics, state)
-
-    def example(self) -> Batch | None:
-        """Returns the largest batch of packed rows; the shapes of other batches depend on the data."""
-        return plan_largest_batch(self.config.data, jax.process_count())
 
     def open_data(self) -> TranslationData:
         """Opens and tokenizes the training and validation data, and plans their batches."""
