@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.matmul import dot_general
+from tfm.devices.matmul import dot_general
 from tfm.models import Transformer, TransformerConfig
 
 FIRST_WORD = 10  # ids below are left to special tokens

@@ -19,10 +19,17 @@ from jax.experimental import topologies
 
 from benchmarks import hlo
 from benchmarks.chips import CHIPS, Chip, Roofline, estimate
-from tfm import backend, tasks
+from tfm import tasks
 from tfm.commands.config_files import read_config_file
+from tfm.devices import backend
+from tfm.devices.memory import (
+    count_device_bytes,
+    count_elements,
+    explain_out_of_memory,
+    format_bytes,
+    measure_memory,
+)
 from tfm.errors import UserError, first_line, install_extra
-from tfm.memory import count_device_bytes, count_elements, explain_out_of_memory, format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.setup import Setup
 from tfm.training.task import Batch, Task, variable_shapes

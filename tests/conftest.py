@@ -20,7 +20,7 @@ from tests.support import (
 )
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.commands import compilation
-from tfm.memory import return_free_memory
+from tfm.devices.memory import return_free_memory
 
 # Programs of tests take longer to compile than to run, so XLA hardly optimises their machine code. It still
 # rewrites and fuses operations as usual. The fusion emitters take the most time to compile. One piece of code

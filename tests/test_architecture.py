@@ -16,37 +16,31 @@ MODULES = {
 }
 EQUATIONS = {
     *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses"),
-    *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types", "tfm.backend"),
+    *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types"),
 }
 CONFIG = {"tfm.config"}
-BASE = {"tfm.errors", "tfm.arguments", "tfm.io"}
-# {package: packages that it may import in addition to itself, `tfm.errors` and `tfm.arguments`}
+BASE = {"tfm.errors", "tfm.io"}
+# {package: packages that it may import in addition to itself and `tfm.errors`}
 MAY_IMPORT = {
     "tfm.errors": set(),
-    "tfm.arguments": set(),
-    "tfm.tree_paths": set(),
     "tfm.io": set(),
-    "tfm.checkpoints": {"tfm.io", "tfm.tree_paths"},
-    "tfm.matmul": {"tfm.backend"},
-    **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.matmul", "tfm.sharding"}),
+    "tfm.checkpoints": {"tfm.io"},
+    **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.devices"}),
     "tfm.config": {"tfm.io"},
-    "tfm.memory": {"tfm.config", "tfm.tree_paths"},
+    "tfm.devices": {"tfm.config", "tfm.io"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
     "tfm.evaluation": {"tfm.io"},
-    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.matmul", "tfm.sharding"},
+    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.devices"},
     "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
-    "tfm.sharding": {"tfm.tree_paths"},
     "tfm.decoding": {
         *(
             *EQUATIONS,
             *CONFIG,
             *BASE,
-            "tfm.sharding",
-            "tfm.matmul",
+            "tfm.devices",
             "tfm.layers",
             "tfm.data",
-            "tfm.memory",
             "tfm.evaluation",
         ),
     },
@@ -55,16 +49,21 @@ MAY_IMPORT = {
         *EQUATIONS,
         *CONFIG,
         *BASE,
-        "tfm.matmul",
+        "tfm.devices",
         "tfm.layers",
-        "tfm.sharding",
         "tfm.io",
         "tfm.checkpoints",
-        "tfm.memory",
-        "tfm.tree_paths",
     },
     "tfm.diagnosis": {
-        *(*CONFIG, *BASE, "tfm.checkpoints", "tfm.layers", "tfm.sharding", "tfm.training", "tfm.tree_paths"),
+        *(
+            *CONFIG,
+            *BASE,
+            "tfm.checkpoints",
+            "tfm.layers",
+            "tfm.sharding",
+            "tfm.training",
+            "tfm.io.tree_paths",
+        ),
         "tfm.interpret",  # a replayed step reads activations
     },
     "tfm.visualize": {
@@ -74,13 +73,12 @@ MAY_IMPORT = {
         "tfm.layers",
         "tfm.data",
         "tfm.decoding",
-        "tfm.sharding",
+        "tfm.devices",
         "tfm.training",
-        "tfm.memory",
     },
     "tfm.tasks": {
         *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.layers", "tfm.sharding", "tfm.training", "tfm.memory", "tfm.visualize"),
+        *("tfm.layers", "tfm.devices", "tfm.training", "tfm.devices", "tfm.visualize"),
     },
     "tfm.workdir": {
         *(
@@ -90,23 +88,22 @@ MAY_IMPORT = {
             "tfm.training",
             "tfm.io",
             "tfm.checkpoints",
-            "tfm.sharding",
-            "tfm.memory",
+            "tfm.devices",
             "tfm.data",
-            "tfm.tree_paths",
+            "tfm.io",
         ),
         "tfm.evaluation",
         "tfm.interpret",
     },
     "tfm.sweep": {
         *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.checkpoints", "tfm.evaluation", "tfm.workdir"),
-        *("tfm.backend", "tfm.memory"),
+        "tfm.devices",
     },
     "tfm.export": {
         *(
             *CONFIG,
             *BASE,
-            "tfm.backend",
+            "tfm.devices",
             "tfm.tasks",
             "tfm.workdir",
             "tfm.io",
@@ -120,7 +117,7 @@ MAY_IMPORT = {
     "tfm.configs": set(),
     "tfm.testing": None,
 }
-WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors", "tfm.arguments")
+WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors")
 HOST_SIDE_FILES = ("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main")
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 
@@ -154,7 +151,7 @@ def own_imports(module):
 def test_packages_import_only_allowed_packages(module):
     package = package_of(module)
     allowed = MAY_IMPORT[package]
-    found = {package_of(name) for name in own_imports(module)} - {package, "tfm.errors", "tfm.arguments"}
+    found = {package_of(name) for name in own_imports(module)} - {package, "tfm.errors"}
     assert "tfm.testing" not in found, "tests import it, and it needs pytest"
     assert allowed is None or found <= allowed
 
@@ -166,7 +163,7 @@ def test_every_package_has_a_rule():
 def test_rules_of_imports_have_no_cycle():
     order = list(MAY_IMPORT)
     for package, allowed in MAY_IMPORT.items():
-        lower = set(order[: order.index(package)]) | EQUATIONS | {"tfm.memory"}
+        lower = set(order[: order.index(package)]) | EQUATIONS | {"tfm.devices"}
         assert (allowed or set()) - {package} <= lower, package
 
 

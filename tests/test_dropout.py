@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import scipy
 
-from tfm import backend
+from tfm.devices import backend
+from tfm.devices.rows import make_device_key
 from tfm.dropout import STEPS, dropout, hash_indices
-from tfm.sharding.rows import make_device_key
 
 SIGNIFICANT = 1e-6  # p-value below which a test fails. With fixed keys, a test always fails or never.
 LEAST, MOST = SIGNIFICANT / 2, 1 - SIGNIFICANT / 2

@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from tfm import backend
-from tfm.matmul import dot_general
+from tfm.devices import backend
+from tfm.devices.matmul import dot_general
 
 RNG = np.random.default_rng(0)
 CASES = {  # name: shapes of x and weights, and the axes that are summed

@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import resident_bytes
 from tests.support.processes import LIMIT
-from tfm.memory import return_free_memory
+from tfm.devices.memory import return_free_memory
 
 pytestmark = [
     pytest.mark.long,
@@ -22,7 +22,7 @@ CORES = max(os.cpu_count(), 2)
 # Many threads allocate a small block at the same time. malloc_info(3) then lists the arenas as heaps.
 COUNT = """
 import ctypes, sys, threading
-from tfm.memory import limit_malloc_arenas
+from tfm.devices.memory import limit_malloc_arenas
 libc = ctypes.CDLL(None)
 libc.malloc.restype = libc.fopen.restype = ctypes.c_void_p
 if sys.argv[2] == "limited":

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from tfm.sharding.rows import shard_index
+from tfm.devices.rows import shard_index
 
 STEPS = 2**16  # the number of values of the hash, and of the possible rates
 
@@ -21,7 +21,7 @@ def dropout(rng: jax.Array | None, x: jax.Array, rate: float) -> jax.Array:
 
     Args:
       rng: a JAX random key. It is not used if `rate` is 0.
-      x: an array of any shape. Inside `jax.shard_map` or `jax.pmap` over the axes of `tfm.sharding.rows`, the
+      x: an array of any shape. Inside `jax.shard_map` or `jax.pmap` over the axes of `tfm.devices.rows`, the
         rows [rows, ...] of this device, all devices having the same number of rows and the same key.
       rate: at least 0 and below 1. It is rounded to a multiple of 2 ** -16, and the scale fits the result.
 

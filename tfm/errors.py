@@ -1,4 +1,10 @@
-"""The exception for mistakes that a user can fix: a typo, a missing file, a checkpoint of another shape."""
+"""The exception for mistakes that a user can fix, and checks of arguments that raise it."""
+
+import dataclasses
+import difflib
+import reprlib
+from collections.abc import Iterable
+from typing import Any
 
 EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 
@@ -26,3 +32,50 @@ def install_extra(extra: str) -> str:
     project.
     """
     return f"run pip install '.[{extra}]' in a checkout of tfm"
+
+
+def check_texts(name: str, given: Iterable[str]) -> list[str]:
+    """Returns the argument `name` as a list of texts. A single text would become a list of its letters.
+
+    Raises:
+      UserError: if the argument is a single text, no iterable, or contains something else.
+    """
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        raise UserError(
+            f"Expected a list of texts as {name}, got {reprlib.repr(given)}: put a single text in brackets."
+        )
+    texts = list(given)
+    for text in texts:
+        if not isinstance(text, str):
+            raise UserError(f"Expected texts in {name}, got {reprlib.repr(text)} among them: leave it out.")
+    return texts
+
+
+def replace_fields(section: Any, fields: dict[str, Any]) -> Any:
+    """Returns a dataclass with other values of some fields.
+
+    Raises:
+      UserError: if a field does not exist, or a value is invalid.
+    """
+    known = [field.name for field in dataclasses.fields(section)]
+    for name in fields:
+        if name not in known:
+            raise UserError(f"There is no option {name!r}: {suggest(name, known)}")
+    return dataclasses.replace(section, **fields)
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Returns "did you mean 'NEAREST'?", or the known names if none of them is similar."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
+
+
+def check_count(name: str, given: Any, what: str) -> None:
+    """Checks that the argument `name`, a number of `what`, is an integer of at least 1.
+
+    Raises:
+      UserError: if it is not.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise UserError(f"Expected at least 1 {what} as {name}, got {given!r}.")

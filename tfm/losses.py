@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Float32, Integer, Shaped
 
 from tfm.array_types import Array, check_arrays
-from tfm.matmul import dot_general
+from tfm.devices.matmul import dot_general
 from tfm.search import token_scores
 
 SumAndCount = tuple[Float32[jax.Array, ""], Float32[jax.Array, ""]]

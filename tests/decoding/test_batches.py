@@ -18,8 +18,8 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.score import score_pairs
 from tfm.decoding.translate import translate_ids
+from tfm.devices.memory import free_memory
 from tfm.errors import UserError
-from tfm.memory import free_memory
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.testing.parameters import random_parameters

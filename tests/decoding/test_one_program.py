@@ -11,7 +11,7 @@ from jax import export
 from benchmarks import hlo
 from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
-from tfm import backend
+from tfm.devices import backend
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.testing.models import COMPILE_QUICKLY

@@ -7,8 +7,8 @@ import pytest
 from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
+from tfm.devices.rows import PMAP_AXIS
 from tfm.dropout import dropout
-from tfm.sharding.rows import PMAP_AXIS
 
 KEY, RATE = jax.random.key(0), 0.4
 X = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)

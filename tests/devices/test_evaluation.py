@@ -15,7 +15,7 @@ from tests.tasks.cases import TASKS
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import search_batch
-from tfm.sharding.mesh import place_rows
+from tfm.devices.mesh import place_rows
 from tfm.tasks.translation.task import Config, Translation
 from tfm.testing.tasks import make_tiny_run
 from tfm.training.config import TrainingConfig

@@ -17,10 +17,10 @@ from tests.support.bare_task import make_state, make_step
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
+from tfm.devices.matmul import dot_general
+from tfm.devices.parameter_axes import record_axes
+from tfm.devices.rows import make_device_key
 from tfm.errors import UserError
-from tfm.matmul import dot_general
-from tfm.sharding.parameter_axes import record_axes
-from tfm.sharding.rows import make_device_key
 from tfm.tasks.translation.task import Config, Translation
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite

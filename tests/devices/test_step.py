@@ -13,11 +13,11 @@ from tests.support.batch_norm_net import Config, Model
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
+from tfm.devices.rows import rows_of_shard
 from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.dropout import dropout
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
-from tfm.sharding.rows import rows_of_shard
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.partitioning import make_partitioner

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from tfm import backend
+from tfm.devices import backend
 from tfm.search.top_k import largest, top_k, two_stage_top_k
 
 LENGTHS = [7, 331, 1024, 7200]  # two stages are used for no k, all k (blocks of 1), k = 1, and all k

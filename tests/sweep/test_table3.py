@@ -6,7 +6,7 @@ import pytest
 
 from tfm.commands.command import parse
 from tfm.commands.options import Train
-from tfm.memory import count_elements
+from tfm.devices.memory import count_elements
 from tfm.sweep import table3
 from tfm.tasks import translation
 from tfm.training.task import variable_shapes

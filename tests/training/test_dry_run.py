@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.support.tiny import make_config, train_run
-from tfm import memory
+from tfm.devices import memory
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation.data import advise_batch_size

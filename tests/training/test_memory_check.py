@@ -12,8 +12,8 @@ from tests.support.tiny import MODEL, make_config
 from tfm import tasks
 from tfm.config import save, walk_fields
 from tfm.data.config import VOCABULARY_FILE
+from tfm.devices.memory import Memory, check_batches_fit, check_memory, check_parameters_fit, format_bytes
 from tfm.errors import UserError
-from tfm.memory import Memory, check_batches_fit, check_memory, check_parameters_fit, format_bytes
 from tfm.models import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
@@ -90,7 +90,7 @@ def test_setup_checks_the_size_of_the_state_before_the_state_exists(monkeypatch,
 
 def test_error_states_the_number_of_copies_and_the_largest_parameter(monkeypatch):
     size = 4 * ELEMENTS
-    monkeypatch.setattr("tfm.memory.available_memory", lambda: 3 * size)
+    monkeypatch.setattr("tfm.devices.memory.available_memory", lambda: 3 * size)
     check_parameters_fit(PARAMS, 3)
     with pytest.raises(UserError, match=r"parameters 4 times .* table, an array of 90 x 32"):
         check_parameters_fit(PARAMS, 4)
@@ -124,7 +124,7 @@ def test_huge_model_is_rejected_before_training_and_loading(name, vocabulary, mo
 
     if name in DEEP:
         monkeypatch.setattr(Transformer, "init", fail)
-    monkeypatch.setattr("tfm.memory.host_memory", lambda: HALF_GIB)
+    monkeypatch.setattr("tfm.devices.memory.host_memory", lambda: HALF_GIB)
     fields = (WIDE | DEEP)[name]
     config = dataclasses.replace(make_config(corpus), model=dataclasses.replace(MODEL, **fields))
     advice = next(iter(fields)) if name in DEEP else "layers_|table"
@@ -139,7 +139,7 @@ def test_huge_model_is_rejected_before_training_and_loading(name, vocabulary, mo
 
 
 def test_error_for_a_huge_vocabulary_names_the_embedding_table(monkeypatch, corpus, tmp_path):
-    monkeypatch.setattr("tfm.memory.host_memory", lambda: HALF_GIB)
+    monkeypatch.setattr("tfm.devices.memory.host_memory", lambda: HALF_GIB)
     config = make_config(corpus)
     data = dataclasses.replace(config.data, vocabulary_size=2_000_000)
     with pytest.raises(UserError, match=r"embedding/table, an array of 2,000,000 x 32"):

@@ -13,7 +13,7 @@ from etils import epath
 from flax.traverse_util import unflatten_dict
 
 from tfm.errors import UserError, first_line
-from tfm.tree_paths import join_path
+from tfm.io.tree_paths import join_path
 
 BLOCK_BYTES = 1 << 15  # of a digest
 MAX_GROUP_BYTES = 1 << 28  # of the arrays that are read back at a time, in addition to the largest array

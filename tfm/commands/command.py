@@ -28,9 +28,8 @@ from typing import Any, TypeVar, dataclass_transform
 
 from absl import flags
 
-from tfm.arguments import suggest
 from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
 REQUIRED = dataclasses.MISSING

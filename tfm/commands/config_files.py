@@ -12,9 +12,8 @@ from ml_collections import config_dict
 
 import tfm
 from tfm import config
-from tfm.arguments import suggest
 from tfm.commands.command import shorten
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 from tfm.sweep.variants import Variant, check_variants
 from tfm.workdir import runs
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from tfm.commands.command import command
 from tfm.commands.options import List
+from tfm.devices.memory import format_bytes
 from tfm.errors import UserError
 from tfm.evaluation.record import EvaluationRecord
-from tfm.memory import format_bytes
 from tfm.workdir.status import find_runs, read_status
 
 FOLDER = "runs"

@@ -10,10 +10,9 @@ import sys
 from collections.abc import Sequence
 
 import tfm
-from tfm.arguments import suggest
 from tfm.commands import command, console, terminal
 from tfm.commands.options import GROUPS, OPTIONS
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 
 HELP = ("-h", "--help", "help")
 

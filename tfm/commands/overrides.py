@@ -13,10 +13,9 @@ from absl import flags
 from ml_collections import config_dict, config_flags
 
 from tfm import config
-from tfm.arguments import suggest
 from tfm.commands.command import OVERRIDES, before_dashes, explain_flag_errors
 from tfm.config import walk_fields
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 from tfm.sweep.plan import count_parameters
 from tfm.workdir import runs
 

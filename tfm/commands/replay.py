@@ -21,7 +21,7 @@ from tfm.commands.compilation import prepare_device
 from tfm.diagnosis.replay import Change, Replay, describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.tree_paths import join_path
+from tfm.io.tree_paths import join_path
 from tfm.workdir import runs
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from tfm.commands import options as command_options
 from tfm.commands.command import command
-from tfm.memory import format_bytes
+from tfm.devices.memory import format_bytes
 from tfm.training.run_log import format_duration
 from tfm.workdir.status import Status, read_status
 

@@ -24,11 +24,11 @@ from tfm.commands.compilation import check_device, enable_compilation_cache, rem
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
 from tfm.commands.pipe import read_pipe
+from tfm.devices.memory import limit_malloc_arenas
 from tfm.diagnosis.profiling import Profiler, parse_range
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
-from tfm.memory import limit_malloc_arenas
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.loop import train

@@ -30,8 +30,8 @@ from tfm.commands.options import Translate
 from tfm.commands.resumable_output import count_finished_lines, explain_kept_part, open_output
 from tfm.data.sources.text_files import one_line
 from tfm.decoding.translate import check_n_best
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError
-from tfm.sharding.mesh import fetch
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfm.arguments import suggest
 from tfm.config.fields import (
     LARGEST_INT,
     find_problem,
@@ -21,7 +20,7 @@ from tfm.config.fields import (
     value_class,
 )
 from tfm.config.names import is_section
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 from tfm.io.files import atomic_file, read_limited
 
 if TYPE_CHECKING:

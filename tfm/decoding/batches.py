@@ -18,9 +18,9 @@ from jax.experimental import multihost_utils
 
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
+from tfm.devices.memory import format_bytes, free_memory, is_out_of_memory
+from tfm.devices.mesh import count_row_shards, fetch, find_mesh
 from tfm.errors import UserError, first_line
-from tfm.memory import format_bytes, free_memory, is_out_of_memory
-from tfm.sharding.mesh import count_row_shards, fetch, find_mesh
 
 # A CPU computes two small programs at the same time faster than one after the other. An accelerator receives
 # the next batch while the host reads the results of the previous batch.
@@ -56,7 +56,7 @@ def map_rows(
       batch_size: Maximum number of rows in a batch.
       describe: Function that maps the index of a row that does not fit into the memory to two parts of the
         error message: (subject, advice).
-      like: The variables that the program reads, see `tfm.sharding.mesh.place_rows`. None means one device.
+      like: The variables that the program reads, see `tfm.devices.mesh.place_rows`. None means one device.
 
     Returns:
       A list with a tree of NumPy arrays for each row.

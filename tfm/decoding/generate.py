@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import search
-from tfm.arguments import check_texts
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import GenerationConfig
@@ -27,8 +26,8 @@ from tfm.decoding.hypotheses import (
     run_search,
 )
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
-from tfm.errors import UserError
-from tfm.sharding.mesh import place_rows
+from tfm.devices.mesh import place_rows
+from tfm.errors import UserError, check_texts
 
 log = logging.getLogger(__name__)
 

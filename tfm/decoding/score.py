@@ -18,8 +18,8 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.parameters import Ensemble, Params, as_ensemble
 from tfm.decoding.protocol import read_cross_attention
 from tfm.decoding.translate import check_lengths, select_layer
+from tfm.devices.mesh import place_rows
 from tfm.losses import chunked_log_probabilities
-from tfm.sharding.mesh import place_rows
 
 Ids = Sequence[Sequence[int]]
 

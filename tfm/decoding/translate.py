@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import search
-from tfm.arguments import check_count
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
@@ -24,8 +23,8 @@ from tfm.decoding.hypotheses import (
 )
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.decoding.protocol import read_cross_attention
-from tfm.errors import UserError
-from tfm.sharding.mesh import place_rows
+from tfm.devices.mesh import place_rows
+from tfm.errors import UserError, check_count
 
 
 def translate_ids(

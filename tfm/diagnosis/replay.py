@@ -10,10 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.devices.parameter_axes import Axes, find_axes
 from tfm.errors import UserError
 from tfm.io.provenance import changed_fields, last_start
+from tfm.io.tree_paths import join_path
 from tfm.layers.observe import Recorder, activate
-from tfm.sharding.parameter_axes import Axes, find_axes
 from tfm.training.config import TrainingConfig
 from tfm.training.partitioning import Partitioner
 from tfm.training.setup import Setup, open_checkpoints
@@ -28,7 +29,6 @@ from tfm.training.step import (
 )
 from tfm.training.sums import means
 from tfm.training.task import Batch, Task
-from tfm.tree_paths import join_path
 
 LOG_EVERY = 50  # steps
 MAX_LOSS_DIFFERENCE = 1e-5  # relative difference of the mean losses of a model in float32
@@ -50,7 +50,7 @@ class Replay(NamedTuple):
         step does not train is 0.
       reads: {name: activation} of the first update that is due in the step, see `tfm.interpret`. The rows
         have the order of `Partitioner.split_rows`.
-      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
     """
 
     step: int

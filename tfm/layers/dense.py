@@ -1,6 +1,6 @@
 """The dense projection that all layers use.
 
-Its kernels are initialized Glorot-uniform by default, and `tfm.matmul.dot_general` computes its products.
+Its kernels are initialized Glorot-uniform by default, and `tfm.devices.matmul` computes its products.
 """
 
 import functools
@@ -10,7 +10,7 @@ import flax.linen as nn
 import jax
 from jax.nn.initializers import Initializer
 
-from tfm.matmul import dot_general
+from tfm.devices.matmul import dot_general
 
 KERNEL_INIT: Initializer = nn.initializers.glorot_uniform()
 dense = functools.partial(nn.DenseGeneral, kernel_init=KERNEL_INIT, dot_general=dot_general)

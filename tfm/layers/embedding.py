@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 from jax.typing import DTypeLike
 
-from tfm.matmul import dot_general
+from tfm.devices.matmul import dot_general
 
 
 class Embedding(nn.Module):

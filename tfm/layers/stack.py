@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.devices import shards
 from tfm.errors import UserError
 from tfm.layers.observe import is_active, observe, with_positions
-from tfm.sharding import shards
 
 
 class Stack(nn.Module):

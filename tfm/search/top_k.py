@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from tfm import backend
+from tfm.devices import backend
 
 MAX_BLOCK_SIZE = 256
 

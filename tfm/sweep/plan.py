@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 from tfm import tasks
-from tfm.backend import compile_for
-from tfm.memory import count_elements
+from tfm.devices.backend import compile_for
+from tfm.devices.memory import count_elements
 from tfm.sweep.variants import Variant
 from tfm.training.task import variable_shapes
 

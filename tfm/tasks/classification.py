@@ -34,13 +34,13 @@ from tfm.data.images import (
     open_images,
 )
 from tfm.data.sources.splits import list_splits
+from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
-from tfm.sharding.mesh import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan

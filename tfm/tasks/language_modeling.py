@@ -32,14 +32,14 @@ from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.parameters import as_ensemble
 from tfm.decoding.protocol import check_continues
+from tfm.devices.memory import check_batches_fit
+from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
 from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
-from tfm.memory import check_batches_fit
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.sharding.mesh import fetch, place_rows
 from tfm.training.config import TrainingConfig
 from tfm.training.model_calls import apply_model
 from tfm.training.setup import check_plan

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tfm.io.tree_paths import join_path
 from tfm.layers.observe import read_attention
 from tfm.testing.parameters import random_parameters
-from tfm.tree_paths import join_path
 
 COMPILE_QUICKLY = {"xla_backend_optimization_level": 0}
 VOCABULARY, LENGTH, WIDTH, PREFIX = 20, 6, 2, 3

@@ -4,7 +4,7 @@ import os
 
 import jax
 
-from tfm.memory import format_bytes, measure_memory
+from tfm.devices.memory import format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import Setup

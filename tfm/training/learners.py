@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfm.errors import UserError
+from tfm.io.tree_paths import list_paths
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import NOT_DECAYED, Factors, make_optimizer, parse_factors
 from tfm.training.patterns import check_patterns, match
 from tfm.training.step import Learner
 from tfm.training.task import Update
-from tfm.tree_paths import list_paths
 
 FACTOR_FIELDS = ("learning_rate_factors", "weight_decay_factors")
 

@@ -11,11 +11,11 @@ import jax
 import optax
 
 from tfm.checkpoints.store import CheckpointStore
+from tfm.devices.memory import explain_out_of_memory
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.io.provenance import check_same_data, record_start
 from tfm.io.signals import Interrupted, Preemption, SignalHandler
-from tfm.memory import explain_out_of_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics import StepMetrics

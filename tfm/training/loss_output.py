@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm.errors import UserError
+from tfm.io.tree_paths import join_path
 from tfm.training.task import Batch, Context, Loss, LossOutput, Variables
-from tfm.tree_paths import join_path
 
 RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step reports by itself
 

@@ -16,14 +16,14 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from tfm.checkpoints.store import CheckpointStore
+from tfm.devices.mesh import fetch
+from tfm.devices.rows import rows_of_shard
 from tfm.errors import UserError, first_line
-from tfm.sharding.mesh import fetch
-from tfm.sharding.rows import rows_of_shard
+from tfm.io.tree_paths import join_path
 from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_tree
 from tfm.training.task import Batch, Data, Variables
-from tfm.tree_paths import join_path
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
 

@@ -16,9 +16,9 @@ import optax
 from tfm import schedules
 from tfm.config import OnResume, check_fields, field, find_by_name
 from tfm.errors import UserError
+from tfm.io.tree_paths import join_path
 from tfm.schedules import Schedule
 from tfm.training.patterns import match
-from tfm.tree_paths import join_path
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from tfm.devices.memory import count_device_bytes
+from tfm.devices.mesh import MESH_AXES, make_mesh, pad_rows, shard_parameters
+from tfm.devices.parameter_axes import NO_AXES, Axes, record_axes
+from tfm.devices.rows import PMAP_AXIS, ROW_AXES
+from tfm.devices.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.errors import UserError
-from tfm.memory import count_device_bytes
-from tfm.sharding.mesh import MESH_AXES, make_mesh, pad_rows, shard_parameters
-from tfm.sharding.parameter_axes import NO_AXES, Axes, record_axes
-from tfm.sharding.rows import PMAP_AXIS, ROW_AXES
-from tfm.sharding.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.training.config import TrainingConfig
 from tfm.training.step import Sums, merge_trees, split_rows
 from tfm.training.task import Batch, Context, Variables
@@ -34,7 +34,7 @@ def make_partitioner(
     Args:
       config: says `parallel`, and for a mesh its shape.
       devices: the devices to use; None uses all.
-      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
 
     Raises:
       UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.
@@ -80,7 +80,7 @@ class Piece(NamedTuple):
       rows: the rows, padded with rows of zeros.
       context: of the update, with the random key of the micro-batch.
       shard: index of the device among the devices with different rows, see
-        `tfm.sharding.rows.rows_of_shard`. None if the step computes all rows on one device without a named
+        `tfm.devices.rows.rows_of_shard`. None if the step computes all rows on one device without a named
         axis.
     """
 
@@ -260,7 +260,7 @@ class Partitioner:
         The compiler alone would add each gradient where it is made: in the compute dtype, inside the loop
         over layers, and once for each use of a table. Here each device computes all gradients of its rows,
         and one sum in float32 follows. Parameters that are divided over "fsdp" are gathered when they are
-        used, see `tfm.sharding.shards`. The axis "tensor" stays with the compiler.
+        used, see `tfm.devices.shards`. The axis "tensor" stays with the compiler.
         """
         if self.row_shards == 1:
             return lambda *arguments: function(*arguments)[:2]
@@ -308,7 +308,7 @@ class Partitioner:
         return tree
 
     def fetch_variables(self, variables: Any) -> Any:
-        """Returns fetched variables for an evaluation on all devices, see `tfm.sharding.mesh.place_rows`."""
+        """Returns fetched variables for an evaluation on all devices, see `tfm.devices.mesh.place_rows`."""
         return variables if self.devices > 1 else jax.tree.map(lambda x: x.addressable_data(0), variables)
 
     def _row_specs(self, tree):

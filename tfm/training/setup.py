@@ -14,9 +14,7 @@ import numpy as np
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
 from tfm.checkpoints.trees import check_shapes
-from tfm.errors import UserError, first_line
-from tfm.io.lock import DirectoryGuard
-from tfm.memory import (
+from tfm.devices.memory import (
     advise_sizes,
     available_memory,
     check_depth,
@@ -28,7 +26,10 @@ from tfm.memory import (
     measure_memory,
     return_free_memory,
 )
-from tfm.sharding.parameter_axes import record_axes
+from tfm.devices.parameter_axes import record_axes
+from tfm.errors import UserError, first_line
+from tfm.io.lock import DirectoryGuard
+from tfm.io.tree_paths import join_path
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
 from tfm.training.loss_output import check_output, check_zero_rows
@@ -37,7 +38,6 @@ from tfm.training.partitioning import make_partitioner
 from tfm.training.scores import Scores
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task, variable_shapes
-from tfm.tree_paths import join_path
 
 CHECKPOINT_FOLDER = "checkpoints"
 COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
@@ -60,7 +60,7 @@ class Setup:
       rates: {name: learning rate as a function of the number of completed steps}, those to report.
       loss_names: names of the metrics that hold the losses of the updates.
       init_key, step_key: random keys of the initialization and of the steps.
-      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
 

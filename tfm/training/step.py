@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from tfm.io.tree_paths import join_path
 from tfm.training.loss_output import check_output
 from tfm.training.task import Batch, Context, Loss, SumAndCount, Variables
-from tfm.tree_paths import join_path
 
 COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import jax
 
-from tfm.sharding.mesh import place_rows
+from tfm.devices.mesh import place_rows
 from tfm.training.task import Batch, Context, SumAndCount, Task, Variables
 
 

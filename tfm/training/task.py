@@ -21,9 +21,9 @@ import flax.struct
 import jax
 import numpy as np
 
+from tfm.devices.memory import check_depth
+from tfm.devices.rows import make_device_key
 from tfm.errors import UserError
-from tfm.memory import check_depth
-from tfm.sharding.rows import make_device_key
 
 Batch = Mapping[str, np.ndarray]
 Variables = Mapping[str, Any]  # {"params": tree, other collection: tree}, as Flax has them

@@ -12,9 +12,9 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from tfm.devices.memory import check_estimate, host_memory
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.memory import check_estimate, host_memory
 from tfm.visualize.observation import Track
 
 FORMATS = ("png", "svg", "pdf")

@@ -16,10 +16,10 @@ import numpy as np
 
 from tfm.data.tokenizers.protocol import PAD_ID
 from tfm.decoding.batches import pad_ids
+from tfm.devices.memory import check_estimate, host_memory
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.layers.observe import Recorder, activate
-from tfm.memory import check_estimate, host_memory
-from tfm.sharding.mesh import fetch
 from tfm.visualize import reductions
 from tfm.visualize.beam import Beam
 from tfm.visualize.words import label_tokens, split_words

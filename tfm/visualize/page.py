@@ -13,8 +13,8 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 
+from tfm.devices.memory import format_bytes
 from tfm.errors import UserError
-from tfm.memory import format_bytes
 from tfm.visualize.observation import AttentionMap, Observation, Track
 from tfm.visualize.panels import SUMMARIES, summarize
 from tfm.visualize.words import align_tokens

@@ -20,10 +20,10 @@ import safetensors.numpy
 from tfm.checkpoints import manifest
 from tfm.checkpoints.trees import check_finite
 from tfm.config.fields import info_of
+from tfm.devices.memory import check_parameters_fit
 from tfm.errors import UserError
-from tfm.memory import check_parameters_fit
+from tfm.io.tree_paths import join_path
 from tfm.training.task import Task, Variables, variable_shapes
-from tfm.tree_paths import join_path
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tfm.arguments import replace_fields
-from tfm.errors import UserError
+from tfm.errors import UserError, replace_fields
 from tfm.workdir import runs
 
 

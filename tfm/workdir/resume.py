@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfm import config, tasks
-from tfm.arguments import suggest
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
-from tfm.errors import UserError
+from tfm.errors import UserError, suggest
 from tfm.evaluation.record import SUFFIX, read_evaluations
 from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start

@@ -13,13 +13,12 @@ from ml_collections import config_dict
 
 from tfm import config as configs
 from tfm import tasks
-from tfm.arguments import check_count
 from tfm.checkpoints.store import CheckpointDeleted
 from tfm.checkpoints.trees import average_trees
 from tfm.config import OnResume, changes
-from tfm.errors import UserError
+from tfm.devices.memory import check_parameters_fit, host_memory
+from tfm.errors import UserError, check_count
 from tfm.io.files import check_entries
-from tfm.memory import check_parameters_fit, host_memory
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes

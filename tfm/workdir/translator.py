@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm.arguments import replace_fields
+from tfm.errors import replace_fields
 from tfm.evaluation.alignment import to_pharaoh
 from tfm.interpret import Edit
 from tfm.interpret.edited_model import EditedModel

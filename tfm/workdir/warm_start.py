@@ -11,9 +11,9 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import tasks
 from tfm.config import changes
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
-from tfm.sharding.mesh import fetch
 from tfm.training.parameter_map import Entry, load_tree
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs

@@ -10,8 +10,8 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError
-from tfm.sharding.mesh import fetch
 from tfm.training.task import Samples
 from tfm.visualize.beam import Beam, trace_steps
 from tfm.visualize.observation import (

@@ -6,14 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.arguments import check_texts
 from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, number_words, split_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.mbr import expected_utilities
 from tfm.decoding.parameters import Ensemble, Params
 from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.decoding.translate import translate_ids
-from tfm.errors import UserError
+from tfm.errors import UserError, check_texts
 from tfm.evaluation.alignment import Links, align_words
 
 log = logging.getLogger(__name__)

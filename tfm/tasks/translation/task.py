@@ -25,9 +25,9 @@ from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
+from tfm.devices.memory import check_batches_fit
 from tfm.errors import UserError
 from tfm.losses import fused_linear_cross_entropy
-from tfm.memory import check_batches_fit
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.observe import make_samples, observe_sentence

@@ -14,7 +14,7 @@ import jax
 
 from tfm.config import walk_fields
 from tfm.errors import UserError, first_line
-from tfm.tree_paths import join_path
+from tfm.io.tree_paths import join_path
 
 M_ARENA_MAX = -8  # of mallopt(3)
 CGROUPS = "/sys/fs/cgroup"  # folder of the control groups of Linux, version 2

@@ -6,7 +6,7 @@ A module class names the axes of the parameters below it in its attribute `param
         parameter_axes = {"gate/kernel": ("model", "hidden"), "output/kernel": ("hidden", "model")}
 
 The keys are paths below the module. Each value has a name or None for each axis of the parameter.
-`tfm.sharding` maps the names to the axes of a mesh. An axis without a name is not sharded.
+`tfm.devices` maps the names to the axes of a mesh. An axis without a name is not sharded.
 """
 
 import types

@@ -12,7 +12,7 @@ def is_cpu() -> bool:
     """Returns whether the program that is being traced will run on a CPU.
 
     Equal implementations of one function are chosen by this when a program is traced, not when it runs.
-    `tfm.search.top_k` and `tfm.matmul` have an implementation for CPUs. They use JAX's own functions
+    `tfm.search.top_k` and `tfm.devices.matmul` have an implementation for CPUs. They use JAX's own functions
     elsewhere, also in a program that an accelerator exports.
     """
     return (_compiling_for or [jax.default_backend()])[-1] == "cpu"

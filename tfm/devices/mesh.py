@@ -14,9 +14,9 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from tfm.sharding.parameter_axes import Axes, find_axes
-from tfm.sharding.rows import ROW_AXES
-from tfm.tree_paths import join_path
+from tfm.devices.parameter_axes import Axes, find_axes
+from tfm.devices.rows import ROW_AXES
+from tfm.io.tree_paths import join_path
 
 MESH_AXES = ("data", "fsdp", "tensor")
 # {name of a parameter's axis: mesh axis that divides it}. Other axes are not divided.
@@ -37,7 +37,7 @@ def shard_parameters(tree: Any, mesh: Mesh, axes: Mapping[str, Axes]) -> Any:
     Args:
       tree: tree of arrays or of their shapes.
       mesh: see `make_mesh`.
-      axes: names of the axes of parameters, see `tfm.sharding.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
     """
 
     def shard(path, x):
