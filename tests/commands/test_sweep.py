@@ -1,6 +1,5 @@
 """Tests of `tfm sweep`: variants, plans, mistakes, and a complete sweep of a small task."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -131,19 +130,9 @@ def test_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     assert table == (workdir / "table.md").read_text()
     assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
     assert table.startswith("Split validation, last checkpoint.\n\n| variant")
-    ledger = (workdir / "ledger.jsonl").read_text()
-    rows = [json.loads(line) for line in ledger.splitlines()]
-    assert sorted((row["variant"], row["seed"], row["config"]["model"]["noise"]) for row in rows) == [
-        ("adam", 7, 0.1),
-        ("sgd", 7, 0.5),
-    ]
-    assert all(row["checkpoints"] == [8] and row["split"] == "validation" for row in rows)
-    assert rows[0]["scores"][0]["value"] != rows[1]["scores"][0]["value"]
     log = (workdir / "sgd" / "seed_7" / "log.txt").read_text()
-    (workdir / "ledger.jsonl").write_text("nothing reads this file")
     sweep.main(command)  # all runs are finished
     assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
-    assert (workdir / "ledger.jsonl").read_text() == ledger
     assert capsys.readouterr().out == table
     with pytest.raises(UserError) as error:
         sweep.main([*command, "--config.model.noise=0.3"])

@@ -6,7 +6,6 @@ from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 BASE = Config(training=TrainingConfig(steps=100_000))
-FLOPS = 6 * 63_045_632 * 25_000 * 100_000
 
 
 def planned(variant="base", seed=0, config=BASE):

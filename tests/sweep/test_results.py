@@ -1,12 +1,11 @@
 """Tests of the results of a sweep, which are read from the folders of its runs."""
 
 import dataclasses
-import json
 
 import pytest
 
 from tests.support.records import write_record
-from tests.support.sweeps import BASE, FLOPS, planned
+from tests.support.sweeps import BASE, planned
 from tfm import config
 from tfm.errors import UserError
 from tfm.sweep.results import Requested, choose_scores, find_result, find_results
@@ -31,35 +30,6 @@ def make_run(tmp_path):
         return planned(variant, seed)._replace(workdir=str(folder))
 
     return make
-
-
-def test_ledger_records_what_the_scores_depend_on(make_run):
-    run = make_run(texts="456")
-    times = [
-        (100, 50.0),
-        (200, 70.0),
-        (300, 1090.0),
-        (400, 1110.0),
-    ]  # the run was interrupted before step 300
-    rows = [{"step": step, "time": time, "train/loss": 1.0} for step, time in times]
-    rows.insert(1, {"step": 150, "time": 60.0, "validation/bleu": 3.0})
-    with open(f"{run.workdir}/metrics.jsonl", "w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
-    versions = {"python": "3.11.7", "jax": "0.10.2", "unrelated": "1"}
-    start = {"devices": ["cpu"], "code": {"commit": "abc"}, "versions": versions, "data": {"train": "123"}}
-    with open(f"{run.workdir}/starts.jsonl", "w") as file:
-        file.write(json.dumps(start) + "\n")
-    (result,) = find_results([run], LAST, "sweep")
-    line = json.loads(json.dumps(result.describe()))
-    assert (line["variant"], line["seed"], line["overrides"]) == ("base", 0, {"model.d_ff": 7})
-    assert [(score["name"], score["value"]) for score in line["scores"]] == [("BLEU", 25.8)]
-    assert (line["data"], line["texts"], line["checkpoints"]) == ({"train": "123"}, "456", [STEPS])
-    assert (line["split"], line["checkpoint"]) == ("validation", "last")
-    assert (line["versions"]["jax"], line["code"], line["devices"]) == ("0.10.2", {"commit": "abc"}, ["cpu"])
-    assert "unrelated" not in line["versions"]
-    assert line["config"]["model"]["d_model"] == 512
-    assert line["seconds_per_step"] == pytest.approx(0.2)  # the median ignores the interruption
-    assert line["flops_per_second"] == pytest.approx(FLOPS / STEPS / 0.2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import scipy
 
-from tfm.sweep.table import Interval, difference_interval, judge, make_table, mean_interval
+from tfm.sweep.table import Interval, Row, difference_interval, judge, make_table, mean_interval
 from tfm.sweep.variants import Variant
 
 RNG = np.random.default_rng(0)
@@ -75,11 +75,7 @@ def test_judgement_of_a_published_difference(difference, published, expected):
 
 
 def row(variant, seed, bleu, parameters=1_500_000):
-    scores = [
-        {"name": "BLEU", "value": bleu, "signature": ""},
-        {"name": "TER", "value": 1.0, "signature": ""},
-    ]
-    return {"variant": variant, "seed": seed, "scores": scores, "parameters": parameters, "flops": 2.5e15}
+    return Row(variant, seed, {"BLEU": bleu, "TER": 1.0}, parameters)
 
 
 def test_table_has_a_line_for_each_finished_variant():
@@ -99,17 +95,17 @@ def test_table_has_a_line_for_each_finished_variant():
     header, _, *lines = make_table(variants, rows, ["BLEU"]).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (header, *lines)]
     assert [line[0] for line in cells] == ["variant", "base", "wide", "own"]
-    assert {len(line) for line in cells} == {9}
-    assert cells[1] == ["base", "2", "1.50 (published: 65)", "2.5e+15", "30.10 ± 1.27", "25.80", "", "", ""]
+    assert {len(line) for line in cells} == {8}
+    assert cells[1] == ["base", "2", "1.50 (published: 65)", "30.10 ± 1.27", "25.80", "", "", ""]
     difference = difference_interval({0: 31.0, 1: 31.5}, {0: 30.0, 1: 30.2}).format("+")
-    assert cells[2][4:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
-    assert cells[3][4:] == ["9.00", "", "-21.00", "", ""]  # the difference from seed 0 of base
+    assert cells[2][3:] == [mean_interval([31.0, 31.5]).format(), "26.20", difference, "+0.40", "open"]
+    assert cells[3][3:] == ["9.00", "", "-21.00", "", ""]  # the difference from seed 0 of base
 
 
 def test_bars_and_stars_in_names_stay_within_their_cells():
     name = "C-*|x"
     table = make_table([Variant(name)], [row(name, 0, 9.0)], ["BLEU"])
-    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {10}
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines()} == {9}
     assert table.splitlines()[2].startswith(r"| C-\*\|x | 1 |")
     assert table.endswith(" |\n")
 

@@ -40,7 +40,6 @@ def test_variants_keep_their_order():
         ([Variant("../a")], "digits, '.', '-' and '_', got '../a'"),
         ([Variant("")], "got ''"),
         ([Variant(3)], "got 3"),
-        ([Variant("ledger.jsonl")], "uses the name 'ledger.jsonl'"),
         ([Variant("table.md")], "uses the name 'table.md'"),
         ([Variant("a", [("model.heads", 1)])], r"'a' in f.py.*got \[\('model.heads', 1\)\]"),
         ([Variant("a", {"training.seed": 3})], "'a' in f.py sets training.seed"),

@@ -2,7 +2,7 @@
 
 The function get_variants() of the config file yields the variants, see `tfm.sweep`. `tfm train` trains each
 variant with --seeds seeds, each run in the folder WORKDIR/VARIANT/seed_N, and `tfm evaluate` evaluates it.
-After each run, the command writes WORKDIR/table.md and WORKDIR/ledger.jsonl with one line for each finished
+After each run, the command writes WORKDIR/table.md with the finished
 run. The same command resumes a sweep: it skips finished runs and continues interrupted runs from
 their newest checkpoints. --config.field=value changes a field of all variants. All runs of a folder must have
 the configs and the checkpoint of one command, so that the table compares like with like. Only --seeds, --only
@@ -32,11 +32,10 @@ from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
 from tfm.sweep.processes import execute_runs
 from tfm.sweep.results import (
     Requested,
-    Result,
     choose_scores,
     find_result,
     find_results,
-    write_reports,
+    write_table,
 )
 from tfm.sweep.variants import SEED, Variant
 
@@ -55,7 +54,7 @@ def main(options: Sweep) -> None:
     choose_scores(variants, options.scores, results, planned[0].config)
     if options.dry_run:
         finished = {result.run.name for result in results}
-        print("\n".join(describe_plan(planned, finished, _last_speed(results))))
+        print("\n".join(describe_plan(planned, finished)))
         return
     os.makedirs(folder, exist_ok=True)
     with lock_workdir(folder), exit_on_sigterm():
@@ -160,7 +159,7 @@ def execute(
         results = find_results(known, requested, options.workdir)
         names = choose_scores(variants, options.scores, results, planned[0].config)
         title = f"Split {options.split}, {options.checkpoint} checkpoint."
-        return write_reports(options.workdir, variants, results, names, title)
+        return write_table(options.workdir, variants, results, names, title)
 
     try:
         failures = execute_runs(waiting, evaluate, options.workdir, options.jobs, lambda _: report())
@@ -189,9 +188,3 @@ def _seeds_of(variant: Variant, folder: str) -> list[int]:
 def _import_flags(names: Sequence[str]) -> list[str]:
     """Returns --import for each module in a list of names such as "my_lab.models:gru"."""
     return [f"--import={module}" for module in dict.fromkeys(name.partition(":")[0] for name in names)]
-
-
-def _last_speed(results: Sequence[Result]) -> float | None:
-    """Returns the floating-point operations per second of the last finished run, or None if unknown."""
-    rates = [result.flops_per_second for result in results if result.flops_per_second]
-    return rates[-1] if rates else None

@@ -1,16 +1,14 @@
 """The finished runs of a sweep, read from their folders, and the reports that are made of them.
 
-The folders of the runs are the only memory of a sweep. `ledger.jsonl` and `table.md` are reports for people,
-which the sweep writes again after each run and never reads.
+The folders of the runs are the only memory of a sweep. `table.md` is a report for people, which the sweep
+writes again after each run and never reads.
 """
 
-import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
@@ -19,17 +17,13 @@ from tfm.config import changes
 from tfm.errors import UserError
 from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 from tfm.io.files import atomic_file
-from tfm.io.provenance import last_start
 from tfm.sweep.plan import PlannedRun, count_parameters
-from tfm.sweep.table import make_table
-from tfm.sweep.variants import LEDGER_FILE, PARAMETERS, TABLE_FILE, Variant
-from tfm.training.run_log import read_metrics
+from tfm.sweep.table import Row, make_table
+from tfm.sweep.variants import PARAMETERS, TABLE_FILE, Variant
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
-from tfm.workdir.status import seconds_per_step
 
 DIGEST_CHARACTERS = 8  # of the hash in the name of an evaluation
-PACKAGES = ("python", "tfm", "jax", "jaxlib", "flax", "optax", "numpy", "sentencepiece", "sacrebleu")
 
 
 class Requested(NamedTuple):
@@ -70,43 +64,6 @@ class Result:
     def scores(self) -> dict[str, float]:
         """{name of a score: value}."""
         return {score.name: score.value for score in self.record.scores}
-
-    @functools.cached_property
-    def seconds_per_step(self) -> float | None:
-        """The median seconds for a training step. None if the log has fewer than two lines."""
-        with contextlib.suppress(UserError):  # the run has no log
-            return seconds_per_step(read_metrics(self.run.workdir))
-        return None
-
-    @property
-    def flops_per_second(self) -> float | None:
-        """The floating-point operations per second of the training, or None if they are unknown."""
-        flops, seconds = self.run.count_flops(), self.seconds_per_step
-        return flops / self.run.config.training.steps / seconds if flops and seconds else None
-
-    def describe(self) -> dict[str, Any]:
-        """Returns the line of the ledger: everything that the scores depend on, for JSON."""
-        start = last_start(self.run.workdir)
-        return {
-            "variant": self.run.variant.name,
-            "seed": self.run.seed,
-            "overrides": dict(self.run.variant.overrides),
-            "scores": [score._asdict() for score in self.record.scores],
-            "split": self.record.split,
-            "texts": self.record.texts,
-            "checkpoint": self.record.checkpoint,
-            "checkpoints": self.record.checkpoints,
-            "parameters": count_parameters(self.run.config),
-            "flops": self.run.count_flops(),
-            "seconds_per_step": self.seconds_per_step,
-            "flops_per_second": self.flops_per_second,
-            "started": start.get("time"),
-            "devices": start.get("devices"),
-            "code": start.get("code"),
-            "versions": {name: start.get("versions", {}).get(name) for name in PACKAGES},
-            "data": start.get("data"),
-            "config": dataclasses.asdict(self.run.config),
-        }
 
 
 def find_result(run: PlannedRun, requested: Requested) -> Result | None:
@@ -204,10 +161,10 @@ def choose_scores(
     return list(names) or [name for name in published if name != PARAMETERS] or known[: bool(results)]
 
 
-def write_reports(
+def write_table(
     folder: str, variants: Sequence[Variant], results: Sequence[Result], names: Sequence[str], title: str
 ) -> str:
-    """Writes the ledger and the table of the finished runs into the folder of the sweep. Returns the table.
+    """Writes the table of the finished runs into the folder of the sweep. Returns the table.
 
     Args:
       folder: folder of the sweep.
@@ -216,9 +173,10 @@ def write_reports(
       names: names of the scores in the table.
       title: first line of the table.
     """
-    rows: list[Mapping[str, Any]] = [result.describe() for result in results]
-    with atomic_file(os.path.join(folder, LEDGER_FILE), "w") as file:
-        file.writelines(json.dumps(row) + "\n" for row in rows)
+    rows = [
+        Row(each.run.variant.name, each.run.seed, each.scores, count_parameters(each.run.config))
+        for each in results
+    ]
     table = f"{title}\n\n{make_table(variants, rows, names)}"
     with atomic_file(os.path.join(folder, TABLE_FILE), "w") as file:
         file.write(table)

@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from scipy.special import stdtrit
 
@@ -12,6 +12,15 @@ from tfm.sweep.variants import PARAMETERS, Variant
 
 CONFIDENCE = 0.95
 DIGITS = 2  # decimals of scores in the table
+
+
+class Row(NamedTuple):
+    """A finished run: its variant and seed, {name of a score: value}, and its number of parameters."""
+
+    variant: str
+    seed: int
+    scores: Mapping[str, float]
+    parameters: int | None
 
 
 class Interval(NamedTuple):
@@ -76,32 +85,28 @@ def judge(difference: Interval, published: float) -> str:
     return "yes" if difference.mean * published > 0 else "no"
 
 
-def make_table(variants: Sequence[Variant], rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def make_table(variants: Sequence[Variant], rows: Sequence[Row], names: Sequence[str]) -> str:
     """Returns a Markdown table with a line for each variant that has finished runs.
 
     Args:
       variants: the variants of the sweep. The first variant is the base.
-      rows: the finished runs, as `tfm.sweep.results.Result.describe` returns them.
+      rows: the finished runs.
       names: names of the scores to show.
     """
-    head = ["variant", "seeds", "parameters (millions)", "FLOP"]
+    head = ["variant", "seeds", "parameters (millions)"]
     for name in names:
         head += [name, f"{name}, published", f"{name} - base", "published - base", "reproduced"]
-    finished = {row["variant"] for row in rows}
+    finished = {row.variant for row in rows}
     lines = [
         list(_cells(variant, variants[0], rows, names)) for variant in variants if variant.name in finished
     ]
     return format_table(head, lines) + "\n"
 
 
-def _cells(
-    variant: Variant, base: Variant, rows: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> Iterator[str]:
+def _cells(variant: Variant, base: Variant, rows: Sequence[Row], names: Sequence[str]) -> Iterator[str]:
     """Yields the cells of a variant, compared with the variant `base`. The other arguments: `make_table`."""
-    finished = [row for row in rows if row["variant"] == variant.name]
+    finished = [row for row in rows if row.variant == variant.name]
     yield from (variant.name, str(len(finished)), _parameters(finished[-1], variant))
-    flops = finished[-1]["flops"]
-    yield "" if flops is None else f"{flops:.1e}"
     for name in names:
         values, of_base = (_find_scores(rows, each.name, name) for each in (variant, base))
         published, published_base = variant.published.get(name), base.published.get(name)
@@ -119,15 +124,14 @@ def _cells(
         yield judge(difference, round(published - published_base, DIGITS))
 
 
-def _parameters(row: Mapping[str, Any], variant: Variant) -> str:
+def _parameters(row: Row, variant: Variant) -> str:
     """Returns the number of parameters in millions, with the published number if there is one."""
-    ours = "" if row["parameters"] is None else f"{row['parameters'] / 1e6:,.2f}"
+    ours = "" if row.parameters is None else f"{row.parameters / 1e6:,.2f}"
     if PARAMETERS not in variant.published:
         return ours
     return f"{ours} (published: {variant.published[PARAMETERS] / 1e6:,.0f})"
 
 
-def _find_scores(rows: Sequence[Mapping[str, Any]], variant: str, name: str) -> dict[int, float]:
+def _find_scores(rows: Sequence[Row], variant: str, name: str) -> dict[int, float]:
     """Returns {seed: value} of a score of a variant."""
-    scores = ((row, score) for row in rows if row["variant"] == variant for score in row["scores"])
-    return {row["seed"]: score["value"] for row, score in scores if score["name"] == name}
+    return {row.seed: row.scores[name] for row in rows if row.variant == variant and name in row.scores}

@@ -17,9 +17,8 @@ from tfm.io.lock import LOCK_FILE
 from tfm.training.setup import COMPILED_FOLDER
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # must also be the name of a folder
-LEDGER_FILE = "ledger.jsonl"
 TABLE_FILE = "table.md"
-RESERVED_NAMES = (LEDGER_FILE, TABLE_FILE, COMPILED_FOLDER, LOCK_FILE)  # entries of the sweep's own folder
+RESERVED_NAMES = (TABLE_FILE, COMPILED_FOLDER, LOCK_FILE)  # entries of the sweep's own folder
 SEED = "training.seed"
 PARAMETERS = "parameters"  # key in `Variant.published` of the number of parameters; the number is no score
 
