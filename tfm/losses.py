@@ -1,4 +1,4 @@
-"""Cross-entropy with label smoothing (section 5.4) as a pair of sum and count.
+"""Cross-entropy with label smoothing (section 5.4) as a pair of sum and count, and log-probabilities.
 
 Sums and counts are added over micro-batches, devices and hosts, and divided once. An unevenly divided batch
 therefore has the same loss and gradient as the whole batch.
@@ -20,7 +20,6 @@ from jaxtyping import Float, Float32, Integer, Shaped
 
 from tfm.array_types import Array, check_arrays
 from tfm.devices.matmul import dot_general
-from tfm.search import token_scores
 
 SumAndCount = tuple[Float32[jax.Array, ""], Float32[jax.Array, ""]]
 Sums = tuple[jax.Array, jax.Array, jax.Array]  # of loss, nll and accuracy
@@ -145,7 +144,7 @@ def chunked_log_probabilities(
     labels: Integer[Array, "B L"],
     chunk_size: int,
 ) -> Float32[jax.Array, "B L"]:
-    """Computes `tfm.search.token_scores` of the logits `features @ table.T` in chunks of positions.
+    """Computes `token_scores` of the logits `features @ table.T` in chunks of positions.
 
     The arguments are as in `fused_linear_cross_entropy`. Returns the log-probability of each label, [B, L].
     All labels must be classes, because there are no weights.
@@ -158,6 +157,27 @@ def chunked_log_probabilities(
         return token_scores(_logits(table, features), labels)
 
     return _join(jax.lax.map(score, _split(features, labels, ones, chunk_size)), labels) * ones
+
+
+def log_z(logits: jax.Array) -> jax.Array:
+    """Computes log(sum(exp(logits))) over the vocabulary: [..., V] -> float32 [...]."""
+    return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
+
+
+def log_probability(logit: jax.Array, log_z: jax.Array) -> jax.Array:
+    """Returns the log-probability logit - log_z in float32.
+
+    For a logit of -inf the result is -inf, even if all logits and therefore `log_z` are -inf. If `log_z` is
+    NaN, the result is NaN, because logits of NaN must never look like impossible tokens.
+    """
+    logit = logit.astype(jnp.float32)
+    return jnp.where((logit == -jnp.inf) & ~jnp.isnan(log_z), -jnp.inf, logit - log_z)
+
+
+def token_scores(logits: jax.Array, targets: jax.Array) -> jax.Array:
+    """Computes log-probabilities of tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
+    target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
+    return log_probability(target_logit, log_z(logits))
 
 
 def _check_labels(labels: Array, weights: Array, classes: int) -> tuple[jax.Array, jax.Array]:

@@ -19,7 +19,7 @@ from tfm.dropout import dropout
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.training.config import TrainingConfig
-from tfm.training.model_calls import apply_model
+from tfm.training.loss_calls import apply_model
 from tfm.training.partitioning import make_partitioner
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import Learner, TrainState, make_context, make_train_step

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import assert_found, make_limits, on_host
-from tfm import search
+from tfm import losses, search
 from tfm.testing.automaton import Sentence, begin, random_table, reorder, step
 
 
@@ -22,7 +22,7 @@ def test_token_scores_accept_any_axes_and_dtype():
     rng = np.random.default_rng(0)
     logits = jnp.asarray(rng.normal(size=(2, 3, 5, 4)), jnp.bfloat16)
     targets = rng.integers(0, 4, (2, 3, 5))
-    scores = jax.jit(search.token_scores)(logits, targets)
+    scores = jax.jit(losses.token_scores)(logits, targets)
     every = np.exp(np.asarray(logits, np.float64))
     chosen = np.take_along_axis(every, targets[..., None], axis=-1)[..., 0]
     assert scores.dtype == jnp.float32

@@ -16,6 +16,7 @@ from tfm.io.provenance import changed_fields, last_start
 from tfm.io.tree_paths import join_path
 from tfm.layers.observe import Recorder, activate
 from tfm.training.config import TrainingConfig
+from tfm.training.loss_calls import means
 from tfm.training.partitioning import Partitioner
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import (
@@ -27,7 +28,6 @@ from tfm.training.step import (
     merge_trees,
     split_rows,
 )
-from tfm.training.sums import means
 from tfm.training.task import Batch, Task
 
 LOG_EVERY = 50  # steps

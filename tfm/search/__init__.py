@@ -24,7 +24,7 @@ L target length, M source length, P prefix length, V vocabulary.
 from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam_search
 from tfm.search.greedy import greedy_search, sample
 from tfm.search.limits import Constraints, Limits
-from tfm.search.scores import ensemble, length_penalty, token_scores
+from tfm.search.scores import ensemble, length_penalty
 from tfm.search.state import Hypotheses, Step, gather_beams
 
 __all__ = [
@@ -40,6 +40,5 @@ __all__ = [
     "greedy_search",
     "length_penalty",
     "sample",
-    "token_scores",
     "trace_beam_search",
 ]

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from tfm.losses import log_probability, log_z
 from tfm.search.limits import Limits
-from tfm.search.scores import check_penalty, length_penalty, log_probability, log_z
+from tfm.search.scores import check_penalty, length_penalty
 from tfm.search.state import (
     Hypotheses,
     State,

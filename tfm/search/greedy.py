@@ -7,6 +7,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from tfm.losses import log_probability, log_z
 from tfm.search import scores
 from tfm.search.limits import Limits
 from tfm.search.state import Hypotheses, State, Step, check_state, empty_hypotheses
@@ -120,7 +121,7 @@ def _extend_independently(
         allowed = limits.mask_logits(logits, position).astype(jnp.float32)
         tokens = jnp.where(limits.must_end(position)[:, None], limits.eos_id, choose(allowed, position))
         chosen_logit = jnp.take_along_axis(allowed, tokens[..., None], axis=-1)[..., 0]
-        gained = scores.log_probability(chosen_logit, scores.log_z(logits))
+        gained = log_probability(chosen_logit, log_z(logits))
         tokens = jnp.where(is_live(found), tokens, 0).astype(jnp.int32)
         ends = is_live(found) & (tokens == limits.eos_id)
         found = Hypotheses(

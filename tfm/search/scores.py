@@ -1,39 +1,19 @@
-"""Log-probabilities of tokens under a model or an ensemble, and the length penalty."""
+"""The probabilities of an ensemble, and the length penalty."""
 
 import math
 
 import jax
 import jax.numpy as jnp
 
+from tfm.losses import log_probability, log_z
 from tfm.search.state import State, Step
 
 MAX_FLOAT32_LOG = 88.0  # exp(88) is just below the largest float32.
 
 
-def log_z(logits: jax.Array) -> jax.Array:
-    """Computes log(sum(exp(logits))) over the vocabulary: [..., V] -> float32 [...]."""
-    return jax.nn.logsumexp(logits.astype(jnp.float32), axis=-1)
-
-
-def log_probability(logit: jax.Array, log_z: jax.Array) -> jax.Array:
-    """Returns the log-probability logit - log_z in float32.
-
-    For a logit of -inf the result is -inf, even if all logits and therefore `log_z` are -inf. If `log_z` is
-    NaN, the result is NaN, because logits of NaN must never look like impossible tokens.
-    """
-    logit = logit.astype(jnp.float32)
-    return jnp.where((logit == -jnp.inf) & ~jnp.isnan(log_z), -jnp.inf, logit - log_z)
-
-
 def length_penalty(length: jax.Array | float, alpha: float) -> jax.Array | float:
     """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1 uses alpha 0.6)."""
     return ((5.0 + length) / 6.0) ** alpha
-
-
-def token_scores(logits: jax.Array, targets: jax.Array) -> jax.Array:
-    """Computes log-probabilities of tokens: logits [..., L, V], targets int [..., L] -> float32 [..., L]."""
-    target_logit = jnp.take_along_axis(logits, targets[..., None], axis=-1)[..., 0]
-    return log_probability(target_logit, log_z(logits))
 
 
 def ensemble(*steps: Step) -> Step:

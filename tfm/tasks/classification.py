@@ -42,9 +42,8 @@ from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
 from tfm.training.config import TrainingConfig
-from tfm.training.model_calls import apply_model
+from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.setup import check_plan
-from tfm.training.sums import mean_metrics
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 from tfm.visualize.observation import Observation, Prediction, image_track, observe
 

@@ -41,7 +41,7 @@ from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.training.config import TrainingConfig
-from tfm.training.model_calls import apply_model
+from tfm.training.loss_calls import apply_model
 from tfm.training.setup import check_plan
 from tfm.training.task import (
     Batch,

@@ -22,7 +22,7 @@ from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
 from tfm.training.loop import train
-from tfm.training.loss_output import check_zero_rows
+from tfm.training.loss_calls import check_zero_rows
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import (

@@ -8,8 +8,7 @@ from tfm.errors import UserError
 from tfm.io.tree_paths import list_paths
 from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import NOT_DECAYED, Factors, make_optimizer, parse_factors
-from tfm.training.patterns import check_patterns, match
+from tfm.training.optimizers import NOT_DECAYED, Factors, check_patterns, make_optimizer, match, parse_factors
 from tfm.training.step import Learner
 from tfm.training.task import Update
 

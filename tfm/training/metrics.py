@@ -12,10 +12,10 @@ import jax
 from tfm.io.lock import DirectoryGuard
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
+from tfm.training.loss_calls import add_sums, means
 from tfm.training.non_finite import explain
 from tfm.training.run_log import first_losses, format_duration
 from tfm.training.setup import Setup
-from tfm.training.sums import add_sums, means
 from tfm.training.task import Batch, Data, SumAndCount
 
 MAX_SKIPPED = 20  # skipped steps in a row, after which single bad batches cannot be the cause

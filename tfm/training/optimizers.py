@@ -5,9 +5,10 @@ An optimizer is a frozen dataclass with a field `name`, further fields, and a me
 """
 
 import dataclasses
+import fnmatch
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -18,7 +19,6 @@ from tfm.config import OnResume, check_fields, field, find_by_name
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
 from tfm.schedules import Schedule
-from tfm.training.patterns import match
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
@@ -345,3 +345,28 @@ def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
     return lambda params: jax.tree_util.tree_map_with_path(
         lambda path, _: not is_left_out(join_path(path)), params
     )
+
+
+def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[str], bool]:
+    """Returns a function of a path: whether a pattern matches it and no excluded pattern does."""
+
+    def is_wanted(path: str) -> bool:
+        return any(fnmatch.fnmatchcase(path, each) for each in patterns) and not any(
+            fnmatch.fnmatchcase(path, each) for each in excluded
+        )
+
+    return is_wanted
+
+
+def check_patterns(owner: str, patterns: Iterable[str], paths: Sequence[str]) -> None:
+    """Checks that each pattern matches a path.
+
+    Raises:
+      UserError: if a pattern of `owner` matches no parameter.
+    """
+    for pattern in patterns:
+        if not any(map(match([pattern]), paths)):
+            raise UserError(
+                f"Expected each pattern of {owner} to match a parameter, but {pattern!r} matches none; one "
+                f"of the paths is {paths[0]!r}."
+            )

@@ -32,7 +32,7 @@ from tfm.io.lock import DirectoryGuard
 from tfm.io.tree_paths import join_path
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
-from tfm.training.loss_output import check_output, check_zero_rows
+from tfm.training.loss_calls import check_output, check_zero_rows
 from tfm.training.optimizers import make_schedule, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
 from tfm.training.scores import Scores

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from tfm.io.tree_paths import join_path
-from tfm.training.loss_output import check_output
+from tfm.training.loss_calls import check_output
 from tfm.training.task import Batch, Context, Loss, SumAndCount, Variables
 
 COUNTERS = ("count", "step")  # names of Optax's counters in the optimizer state

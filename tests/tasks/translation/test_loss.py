@@ -21,7 +21,7 @@ from tfm.tasks.translation.data import count_tokens
 from tfm.tasks.translation.task import Config, Translation
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_output import check_zero_rows
+from tfm.training.loss_calls import check_zero_rows
 from tfm.training.setup import Setup
 from tfm.training.task import Context, LossOutput
 

@@ -33,9 +33,8 @@ from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.observe import make_samples, observe_sentence
 from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.training.config import TrainingConfig
-from tfm.training.model_calls import apply_model
+from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.setup import check_plan
-from tfm.training.sums import mean_metrics
 from tfm.training.task import (
     Batch,
     Best,

@@ -1,18 +1,69 @@
-"""Checks of what the loss of a task returns."""
+"""The loss of a task: the call of its model, checks of what it returns, and sums of its metrics."""
 
+import functools
 import reprlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.devices.mesh import place_rows
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
-from tfm.training.task import Batch, Context, Loss, LossOutput, Variables
+from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Task, Variables
 
 RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step reports by itself
+
+
+def apply_model(
+    model: nn.Module, variables: Variables, *inputs: Any, context: Context, **keywords: Any
+) -> tuple[Any, Mapping[str, Any]]:
+    """Calls a model as a loss calls it: with dropout and updates of its state in training only.
+
+    Args:
+      model: takes `train`.
+      variables: "params" and the collections of its state, if it has any.
+      inputs, keywords: further arguments of the model.
+      context: of the loss.
+
+    Returns:
+      (output of the model, {collection: tree} of the state that changed).
+    """
+    rngs = {"dropout": context.rng} if context.train else None
+    keywords |= {"train": context.train, "rngs": rngs}
+    collections = [name for name in variables if name != "params"]
+    if not context.train or not collections:
+        return model.apply(variables, *inputs, **keywords), {}
+    return model.apply(variables, *inputs, mutable=collections, **keywords)
+
+
+def add_sums(sums: dict[str, tuple[float, float]], metrics: Mapping[str, SumAndCount]) -> None:
+    """Adds the (sum, count) pairs of a step or a batch to `sums` in place, as Python floats."""
+    for name, (total, count) in metrics.items():
+        old_total, old_count = sums.get(name, (0.0, 0.0))
+        sums[name] = (old_total + float(total), old_count + float(count))
+
+
+def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+    """Returns {name: sum / count}. Leaves out names with count 0, for example if all steps were skipped."""
+    return {name: total / count for name, (total, count) in sums.items() if count}
+
+
+def mean_metrics(task: Task, variables: Variables, batches: Iterable[Batch]) -> dict[str, float]:
+    """Returns the means of the metrics of a task's loss, without dropout, over all rows of host batches."""
+    sums: dict[str, tuple[float, float]] = {}
+    for batch in batches:
+        add_sums(sums, _compute_metrics(task, variables, place_rows(batch, like=variables)))
+    return means(sums)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _compute_metrics(task: Task, variables: Variables, batch: Batch) -> Mapping[str, SumAndCount]:
+    """Returns the metrics of the loss of a batch."""
+    return task.loss(variables, batch, Context()).metrics
 
 
 def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:
