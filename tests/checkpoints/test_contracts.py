@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from tests.checkpoints.store_contract import StoreContract
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
-from tfm.testing.stores import StoreContract
 
 pytestmark = pytest.mark.long
 

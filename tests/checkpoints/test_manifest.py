@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.checkpoints.store_contract import cut_file, delete_file, flip_bit
 from tfm.checkpoints import manifest
 from tfm.io.files import io_error_message
-from tfm.testing.stores import cut_file, delete_file, flip_bit
 
 FILES = {"a": b"one", "b": b"", "inner/c": bytes(1000)}
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.checkpoints.store_contract import flip_bit
 from tests.support.io_conditions import open_folder, unreadable, unwritable
 from tests.support.processes import LIMIT, wait_until
 from tfm.checkpoints import manifest, trees
@@ -19,7 +20,6 @@ from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointDeleted, CheckpointStore, list_steps
 from tfm.errors import UserError
 from tfm.io.lock import LOCK_FILE, DirectoryGuard
-from tfm.testing.stores import flip_bit
 
 STEPS = (2, 4, 6)
 
