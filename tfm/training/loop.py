@@ -5,6 +5,7 @@ import dataclasses
 import logging
 import time
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -82,9 +83,11 @@ def train(
         check_data(data)
         check_same_data(workdir, data.identity(), step)
         example = data.example()
-        train_step, compiled = setup.compile_step(example)
+        pool = stack.enter_context(ThreadPoolExecutor(1, "compilation"))
+        compiling = pool.submit(setup.compile_step, example)  # while this thread makes the state
         with explain_out_of_memory(config.gradient_accumulation_steps):
             state = setup.make_state(checkpoints, newest, initial_variables)
+            train_step, compiled = compiling.result()
             setup.check_padding(example, state)
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         devices = f"{setup.partitioner.devices} {jax.default_backend()}"
