@@ -16,11 +16,11 @@ from tfm.commands.compare import read_systems
 from tfm.commands.options import Evaluate
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.errors import UserError
-from tfm.evaluation.record import read_record
 from tfm.evaluation.translation_metrics import Score
 from tfm.io.files import only_writer
 from tfm.training.task import Report
 from tfm.workdir import runs
+from tfm.workdir.evaluations import read_record
 
 BLEU, MATCH = Score("BLEU", 12.5, "signature"), Score("exact match", 50.0, "per cent")
 

@@ -3,8 +3,8 @@
 import os
 from typing import Any
 
-from tfm.evaluation.record import EvaluationRecord
 from tfm.evaluation.score import Score
+from tfm.workdir.evaluations import EvaluationRecord
 
 RECORD = EvaluationRecord(
     split="test",

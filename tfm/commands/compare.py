@@ -17,8 +17,8 @@ from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
-from tfm.evaluation.record import SUFFIX, read_record
 from tfm.workdir import runs
+from tfm.workdir.evaluations import SUFFIX, read_record
 
 
 class System(NamedTuple):

@@ -19,12 +19,12 @@ from tfm.commands.options import Evaluate
 from tfm.config import OnResume, changes
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
-from tfm.evaluation.record import SUFFIX, EvaluationRecord
 from tfm.io.files import atomic_file, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Report
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
+from tfm.workdir.evaluations import SUFFIX, EvaluationRecord
 
 
 @command

@@ -12,7 +12,7 @@ from tfm.commands.command import command
 from tfm.commands.options import List
 from tfm.devices.memory import format_bytes
 from tfm.errors import UserError
-from tfm.evaluation.record import EvaluationRecord
+from tfm.workdir.evaluations import EvaluationRecord
 from tfm.workdir.status import find_runs, read_status
 
 FOLDER = "runs"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfm import __version__
-from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
+from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
 
 TEMPLATE = """\
 # {title}

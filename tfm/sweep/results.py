@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from tfm.checkpoints.store import list_steps
 from tfm.config import changes
 from tfm.errors import UserError
-from tfm.evaluation.record import SUFFIX, EvaluationRecord, read_record
 from tfm.io.files import atomic_file
 from tfm.sweep.plan import PlannedRun, count_parameters
 from tfm.sweep.table import Row, make_table
 from tfm.sweep.variants import PARAMETERS, TABLE_FILE, Variant
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
+from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
 
 DIGEST_CHARACTERS = 8  # of the hash in the name of an evaluation
 

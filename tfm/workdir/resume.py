@@ -10,13 +10,13 @@ from tfm import config, tasks
 from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError, suggest
-from tfm.evaluation.record import SUFFIX, read_evaluations
 from tfm.io.files import atomic_file
 from tfm.io.provenance import RECORD_FILE, last_start
 from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
 from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
+from tfm.workdir.evaluations import SUFFIX, read_evaluations
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from tfm import tasks
 from tfm.checkpoints.store import list_steps
 from tfm.config import dotted_names, load
 from tfm.errors import UserError
-from tfm.evaluation.record import EvaluationRecord, read_evaluations
 from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.io.provenance import last_start
@@ -22,6 +21,7 @@ from tfm.training.run_log import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
+from tfm.workdir.evaluations import EvaluationRecord, read_evaluations
 
 LINES = 10  # number of log lines that decide the estimate of the time left
 DEPTH = 4  # levels of folders to search for runs

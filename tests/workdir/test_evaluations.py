@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.records import RECORD, write_record
 from tfm.errors import UserError
-from tfm.evaluation.record import read_record
 from tfm.evaluation.score import Score
+from tfm.workdir.evaluations import read_record
 
 SAVED = json.loads(json.dumps(RECORD._asdict())) | {"scores": [{"name": "BLEU", "value": 1, "signature": ""}]}
 
