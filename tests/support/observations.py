@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from tfm.visualize.beam import Beam, Extension
-from tfm.visualize.observation import AttentionMap, Observation, Prediction, Track, image_track
+from tfm.interpret.beam import Beam, Extension
+from tfm.interpret.observation import AttentionMap, Observation, Prediction, Track, image_track
 
 # Tokens that would break out of the text of a page that does not escape them.
 HOSTILE = (

@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 
 from tests.support.observations import make_image, make_observation
 from tfm.errors import UserError
+from tfm.interpret.observation import image_track
 from tfm.visualize import figures
 from tfm.visualize.figures import Axis, Panels
-from tfm.visualize.observation import image_track
 from tfm.visualize.panels import select
 
 

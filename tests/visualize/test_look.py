@@ -12,10 +12,10 @@ import pytest
 from matplotlib.colors import Colormap
 from matplotlib.ticker import FixedLocator
 
+from tfm.interpret.observation import image_track
 from tfm.visualize import figures, lines, plots
 from tfm.visualize.figures import Axis, Panels
 from tfm.visualize.measures import Calibration
-from tfm.visualize.observation import image_track
 
 FILE = pathlib.Path(__file__).with_name("look.txt")
 ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]

@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.observations import SOURCE, TARGET, make_image, make_observation
 from tfm.errors import UserError
-from tfm.visualize import reductions
+from tfm.interpret import reductions
 from tfm.visualize.panels import Selection, parse_head, select, select_difference, summarize
 
 

@@ -35,6 +35,7 @@ from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
+from tfm.interpret.observation import check_probabilities
 from tfm.io.files import atomic_file
 from tfm.tasks.translation.report import find_fitting_pairs
 from tfm.tasks.translation.task import sample_evenly
@@ -42,7 +43,6 @@ from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
 from tfm.visualize.figures import find_format, save
-from tfm.visualize.observation import check_probabilities
 from tfm.workdir import runs
 
 PIECES = ("animal", "street", "tired", "wide")  # words of the example sentences of the paper's authors

@@ -21,11 +21,11 @@ from typing import Any
 from tfm.commands.command import command
 from tfm.commands.options import Visualize
 from tfm.errors import UserError
+from tfm.interpret.observation import Observation, Observes
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
 from tfm.visualize.lines import draw_lines, find_word
-from tfm.visualize.observation import Observation, Observes
 from tfm.visualize.page import make_page
 from tfm.visualize.panels import Selection, parse_head, select, select_difference, selectable_kinds
 from tfm.visualize.plots import plot_curves

@@ -37,6 +37,7 @@ from tfm.data.sources.splits import list_splits
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
+from tfm.interpret.observation import Observation, Prediction, image_track, observe
 from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
@@ -45,7 +46,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
-from tfm.visualize.observation import Observation, Prediction, image_track, observe
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
 MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
@@ -229,7 +229,7 @@ class Classification(Task):
         return fetch(self._log_probabilities(variables, rows))[: len(images)]
 
     def default_examples(self) -> list[str]:
-        """See `tfm.visualize.observation.Observes`."""
+        """See `tfm.interpret.observation.Observes`."""
         _, images = self._observed_images
         return [str(index) for index in range(min(DEFAULT_EXAMPLES, len(images)))]
 

@@ -37,6 +37,7 @@ from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
+from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
 from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -55,7 +56,6 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
-from tfm.visualize.observation import EXAMPLES, Observation, check_length, observe_tokens
 
 PADDING_ADVICE = "over a quarter of each batch is padding. Decrease data.row_length or data.batch_tokens."
 MAX_EXAMPLE_CHARACTERS = 60  # of a document in an example of a report

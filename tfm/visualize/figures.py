@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 
 from tfm.devices.memory import check_estimate, host_memory
 from tfm.errors import UserError
+from tfm.interpret.observation import Track
 from tfm.io.files import atomic_file
-from tfm.visualize.observation import Track
 
 FORMATS = ("png", "svg", "pdf")
 # SVG and PDF files keep text as text. The same numbers give the same file, byte for byte.

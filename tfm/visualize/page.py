@@ -15,9 +15,9 @@ import numpy as np
 
 from tfm.devices.memory import format_bytes
 from tfm.errors import UserError
-from tfm.visualize.observation import AttentionMap, Observation, Track
+from tfm.interpret.observation import AttentionMap, Observation, Track
+from tfm.interpret.words import align_tokens
 from tfm.visualize.panels import SUMMARIES, summarize
-from tfm.visualize.words import align_tokens
 
 LEVELS = (1 << 16) - 1  # largest integer of a packed number
 MAX_BYTES = 64 << 20  # of a page

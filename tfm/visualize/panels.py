@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.visualize import reductions
+from tfm.interpret import reductions
+from tfm.interpret.observation import AttentionMap, Observation, Track
+from tfm.interpret.words import align_tokens
 from tfm.visualize.figures import Axis, Panels
-from tfm.visualize.observation import AttentionMap, Observation, Track
-from tfm.visualize.words import align_tokens
 
 MEASURES = ("weights", "norms")  # attention weights, or norms of the weighted values
 MAX_DIGITS = 9  # a number of a head must have fewer digits

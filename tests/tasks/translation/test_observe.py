@@ -12,8 +12,8 @@ from tests.support.tiny import randomize_weights
 from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
+from tfm.interpret.observation import MAX_CHOICES
 from tfm.tasks.translation.observe import observe_sentence
-from tfm.visualize.observation import MAX_CHOICES
 from tfm.workdir import runs
 
 SENTENCE = "red dog runs"

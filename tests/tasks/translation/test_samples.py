@@ -9,10 +9,10 @@ from matplotlib.image import imread
 from tests.support.programs import count_programs
 from tests.support.tiny import make_config, randomize_weights, train_run
 from tfm.evaluation.translation_metrics import bleu
+from tfm.interpret.observation import MAX_TOKENS
 from tfm.tasks.translation.observe import PICTURE, observe_pair, observe_sentence, spread
 from tfm.tasks.translation.task import Translation
 from tfm.training.samples import read_samples
-from tfm.visualize.observation import MAX_TOKENS
 from tfm.workdir import runs
 
 SENTENCES = 4

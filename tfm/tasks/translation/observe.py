@@ -12,15 +12,15 @@ from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
-from tfm.training.task import Samples
-from tfm.visualize.beam import Beam, trace_steps
-from tfm.visualize.observation import (
+from tfm.interpret.beam import Beam, trace_steps
+from tfm.interpret.observation import (
     MAX_TOKENS,
     Observation,
     check_length,
     check_probabilities,
     observe_tokens,
 )
+from tfm.training.task import Samples
 
 PICTURE = "attention"
 log = logging.getLogger(__name__)

@@ -27,6 +27,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.devices.memory import check_batches_fit
 from tfm.errors import UserError
+from tfm.interpret.observation import EXAMPLES, Observation
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
@@ -46,7 +47,6 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
-from tfm.visualize.observation import EXAMPLES, Observation
 
 log = logging.getLogger(__name__)
 
@@ -214,7 +214,7 @@ class Translation(TextTranslation, Task):
         return report_split(self, parameters_of(variables), split)
 
     def default_examples(self) -> list[str]:
-        """See `tfm.visualize.observation.Observes`."""
+        """See `tfm.interpret.observation.Observes`."""
         return list(EXAMPLES)
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from tfm import search
+from tfm.interpret.beam import Extension, trace_steps
 from tfm.testing.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
-from tfm.visualize.beam import Extension, trace_steps
 
 
 @pytest.mark.long

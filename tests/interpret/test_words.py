@@ -3,7 +3,7 @@
 import pytest
 
 from tfm.data.tokenizers.characters import Characters
-from tfm.visualize import words
+from tfm.interpret import words
 
 
 class Pieces:

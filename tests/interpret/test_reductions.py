@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.support.observations import random_weights
-from tfm.visualize import reductions
+from tfm.interpret import reductions
 
 
 def test_words_sum_keys_and_average_queries():

@@ -10,10 +10,10 @@ import pytest
 import scipy.special
 
 from tfm.errors import UserError
+from tfm.interpret import observation
+from tfm.interpret.observation import check_length, image_track, observe
 from tfm.layers import MultiHeadAttention
 from tfm.layers.observe import observe as report
-from tfm.visualize import observation
-from tfm.visualize.observation import check_length, image_track, observe
 
 X = np.random.default_rng(0).normal(size=(1, 5, 8)).astype(np.float32)
 LABELS = np.array([[3, 0, 7, 1, 1]])

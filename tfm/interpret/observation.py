@@ -19,10 +19,10 @@ from tfm.decoding.batches import pad_ids
 from tfm.devices.memory import check_estimate, host_memory
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
+from tfm.interpret import reductions
+from tfm.interpret.beam import Beam
+from tfm.interpret.words import label_tokens, split_words
 from tfm.layers.observe import Recorder, activate
-from tfm.visualize import reductions
-from tfm.visualize.beam import Beam
-from tfm.visualize.words import label_tokens, split_words
 
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
