@@ -19,9 +19,9 @@ from tfm import tasks
 from tfm.commands import console
 from tfm.commands.command import command, option, options
 from tfm.commands.options import NewRun
-from tfm.training.loop import train
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup
+from tfm.workdir.train import train
 
 BATCHES = 8
 

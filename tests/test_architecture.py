@@ -18,9 +18,7 @@ EQUATIONS = {
     *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses"),
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types"),
 }
-CONFIG = {"tfm.config"}
-BASE = {"tfm.errors", "tfm.io"}
-# {package: packages that it may import in addition to itself and `tfm.errors`}
+# {package: packages that it may import in addition to itself and `tfm.errors`}, lower packages first.
 MAY_IMPORT = {
     "tfm.errors": set(),
     "tfm.io": set(),
@@ -29,95 +27,37 @@ MAY_IMPORT = {
     "tfm.config": {"tfm.io"},
     "tfm.devices": {"tfm.config", "tfm.io"},
     "tfm.datasets": set(),
-    "tfm.data": {"tfm.datasets", "tfm.io", *CONFIG},
+    "tfm.data": {"tfm.config", "tfm.datasets", "tfm.io"},
     "tfm.evaluation": {"tfm.io"},
-    "tfm.layers": {*EQUATIONS, "tfm.config", "tfm.devices"},
-    "tfm.models": {*EQUATIONS, *CONFIG, "tfm.layers"},
-    "tfm.decoding": {
-        *(
-            *EQUATIONS,
-            *CONFIG,
-            *BASE,
-            "tfm.devices",
-            "tfm.layers",
-            "tfm.data",
-            "tfm.evaluation",
-        ),
-    },
-    "tfm.interpret": {*EQUATIONS, "tfm.layers", "tfm.data", "tfm.decoding"},
-    "tfm.training": {
-        *EQUATIONS,
-        *CONFIG,
-        *BASE,
-        "tfm.devices",
-        "tfm.layers",
-        "tfm.io",
-        "tfm.checkpoints",
-    },
-    "tfm.diagnosis": {
-        *(
-            *CONFIG,
-            *BASE,
-            "tfm.checkpoints",
-            "tfm.layers",
-            "tfm.sharding",
-            "tfm.training",
-            "tfm.io.tree_paths",
-        ),
-        "tfm.interpret",  # a replayed step reads activations
-    },
-    "tfm.visualize": {
-        *EQUATIONS,
-        *BASE,
-        "tfm.interpret",
-        "tfm.layers",
-        "tfm.data",
-        "tfm.decoding",
-        "tfm.devices",
-        "tfm.training",
-    },
-    "tfm.tasks": {
-        *(*EQUATIONS, *CONFIG, *BASE, "tfm.models", "tfm.data", "tfm.decoding", "tfm.evaluation"),
-        *("tfm.layers", "tfm.devices", "tfm.training", "tfm.devices", "tfm.visualize"),
-    },
+    "tfm.layers": EQUATIONS | {"tfm.config", "tfm.devices"},
+    "tfm.models": EQUATIONS | {"tfm.config", "tfm.layers"},
+    "tfm.decoding": EQUATIONS
+    | {"tfm.config", "tfm.data", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.layers"},
+    "tfm.interpret": EQUATIONS | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.layers"},
+    "tfm.training": EQUATIONS | {"tfm.checkpoints", "tfm.config", "tfm.devices", "tfm.io", "tfm.layers"},
+    "tfm.visualize": EQUATIONS
+    | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.training"},
+    "tfm.tasks": EQUATIONS
+    | {"tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.interpret", "tfm.io"}
+    | {"tfm.layers", "tfm.models", "tfm.training", "tfm.visualize"},
     "tfm.workdir": {
-        *(
-            *CONFIG,
-            *BASE,
-            "tfm.tasks",
-            "tfm.training",
-            "tfm.io",
-            "tfm.checkpoints",
-            "tfm.devices",
-            "tfm.data",
-            "tfm.io",
-        ),
+        "tfm.checkpoints",
+        "tfm.config",
+        "tfm.data",
+        "tfm.devices",
         "tfm.evaluation",
         "tfm.interpret",
-    },
-    "tfm.sweep": {
-        *(*CONFIG, *BASE, "tfm.tasks", "tfm.training", "tfm.checkpoints", "tfm.evaluation", "tfm.workdir"),
-        "tfm.devices",
-    },
-    "tfm.export": {
-        *(
-            *CONFIG,
-            *BASE,
-            "tfm.devices",
-            "tfm.tasks",
-            "tfm.workdir",
-            "tfm.io",
-            "tfm.checkpoints",
-            "tfm.decoding",
-            "tfm.layers",
-        ),
-        "tfm.evaluation",
-    },
+    }
+    | {"tfm.io", "tfm.layers", "tfm.tasks", "tfm.training"},
+    "tfm.sweep": {"tfm.checkpoints", "tfm.config", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.tasks"}
+    | {"tfm.training", "tfm.workdir"},
+    "tfm.export": {"tfm.checkpoints", "tfm.config", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.io"}
+    | {"tfm.layers", "tfm.tasks", "tfm.workdir"},
     "tfm.commands": None,  # may import all packages
     "tfm.configs": set(),
     "tfm.testing": None,
 }
-WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", *sorted(CONFIG), "tfm.errors")
+WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")
 HOST_SIDE_FILES = ("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main")
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 

@@ -9,10 +9,10 @@ import pytest
 from tests.support.workdirs import make_workdir
 from tfm.commands import replay
 from tfm.data.config import VOCABULARY_FILE
-from tfm.diagnosis.replay import Change, Replay
 from tfm.errors import UserError
 from tfm.training.step import TrainState
 from tfm.workdir.bundle import PARAMETERS_FILE
+from tfm.workdir.replay import Change, Replay
 
 
 def entries(folder):

@@ -20,8 +20,9 @@ from tfm.commands.hosts import join_hosts
 from tfm.commands.options import HostOptions, Train
 from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
-from tfm.io import files, provenance
+from tfm.io import files
 from tfm.training import optimizers
+from tfm.workdir import starts
 
 
 @pytest.mark.parametrize("wanted", [False, True])
@@ -144,7 +145,7 @@ def fill_disk(workdir, patch):
         with files.writing(path):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    patch.setattr(provenance, "append_json_line", append)
+    patch.setattr(starts, "append_json_line", append)
     return "starts.jsonl"
 
 

@@ -14,7 +14,6 @@ from tests.support.small_losses import detection_batch, detection_loss, detectio
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
 from tfm.devices.rows import rows_of_shard
-from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.dropout import dropout
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
@@ -24,6 +23,7 @@ from tfm.training.partitioning import make_partitioner
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import Learner, TrainState, make_context, make_train_step
 from tfm.training.task import LossOutput
+from tfm.workdir.replay import describe_changes, replay_step
 
 SGD = optax.sgd(0.5)
 

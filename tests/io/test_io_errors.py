@@ -36,12 +36,12 @@ from tfm.errors import UserError
 from tfm.export.write import write_bundle
 from tfm.io.files import atomic_file, atomic_folder, io_error_message, require_space
 from tfm.io.lock import lock_workdir
-from tfm.io.provenance import record_start
 from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.task import Samples
 from tfm.visualize import figures, plots
 from tfm.workdir import runs
+from tfm.workdir.starts import record_start
 
 LIMIT = 64  # bytes, which is less than any of the files below
 

@@ -21,10 +21,10 @@ from tfm.config import save
 from tfm.errors import UserError
 from tfm.io.lock import LOCK_FILE, DirectoryGuard, find_holder, lock_workdir
 from tfm.training.hooks import Hook
-from tfm.training.loop import train
 from tfm.training.metrics import StepMetrics
 from tfm.training.setup import Setup
 from tfm.workdir.runs import config_path
+from tfm.workdir.train import train
 
 
 def test_second_lock_of_a_directory_is_an_error(tmp_path):

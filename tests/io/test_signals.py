@@ -19,9 +19,9 @@ from tests.support.tiny_regression import Data, Regression, create, make_config
 from tfm.checkpoints.store import CheckpointStore
 from tfm.config import save
 from tfm.io.signals import REPEAT_SECONDS, SIGNALS, SignalHandler, handle_signals
-from tfm.training.loop import train
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
+from tfm.workdir.train import train
 
 
 def steps_of(workdir):

@@ -15,9 +15,9 @@ import numpy as np
 
 from tfm.config import OnResume, field
 from tfm.training.config import TrainingConfig
-from tfm.training.loop import train
 from tfm.training.optimizers import Adam
 from tfm.training.task import Best, Evaluation, LossOutput, Task, Update
+from tfm.workdir.train import train
 
 ANGLES = np.arange(8) * np.pi / 4
 MODES = 2 * np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)

@@ -34,11 +34,11 @@ from tfm.data.tokenizers.protocol import number_words, split_ids
 from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
-from tfm.io.provenance import RECORD_FILE, changed_fields, last_start
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import METRICS_FILE, first_losses, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import resume, runs
+from tfm.workdir.starts import RECORD_FILE, changed_fields, last_start
 
 
 def overrides(arguments, chosen=None):

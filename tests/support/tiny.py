@@ -10,9 +10,9 @@ from tfm.data.config import PairsConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
-from tfm.training.loop import train
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
+from tfm.workdir.train import train
 
 WORDS = ("red", "blue", "green", "small", "big", "dog", "cat", "bird", "runs", "sleeps")
 TRANSLATED = ("rot", "blau", "gruen", "klein", "gross", "hund", "katze", "vogel", "rennt", "schlaeft")

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from tests.support import tiny_regression
 from tests.support.tiny_regression import Regression, make_config
 from tfm.config import allow_modules
-from tfm.training.loop import train
 from tfm.training.task import Evaluation, Samples
 from tfm.visualize.figures import save
+from tfm.workdir.train import train
 
 allow_modules([__name__])
 NAME = f"{__name__}:Memory"

@@ -14,7 +14,6 @@ from tests.support.tiny_lm import MODEL, make_lm_config, write_documents
 from tfm.data.config import TOKENIZER_FILE
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
-from tfm.io.provenance import RECORD_FILE
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
 from tfm.tasks.language_modeling import (
@@ -25,6 +24,7 @@ from tfm.tasks.language_modeling import (
 )
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
+from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Context
 
 
@@ -228,7 +228,7 @@ def test_resumed_run_does_not_read_its_test_split(tokenizer, tmp_path):
         language_modeling.create(config, str(workdir))
     (tmp_path / "mine").write_text("red dog\n")
     language_modeling.create(config, str(workdir))
-    (workdir / RECORD_FILE).write_text("{}\n")  # training writes it
+    (workdir / CHECKPOINT_FOLDER / "1").mkdir(parents=True)
     (tmp_path / "mine").unlink()
     assert language_modeling.create(config, str(workdir)).config == config
 

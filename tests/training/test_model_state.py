@@ -12,9 +12,9 @@ from tests.tasks.cases import make_classification
 from tfm.config import save
 from tfm.export.write import write_bundle
 from tfm.testing.tasks import TaskContract, make_tiny_run
-from tfm.training.loop import train
 from tfm.training.task import Context
 from tfm.workdir import runs, warm_start
+from tfm.workdir.train import train
 
 pytestmark = pytest.mark.long
 MAKE_CONFIG = functools.partial(make_classification, Config())

@@ -13,14 +13,14 @@ import pytest
 from tests.support import processes
 from tests.support.eight_gaussians import EightGaussians, make_config, train_short
 from tests.support.paths import ROOT
-from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.testing.tasks import rows_without_times
 from tfm.training.dry_run import describe_run
-from tfm.training.loop import train
 from tfm.training.non_finite import explain
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import TrainState
+from tfm.workdir.replay import describe_changes, replay_step
+from tfm.workdir.train import train
 
 pytestmark = pytest.mark.long
 

@@ -49,12 +49,12 @@ from tfm.models.vit import VisionTransformer, ViTConfig
 from tfm.search import Hypotheses
 from tfm.tasks import classification, language_modeling, parsing, translation
 from tfm.training.config import TrainingConfig
-from tfm.training.loop import train
 from tfm.training.optimizers import make_optimizer
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Context
 from tfm.workdir.runs import config_class, parse_config
+from tfm.workdir.train import train
 
 Observation = dict[str, Any]
 ADDRESS = re.compile(r"0x[0-9a-f]+")

@@ -20,9 +20,9 @@ from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
-from tfm.training.loop import train
 from tfm.training.optimizers import OPTIMIZERS, Adam
 from tfm.workdir import resume, runs
+from tfm.workdir.train import train
 
 
 def changed(config, path, value):

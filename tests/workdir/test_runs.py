@@ -19,8 +19,8 @@ from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
-from tfm.training.loop import train
 from tfm.workdir import runs
+from tfm.workdir.train import train
 
 CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 

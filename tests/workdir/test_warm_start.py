@@ -17,9 +17,9 @@ from tfm.errors import UserError
 from tfm.export.write import write_bundle
 from tfm.tasks import language_modeling, translation
 from tfm.testing.tasks import rows_without_times
-from tfm.training.loop import train
 from tfm.training.parameter_map import load_tree
 from tfm.workdir import resume, runs, warm_start
+from tfm.workdir.train import train
 
 
 def begin(config, workdir, *, steps, source=""):

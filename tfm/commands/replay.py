@@ -18,11 +18,11 @@ from tfm import tasks
 from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.compilation import prepare_device
-from tfm.diagnosis.replay import Change, Replay, describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
 from tfm.io.tree_paths import join_path
 from tfm.workdir import runs
+from tfm.workdir.replay import Change, Replay, describe_changes, replay_step
 
 
 def format_changes(changes: Iterable[Change]) -> list[str]:

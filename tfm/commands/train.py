@@ -25,16 +25,16 @@ from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
 from tfm.commands.pipe import read_pipe
 from tfm.devices.memory import limit_malloc_arenas
-from tfm.diagnosis.profiling import Profiler, parse_range
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.io.signals import SignalHandler, handle_signals
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
-from tfm.training.loop import train
 from tfm.training.partitioning import make_partitioner
+from tfm.training.profiling import Profiler, parse_range
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
+from tfm.workdir.train import train
 
 log = logging.getLogger("tfm.train")
 

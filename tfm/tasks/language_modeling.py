@@ -38,12 +38,11 @@ from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
-from tfm.io.provenance import RECORD_FILE
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
-from tfm.training.setup import check_plan
+from tfm.training.setup import check_plan, has_checkpoint
 from tfm.training.task import (
     Batch,
     Best,
@@ -435,7 +434,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModelin
     """
     path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
     # A tokenizer of bytes has no file.
-    has_begun = os.path.exists(path) or os.path.exists(os.path.join(workdir, RECORD_FILE))
+    has_begun = os.path.exists(path) or has_checkpoint(workdir)
     begins = new and not has_begun
     if begins:
         check_plan(plan(config), config.training)

@@ -21,7 +21,6 @@ from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
-from tfm.training.loop import train
 from tfm.training.loss_calls import check_zero_rows
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import Setup, open_checkpoints
@@ -35,6 +34,7 @@ from tfm.training.task import (
     check_task,
 )
 from tfm.workdir import runs
+from tfm.workdir.train import train
 
 STEPS = 5
 # Four checkpoints. The last one is not a multiple of checkpoint_every.

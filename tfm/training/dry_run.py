@@ -17,7 +17,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     """Compiles the step for the largest batch and describes what a run takes, a line each.
 
     Args:
-      task, config, workdir: see `tfm.training.loop.train`.
+      task, config, workdir: see `tfm.workdir.train.train`.
 
     Raises:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.

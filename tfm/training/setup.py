@@ -6,13 +6,14 @@ import logging
 import os
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import numpy as np
 
 from tfm.checkpoints.retention import Retention
-from tfm.checkpoints.store import CheckpointStore
+from tfm.checkpoints.store import CheckpointStore, list_steps
 from tfm.checkpoints.trees import check_shapes
 from tfm.devices.memory import (
     advise_sizes,
@@ -134,6 +135,32 @@ class Setup:
             hashed.update(f"{jax.tree_util.keystr(path)} {x.dtype} {x.shape}".encode())
             hashed.update(np.ascontiguousarray(x).tobytes())
         return self.task.assets() | {CONSTANTS: hashed.hexdigest()}
+
+    def prepare(
+        self,
+        batch: Batch,
+        checkpoints: CheckpointStore,
+        step: int | None,
+        initial_variables: Callable[[Variables], Variables] | None,
+    ) -> tuple[TrainState, CompiledStep]:
+        """Makes the state while a second thread compiles the step, because both take seconds.
+
+        Args:
+          batch: see `compile_step`.
+          checkpoints, step, initial_variables: see `make_state`.
+
+        Returns:
+          The state and the compiled step.
+
+        Raises:
+          UserError: if the state or a step needs more memory than a device has, or `make_state` or
+            `compile_step` raises it.
+        """
+        memory_errors = explain_out_of_memory(self.config.gradient_accumulation_steps)
+        with memory_errors, ThreadPoolExecutor(1, "compilation") as pool:
+            compiling = pool.submit(self.compile_step, batch)
+            state = self.make_state(checkpoints, step, initial_variables)
+            return state, compiling.result()
 
     def make_state(
         self,
@@ -295,6 +322,11 @@ def _check_state_fits(
 def _rate_of(schedule, every, step):
     """Returns the learning rate of the newest update after `step` completed steps."""
     return schedule((step - 1) // every)
+
+
+def has_checkpoint(workdir: str) -> bool:
+    """Returns whether the folder of a run contains a checkpoint."""
+    return bool(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)))
 
 
 def open_checkpoints(

@@ -7,16 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfm import config, tasks
-from tfm.checkpoints.store import list_steps
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError, suggest
 from tfm.io.files import atomic_file
-from tfm.io.provenance import RECORD_FILE, last_start
-from tfm.training.setup import CHECKPOINT_FOLDER, open_checkpoints
+from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import SUFFIX, read_evaluations
+from tfm.workdir.starts import RECORD_FILE, last_start
 
 log = logging.getLogger(__name__)
 
@@ -199,8 +198,3 @@ def resume_from(step: int, task: Task, workdir: str) -> None:
             for file in (f"{name}.hypotheses", name + SUFFIX):
                 with contextlib.suppress(FileNotFoundError):
                     os.rename(os.path.join(workdir, file), os.path.join(aside, file))
-
-
-def has_checkpoint(workdir: str) -> bool:
-    """Returns whether a folder contains a checkpoint."""
-    return bool(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)))

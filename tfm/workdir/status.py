@@ -16,12 +16,12 @@ from tfm.config import dotted_names, load
 from tfm.errors import UserError
 from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
-from tfm.io.provenance import last_start
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import EvaluationRecord, read_evaluations
+from tfm.workdir.starts import last_start
 
 LINES = 10  # number of log lines that decide the estimate of the time left
 DEPTH = 4  # levels of folders to search for runs

@@ -15,9 +15,9 @@ from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
 from tfm.training.parameter_map import Entry, load_tree
+from tfm.training.setup import has_checkpoint
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs
-from tfm.workdir.resume import has_checkpoint
 
 log = logging.getLogger(__name__)
 

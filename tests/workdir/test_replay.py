@@ -12,14 +12,13 @@ import pytest
 from tests.support import tiny_regression
 from tests.support.tiny import train_run
 from tfm import interpret, tasks
-from tfm.diagnosis import replay
-from tfm.diagnosis.replay import describe_changes, replay_step
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Translation, shift_right
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import TrainState, make_context
 from tfm.training.task import Update
-from tfm.workdir import runs
+from tfm.workdir import replay, runs
+from tfm.workdir.replay import describe_changes, replay_step
 
 READ = "decoder.*.cross_attention.weights"
 

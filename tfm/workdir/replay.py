@@ -12,7 +12,6 @@ import numpy as np
 
 from tfm.devices.parameter_axes import Axes, find_axes
 from tfm.errors import UserError
-from tfm.io.provenance import changed_fields, last_start
 from tfm.io.tree_paths import join_path
 from tfm.layers.observe import Recorder, activate
 from tfm.training.config import TrainingConfig
@@ -29,6 +28,7 @@ from tfm.training.step import (
     split_rows,
 )
 from tfm.training.task import Batch, Task
+from tfm.workdir.starts import changed_fields, last_start
 
 LOG_EVERY = 50  # steps
 MAX_LOSS_DIFFERENCE = 1e-5  # relative difference of the mean losses of a model in float32
@@ -92,7 +92,7 @@ def replay_step(
     identical bit for bit on the same devices and versions. Writes nothing.
 
     Args:
-      task, config, workdir: of the run, as `tfm.training.loop.train` takes them.
+      task, config, workdir: of the run, as `tfm.workdir.train.train` takes them.
       step: counted from 1.
       read: names or globs of activations of the forward passes of the step, see `tfm.interpret`.
 

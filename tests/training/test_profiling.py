@@ -6,10 +6,10 @@ import os
 import pytest
 
 from tests.support.tiny_regression import Regression, make_config
-from tfm.diagnosis import profiling
-from tfm.diagnosis.profiling import Operation, Profiler
 from tfm.errors import UserError
-from tfm.training.loop import train
+from tfm.training import profiling
+from tfm.training.profiling import Operation, Profiler
+from tfm.workdir.train import train
 
 COMPILED = """
 ENTRY %main (x: f32[4]) -> f32[4] {

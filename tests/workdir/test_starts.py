@@ -17,7 +17,10 @@ from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
 from tfm.errors import UserError
-from tfm.io.provenance import (
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+from tfm.workdir import runs
+from tfm.workdir.starts import (
     RECORD_FILE,
     changed_fields,
     check_same_data,
@@ -26,9 +29,6 @@ from tfm.io.provenance import (
     package_versions,
     record_start,
 )
-from tfm.tasks.translation.task import Config
-from tfm.training.config import TrainingConfig
-from tfm.workdir import runs
 
 
 def starts(workdir):

@@ -1,1 +1,0 @@
-"""What happened in a run: steps that are recomputed, and profiles."""
