@@ -59,4 +59,4 @@ docs: .venv/documented
 	touch $@
 
 clean:
-	rm -rf .venv .coverage .lines .pytest_cache .mypy_cache runs build site *.egg-info
+	rm -rf .venv .coverage .pytest_cache .mypy_cache runs build site *.egg-info
