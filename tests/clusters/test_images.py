@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 
-from tests.support.clusters import CLUSTERS
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 
@@ -18,7 +17,7 @@ def sources_of_dockerfile():
 def test_images_copy_all_files_of_the_package():
     ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8")
     assert set(re.findall(r"^!(.*)$", ignored, re.MULTILINE)) == sources_of_dockerfile()
-    recipe = (CLUSTERS / "tfm.def").read_text(encoding="utf-8")
+    recipe = (ROOT / "clusters" / "tfm.def").read_text(encoding="utf-8")
     files = re.search(r"%files\n(.*?)\n\n", recipe, re.DOTALL)[1]
     pairs = [line.split() for line in files.splitlines()]
     assert {source for source, _ in pairs} == sources_of_dockerfile()
@@ -34,7 +33,7 @@ def test_dependencies_are_installed_before_the_code_is_copied():
 
 
 def requirements(*extras):
-    command = [sys.executable, str(CLUSTERS / "requirements.py"), *extras]
+    command = [sys.executable, str(ROOT / "clusters" / "requirements.py"), *extras]
     return subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
 
 
