@@ -1,7 +1,6 @@
-# make quickstart: train, evaluate and draw on the built-in language.  make test: lint and all tests.
-# make unit: the tests that take less than a third of a second each.  make docs: the site of the documents.
-# make coverage: all tests, and the lines and branches of each module that they leave out.
-# Each makes its own .venv where there is none.
+# make quickstart: train, evaluate and draw on the built-in language.  make docs: the site of the documents.
+# make test: lint and the first tier of tests.  make test-all: everything.  make coverage: all tests, and the
+# lines and branches of each module that they leave out.  Each makes its own .venv if it does not exist.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,24 +10,25 @@ RUN ?= runs/quickstart
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
 # Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
-test unit coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
+test test-all coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
 # Bytecode is kept: else each worker rewrites all tests, and each process that they start compiles tfm.
-test unit coverage: export PYTHONDONTWRITEBYTECODE =
+test test-all coverage: export PYTHONDONTWRITEBYTECODE =
 
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 EIGHT_DEVICES := JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8
 
-.PHONY: quickstart test unit coverage lint docs clean
+.PHONY: quickstart test test-all coverage lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
 
 test: lint
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
-	$(EIGHT_DEVICES) $(BIN)/python -m pytest -n auto --dist loadfile tests/devices
+	$(PYTEST) -m "not long" --ignore=tests/devices
 
-unit: .venv/installed
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long"
+test-all: test
+	$(PYTEST) -m long --ignore=tests/devices
+	$(EIGHT_DEVICES) $(PYTEST) tests/devices
 
 # Every process writes a file of its own, those that tests start as well.
 coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage

@@ -55,8 +55,22 @@ def pytest_xdist_auto_num_workers():
     return (os.cpu_count() or 1) + 1
 
 
+def is_later_case(item: pytest.Item) -> bool:
+    """Returns whether a test of a contract has another case than the first one, or another argument."""
+    if not hasattr(getattr(item, "cls", None), "cases") or not hasattr(item, "callspec"):
+        return False
+    return any(item.callspec.indices.values())
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
 def pytest_collection_modifyitems(config, items):
-    """Starts the slowest files first, so that the workers end at the same time. A long test counts as ten."""
+    """Marks all cases of a contract except the first one as long, and starts the slowest files first.
+
+    Then the workers end at the same time. A long test counts as ten.
+    """
+    for item in items:
+        if is_later_case(item):
+            item.add_marker(pytest.mark.long)
     if not hasattr(config, "workerinput"):
         return  # a single process keeps the order of its arguments
     weights = collections.Counter()

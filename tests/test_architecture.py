@@ -175,6 +175,7 @@ def text_calls(tree: ast.AST) -> list[str]:
     return found
 
 
+@pytest.mark.long
 def test_text_files_are_opened_with_an_encoding():
     """Without an encoding, the content of a file depends on the locale of the machine."""
     found = {name: text_calls(ast.parse(path.read_bytes())) for name, path in MODULES.items()}

@@ -137,6 +137,7 @@ def test_shape_annotations_are_checked_in_tests():
         attention.attention_weights(QUERY, KEY, scale="large")
 
 
+@pytest.mark.long
 def test_annotation_of_jax_arrays_is_checked():
     @check_arrays
     def total(x: jaxtyping.Float[jax.Array, "A B"]):

@@ -100,6 +100,7 @@ def test_bfloat16_inputs_keep_a_float32_softmax():
     assert dot_product_attention(query, key, key).dtype == jnp.bfloat16
 
 
+@pytest.mark.long
 def test_attention_dropout_is_applied_to_the_weights():
     *inputs, mask, _ = random_inputs()
     key = jax.random.key(0)
@@ -109,6 +110,7 @@ def test_attention_dropout_is_applied_to_the_weights():
     assert np.abs(output - dot_product_attention(*inputs, mask=mask)).max() > 0.1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("implementation", [None, "xla"])
 def test_mask_without_the_axis_of_heads_is_an_error(implementation):
     """With as many heads as batch rows, broadcasting would treat the rows of the mask as heads."""
@@ -219,6 +221,7 @@ def gradient_size(features, scale):
     return float((weights * (1 - weights)).max(-1).mean())
 
 
+@pytest.mark.long
 def test_unscaled_softmax_gradients_vanish():
     """In section 3.2.1, products of K features have the variance K, which saturates the softmax."""
     scaled, unscaled = ([gradient_size(n, scale) for n in (4, 64, 4096)] for scale in (None, 1.0))
@@ -227,6 +230,7 @@ def test_unscaled_softmax_gradients_vanish():
     assert unscaled[2] < 0.1 * scaled[2]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("keys", [3, 4, 5, 9])  # with 4 features, the last two need more than one call
 @pytest.mark.parametrize(
     "attention", [functools.partial(dot_product_attention), jax.nn.dot_product_attention]

@@ -120,6 +120,7 @@ def test_masks_of_steps_layers_and_keys_are_uncorrelated():
     )  # all of them together are distributed like independent ones
 
 
+@pytest.mark.long
 def test_kept_counts_by_row_are_binomial():
     """Rows and features are not dropped more often than by chance."""
     rate, shape = 0.1, (1000, 1000)

@@ -131,6 +131,7 @@ def test_any_file_is_either_a_table_or_an_error(content, form):
     in_folder(entries.table, content, form)
 
 
+@pytest.mark.long
 @given(CONTENTS, CONTENTS)
 def test_any_two_files_are_either_pairs_or_an_error(source, target):
     pairs = in_folder(entries.texts, source, target)
@@ -247,6 +248,7 @@ def test_any_file_of_a_run_is_either_read_or_an_error(content):
     in_folder(entries.resumed, b"<0>\n<1", content)
 
 
+@pytest.mark.long
 @given(CONTENTS)
 def test_resumed_output_keeps_its_complete_lines(content):
     in_folder(entries.resumed, content, entries.ORIGIN)

@@ -59,6 +59,7 @@ def test_loss_equals_cross_entropy_with_smoothed_labels_in_float64(smoothing):
         np.testing.assert_allclose(sums, reference(smoothing), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("smoothing", SMOOTHINGS)
 @pytest.mark.parametrize("chunk_size", [1, 3, 5, 11, 12, 64])
 def test_fused_gradients_equal_plain_gradients(smoothing, chunk_size):
@@ -105,16 +106,19 @@ def test_log_probabilities_of_invalid_labels_are_errors_or_nan_under_jit():
         np.testing.assert_array_equal(np.isnan(quick_jit(get)(labels)), labels == label)
 
 
+@pytest.mark.long
 def test_loss_is_differentiable_by_the_weights():
     gradient = jax.grad(lambda weights: plain(FEATURES, TABLE, LABELS, weights)[0])(jnp.zeros((3, 4)))
     np.testing.assert_allclose((gradient * WEIGHTS).sum(), reference(0.1)[0], rtol=1e-5)
 
 
+@pytest.mark.long
 def test_sums_and_counts_add_up_over_splits():
     parts = [plain(FEATURES[s], TABLE, LABELS[s], WEIGHTS[s]) for s in (slice(1), slice(1, 3))]
     np.testing.assert_allclose(np.sum(parts, axis=0), reference(0.1), rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
 def test_loss_of_empty_batches_is_zero(shape):
     arrays = np.zeros((*shape, 6), np.float32), TABLE, np.zeros(shape, int), np.zeros(shape)
@@ -122,6 +126,7 @@ def test_loss_of_empty_batches_is_zero(shape):
     assert chunked_log_probabilities(*arrays[:3], 5).shape == shape
 
 
+@pytest.mark.long
 def test_entropy_of_smoothed_labels_is_the_lowest_loss():
     smoothing, classes = 0.1, 9
     best = np.full((1, classes), np.log(smoothing / (classes - 1)), np.float32)
@@ -139,6 +144,7 @@ def test_loss_of_bfloat16_logits_is_float32():
     assert total.dtype == jnp.float32
 
 
+@pytest.mark.long
 def test_fused_loss_of_bfloat16_features_sums_in_float32():
     """Features and their gradient are rounded. The loss is computed from them as in float32."""
     features = jnp.asarray(FEATURES, jnp.bfloat16)
@@ -196,6 +202,7 @@ def test_smoothing_out_of_range_is_an_error(loss, smoothing):
         loss(FEATURES, TABLE, LABELS, WEIGHTS, smoothing)
 
 
+@pytest.mark.long
 def test_single_class_and_empty_chunks_are_errors():
     with pytest.raises(ValueError, match=r"two classes for smoothing 0\.1, got 1"):
         plain(FEATURES, TABLE[:1], 0 * LABELS, WEIGHTS)

@@ -96,6 +96,7 @@ def test_combined_masks_show_keys_that_all_masks_show():
         combine_masks(padding, np.where(causal, 0.0, -np.inf))
 
 
+@pytest.mark.long
 def test_combined_masks_with_different_axes_are_an_error():
     padding, rows = np.ones((2, 1, 1, 3), bool), np.ones((2, 3, 3), bool)
     with pytest.raises(ValueError, match=r"mask .* 4 axes.*got \(2, 3, 3\)"):

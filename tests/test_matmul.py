@@ -31,6 +31,7 @@ def arguments(name):
     return random(*x), random(*weights), ((x_axes, weight_axes), ((), ()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [0, 11, 12])  # x has 12 rows
 @pytest.mark.parametrize("name", CASES)
 def test_products_and_gradients_equal_those_of_jax(name, rows):

@@ -67,6 +67,7 @@ def test_rotary_encoding_rotates_pairs_of_features(positions):
     assert rotary_encoding(jnp.asarray(x, jnp.bfloat16), positions).dtype == jnp.bfloat16
 
 
+@pytest.mark.long
 def test_rotary_products_depend_only_on_the_distance():
     query, key = RNG.normal(size=(2, 1, 1, 8)).astype(np.float32)
     positions = np.array([[3, 1], [50, 48], [0, 0], [1, 3]])

@@ -1,13 +1,10 @@
 """Tests of the checkpoint store by the contract of tfm.testing."""
 
 import numpy as np
-import pytest
 
 from tests.checkpoints.store_contract import StoreContract
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore
-
-pytestmark = pytest.mark.long
 
 
 class TestCheckpointStore(StoreContract):

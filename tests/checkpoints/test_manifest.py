@@ -102,6 +102,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
 def test_any_json_is_either_damage_or_valid_content(tmp_path_factory, content):
     folder = tmp_path_factory.mktemp("manifest")

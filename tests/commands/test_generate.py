@@ -57,6 +57,7 @@ def test_each_line_of_standard_input_is_continued(bundle, capsys, monkeypatch):
     assert capsys.readouterr().out == output
 
 
+@pytest.mark.long
 def test_export_contains_its_tokenizer(bundle):
     run = runs.load(bundle)
     assert isinstance(run.task.tokenizer, Characters)

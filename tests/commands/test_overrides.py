@@ -216,6 +216,7 @@ def test_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
     assert not caplog.messages
 
 
+@pytest.mark.long
 def test_model_of_another_config_class_yields_a_warning_with_both_sizes(caplog):
     base = Config(model=TransformerConfig(d_model=16, heads=2))
     with caplog.at_level("WARNING"):

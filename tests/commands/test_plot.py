@@ -97,6 +97,7 @@ def test_calibration_is_between_0_and_1(drawn, tiny_run):
     assert ((accuracy >= 0) & (accuracy <= 1)).all()
 
 
+@pytest.mark.long
 def test_calibration_of_a_split_without_text_is_an_error(tiny_run, tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"blank.{language}").write_text("")
@@ -111,6 +112,7 @@ def test_folder_given_in_two_ways_is_an_error(tiny_run):
         plot.main(["curves", str(tiny_run), f"{tiny_run}/"])
 
 
+@pytest.mark.long
 def test_calibration_of_nan_parameters_is_an_error(tiny_run, monkeypatch):
     run = plot.runs.load(str(tiny_run))
     broken = run._replace(variables={"params": jax.tree.map(lambda x: x * np.nan, run.params)})
@@ -232,6 +234,7 @@ def test_mistakes_are_found_before_anything_is_decoded(arguments, tiny_run, monk
         plot.main(["calibration", *(argument.replace("RUN", str(tiny_run)) for argument in arguments)])
 
 
+@pytest.mark.long
 def test_figure_is_written_to_the_output(tmp_path):
     path = tmp_path / "schedules.pdf"
     plot.main(["schedules", f"--output={path}"])
@@ -260,6 +263,7 @@ def test_samples_are_written_as_a_page_with_pictures(tmp_path, monkeypatch, caps
         plot.main(["samples", str(tmp_path)])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["calibration", "neighbours", "norms"])
 def test_plots_of_a_model_load_the_chosen_checkpoint(kind, tiny_run, tmp_path):
     result = run_command("plot", kind, tiny_run, "--checkpoint=5", f"--output={tmp_path}/a.png")

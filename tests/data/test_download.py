@@ -218,6 +218,7 @@ def prepared_set(tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_data_set_in_another_file_format_is_an_error(tmp_path, prepared_set):
     shutil.copytree(prepared_set, tmp_path, dirs_exist_ok=True)
     info = tmp_path / "tiny_translate" / "1.0.0" / "dataset_info.json"

@@ -144,6 +144,7 @@ def test_test_split_without_labels_is_an_error(tmp_path):
         check_splits(config)
 
 
+@pytest.mark.long
 @needs_digits
 def test_digits_are_split_without_overlap():
     sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in images.SPLITS}

@@ -188,6 +188,7 @@ CALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CALLS)
 def test_split_batches_give_equal_results(name, monkeypatch):
     """The memory allows half of the rows of a batch."""
@@ -205,6 +206,7 @@ def test_split_batches_give_equal_results(name, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"max_extra_tokens": 65_536}, {"samples": 1000}])
 def test_search_that_never_fits_is_an_error_with_its_field(fields, memory):
     memory(2**20)
@@ -218,6 +220,7 @@ def test_memory_of_a_program_includes_its_results():
     assert 8_000 <= batches.measure_memory(program, (np.zeros(1000, np.float32),)) < 12_000
 
 
+@pytest.mark.long
 def test_free_memory_excludes_the_arrays_of_the_caller():
     gc.collect()
     before = free_memory()

@@ -113,6 +113,7 @@ def test_samples_depend_on_the_seed_and_on_the_number_of_their_prefix(max_tokens
     assert ids_of(other) != together
 
 
+@pytest.mark.long
 def test_one_program_generates_for_all_prefixes_of_a_bucket():
     generate_ids(MODEL, parameters(), [[3]], SAMPLED)
     with count_programs() as programs:
@@ -138,6 +139,7 @@ def test_beam_search_keeps_only_the_end_of_a_long_prefix(caplog):
         generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
 
 
+@pytest.mark.long
 def test_no_warning_if_beam_search_cuts_only_the_start_of_the_text(caplog):
     config = dataclasses.replace(GREEDY, max_tokens=14, beam_size=2)
     with caplog.at_level(logging.WARNING):

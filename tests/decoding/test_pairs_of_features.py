@@ -205,6 +205,7 @@ def test_scores_predictions_and_attention_are_means_over_the_members(name, membe
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), values, expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"beam_size": 1}, {"samples": 2}])
 @pytest.mark.parametrize("model", [MODEL, EDITED], ids=["plain", "edited"])
 def test_greedy_search_and_samples_ignore_the_coverage_penalty(model, fields):

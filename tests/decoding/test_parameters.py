@@ -70,6 +70,7 @@ class TopLevel(nn.Module):
         return ()
 
 
+@pytest.mark.long
 def test_search_works_with_a_parameter_at_the_top_level():
     table = np.random.default_rng(0).normal(size=(V, V)).astype(np.float32)
     config = GenerationConfig(samples=0, max_tokens=3)

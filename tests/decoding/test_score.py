@@ -26,6 +26,7 @@ def test_scores_of_texts_equal_the_scores_of_their_ids(translator):
     jax.tree.map(np.testing.assert_array_equal, translator.score(sources, targets), expected)
 
 
+@pytest.mark.long
 def test_alignment_has_a_source_word_for_each_target_word(translator):
     aligned, none = translator.align(["red dog runs", "cat"], ["rot hund", ""])
     assert [pair.split("-")[1] for pair in aligned.split()] in (["0", "1"], ["1", "0"])

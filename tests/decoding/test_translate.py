@@ -109,6 +109,7 @@ def translate(texts, params, n_best=1, **options):
     return task.hypotheses(params, texts, DecodingConfig(**options), n_best=n_best)
 
 
+@pytest.mark.long
 def test_samples_are_ordered_by_utility():
     (found,) = translate(["3 4 5 6"], bigrams(), n_best=6, samples=6, max_extra_tokens=4)
     scores = [one.score for one in found]
@@ -119,6 +120,7 @@ def test_samples_are_ordered_by_utility():
 SAMPLING = {"n_best": 4, "samples": 4, "max_extra_tokens": 6, "max_input": 4}
 
 
+@pytest.mark.long
 def test_samples_do_not_depend_on_the_number_of_parts_of_other_texts():
     _, after_a_short_text = translate(["3", "3 4"], bigrams(), **SAMPLING)
     _, after_a_long_text = translate(["3 4 5 6 7 8 9", "3 4"], bigrams(), **SAMPLING)

@@ -1,6 +1,6 @@
 """Skips the tests that need several devices if there are too few.
 
-`make test` runs these tests in a separate pytest process with 8 virtual devices.
+`make test-all` runs these tests in a separate pytest process with 8 virtual devices.
 """
 
 import jax

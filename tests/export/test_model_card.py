@@ -28,6 +28,7 @@ def write_evaluation(folder, checkpoints, name="test", **fields):
     write_record(folder / f"{name}.de.scores.json", **fields)
 
 
+@pytest.mark.long
 def test_card_describes_the_model(run, tiny_run, tmp_path):
     write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
     card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")

@@ -103,6 +103,7 @@ def test_program_contains_no_source_file_names(program):
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("section", "fields", "advice"),
     [
@@ -121,6 +122,7 @@ def test_error_of_an_unsupported_option_advises_another_value(section, fields, a
         run.task.config = before
 
 
+@pytest.mark.long
 def test_error_of_a_missing_package_advises_installing_it(program, monkeypatch):
     monkeypatch.setitem(sys.modules, "flatbuffers", None)
     monkeypatch.delitem(sys.modules, "jax._src.export.serialization", raising=False)

@@ -235,6 +235,7 @@ def test_activations_of_hypotheses_equal_those_of_the_forward_pass():
         np.testing.assert_allclose(value[:, 1], expected[each], atol=1e-5)
 
 
+@pytest.mark.long
 def test_activations_have_the_dtype_of_the_search():
     config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
     _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
@@ -331,6 +332,7 @@ def test_prefill_in_two_parts_equals_prefill_at_once():
     np.testing.assert_allclose(*program(params), atol=1e-5)
 
 
+@pytest.mark.long
 def test_edits_receive_the_row_of_each_hypothesis_in_every_call():
     rows = []
 

@@ -42,6 +42,7 @@ def test_indices_beyond_the_axis_are_user_errors(name):
         EDITS[name][0]([0, 9])(VALUE, POINT)
 
 
+@pytest.mark.long
 def test_edits_of_positions_act_on_queries_unless_keys_are_chosen():
     positions = {"L": jnp.array([[0, 1, 2]]), "M": jnp.array([[0, 1, 2, 3]])}
     point = interpret.Point("decoder.layers_0.cross_attention.weights", "BHLM", np.arange(1), positions)

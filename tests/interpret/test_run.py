@@ -345,6 +345,7 @@ def test_attention_of_recurrent_models_is_read_but_not_edited():
         interpret.run(model, params, INPUTS, TARGETS, edit={"*.weights": interpret.zero})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "shape"),
     [

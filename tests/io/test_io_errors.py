@@ -117,6 +117,7 @@ class Answer(list):
         return True
 
 
+@pytest.mark.long
 def test_export_without_space_leaves_no_files(tiny_run, tmp_path):
     run = runs.load(str(tiny_run))
     with smallest_files(20_000), pytest.raises(UserError, match=r"Cannot write .*out: File too large"):

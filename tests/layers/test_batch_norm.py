@@ -41,6 +41,7 @@ def test_evaluation_uses_the_moving_averages_and_does_not_change_them():
     jax.tree.map(np.testing.assert_array_equal, after, BEFORE)
 
 
+@pytest.mark.long
 def test_initial_moving_averages_do_not_depend_on_the_batch():
     variables = BatchNorm().init(jax.random.key(0), X, train=True)
     expected = {"mean": np.zeros(3), "variance": np.ones(3)}

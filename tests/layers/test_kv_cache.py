@@ -6,6 +6,7 @@ import pytest
 from tests.support.layer_cases import cache_of
 
 
+@pytest.mark.long
 def test_positions_beyond_the_cache_are_errors():
     cache_of(3).begin_step(2)
     for position in (3, np.int64(7)):

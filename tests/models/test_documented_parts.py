@@ -41,6 +41,7 @@ def test_every_documented_model_is_tested():
     assert classes == {"Transformer", "BatchNormTransformer", *DOCUMENTED}
 
 
+@pytest.mark.long
 def test_documented_convolutions_equal_those_of_flax():
     module = documented()["Convolutions"](16, 24)
     x, mask = RNG.normal(size=(2, 6, 16)).astype(np.float32), np.ones((2, 1, 1, 6), bool)
@@ -62,6 +63,7 @@ def test_documented_batch_norm_averages_over_tokens_without_padding():
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["BatchNormTransformer", "Transformer"])
 def test_sentence_depends_on_its_batch_only_with_batch_norm(name):
     model = transformer(cls=documented()[name])
@@ -78,6 +80,7 @@ def test_sentence_depends_on_its_batch_only_with_batch_norm(name):
     assert difference.min() > 1e-3 if name == "BatchNormTransformer" else difference.max() < 1e-6
 
 
+@pytest.mark.long
 def test_model_of_15_lines_in_another_package_trains(corpus, tmp_path, monkeypatch):
     lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
     assert len(lines) <= 15

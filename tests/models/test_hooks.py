@@ -93,6 +93,7 @@ class Typed(DecoderLM):
         )
 
 
+@pytest.mark.long
 def test_subclass_may_add_a_norm_and_embeddings_to_the_input():
     model = Typed(decoder_lm().config, vocabulary_size=20)
     variables = quick_jit(lambda key: model.init(key, TOKENS, method="embed"))(jax.random.key(0))
@@ -102,6 +103,7 @@ def test_subclass_may_add_a_norm_and_embeddings_to_the_input():
     np.testing.assert_allclose(x.std(-1), 1, atol=1e-2)
 
 
+@pytest.mark.long
 def test_fused_loss_includes_the_bias_of_the_logits():
     embedding = layers.Embedding(20, D, use_bias=True)
     variables = initialize(embedding, TOKENS)
@@ -153,6 +155,7 @@ class ConvolutionLayer(nn.Module):
         return x, LastInput(inputs[0])
 
 
+@pytest.mark.long
 def test_convolution_layers_decode_with_their_own_cache():
     assert_decodes_like_the_forward_pass(layers.Stack(lambda index: ConvolutionLayer(), depth=2))
 
@@ -192,6 +195,7 @@ class Ponder(nn.Module):
         return (weights * jnp.stack(outputs)).sum(0), (weights * steps).sum(0)[..., 0]
 
 
+@pytest.mark.long
 def test_shared_layer_runs_several_times_with_a_cache_for_each_step():
     stack = layers.Stack(make_layer, depth=3, shared=True, before_layer=add_step)
     variables = assert_decodes_like_the_forward_pass(stack)
@@ -203,6 +207,7 @@ def test_shared_layer_runs_several_times_with_a_cache_for_each_step():
     np.testing.assert_allclose(apply(stack, variables, X, **where), x, atol=1e-5)
 
 
+@pytest.mark.long
 def test_scan_of_a_shared_layer_equals_the_loop():
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
     loop, scan = (layers.Stack(make_layer, depth=3, shared=True, scan=scan) for scan in (False, True))
@@ -211,6 +216,7 @@ def test_scan_of_a_shared_layer_equals_the_loop():
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_stack_may_return_a_cost_with_its_output():
     stack = layers.Stack(make_layer, depth=3, shared=True, make_output=Ponder)
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
@@ -251,6 +257,7 @@ def alternate(index):
     return EverySecond(layers.MultiHeadAttention(D, H), layers.FeedForward(D, F))
 
 
+@pytest.mark.long
 def test_layers_may_alternate_and_a_cache_may_have_fewer_slots_than_positions():
     stack = layers.Stack(alternate, depth=3)
     assert_decodes_like_the_forward_pass(stack)
@@ -259,6 +266,7 @@ def test_layers_may_alternate_and_a_cache_may_have_fewer_slots_than_positions():
     assert [cache.key.shape[-1] for cache in caches] == [L, 4, L]
 
 
+@pytest.mark.long
 def test_scan_of_different_layers_is_an_error():
     stack = layers.Stack(
         lambda index: layers.Layer(layers.MultiHeadAttention(D, H), layers.FeedForward(D, F + index)),
@@ -286,6 +294,7 @@ def test_scan_of_layers_with_state_is_an_error():
 # DETR
 
 
+@pytest.mark.long
 def test_values_of_attention_may_have_their_own_input():
     attention, keys, values = (
         layers.MultiHeadAttention(D, H),
@@ -310,6 +319,7 @@ class EachOutput(nn.Module):
         return [norm(x) for x in outputs]
 
 
+@pytest.mark.long
 def test_stack_may_return_the_outputs_of_all_layers():
     stack = layers.Stack(make_layer, depth=3, make_output=EachOutput)
     where = {"mask": None, "train": False}
@@ -341,6 +351,7 @@ class HalvedLM(DecoderLM):
         return Halved(super().make_dense(*arguments, **keywords, parent=None), name=name)
 
 
+@pytest.mark.long
 def test_model_may_replace_the_projections_of_all_sublayers():
     model, plain = HalvedLM(decoder_lm().config, vocabulary_size=20), decoder_lm()
     params = random_parameters(model, TOKENS)
@@ -372,6 +383,7 @@ class GridLM(DecoderLM):
         return RowsAndColumns()
 
 
+@pytest.mark.long
 def test_positions_may_have_two_dimensions():
     model = GridLM(decoder_lm().config, vocabulary_size=20)
     variables = {"params": random_parameters(model, TOKENS)}

@@ -29,12 +29,14 @@ def logits(model, params, sources=SOURCES, targets=TARGETS, **positions):
     return model.apply({"params": params}, sources, targets, train=False, **positions)
 
 
+@pytest.mark.long
 def test_learned_positions_with_tables_of_sinusoids_equal_sinusoids():
     tables = {name: {"table": sinusoidal_encoding(jnp.arange(9), 16)} for name in TABLES}
     expected = logits(transformer(), {name: x for name, x in PARAMS.items() if name not in TABLES})
     np.testing.assert_allclose(logits(MODEL, PARAMS | tables), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_gradients_reach_only_the_rows_that_were_read():
     positions = {"input_positions": np.array([[0, 1, 2, 0, 1, 2, 3]] * 2)}
     run = logits.__wrapped__
@@ -66,6 +68,7 @@ def test_config_with_lengths_beyond_the_table_is_an_error():
             Config(model=model, **fits | too_long)
 
 
+@pytest.mark.long
 def test_table_may_be_as_short_as_the_longest_text():
     config = DecodingConfig(beam_size=2, max_extra_tokens=2)
     sources, targets = [[*SOURCES[0, :6], EOS_ID], [7, EOS_ID]], [[*TARGETS[0], 4, EOS_ID], [EOS_ID]]

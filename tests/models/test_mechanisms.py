@@ -49,6 +49,7 @@ def test_encoder_is_permutation_equivariant_only_without_positions(positions, ex
     assert np.allclose(permuted, plain[:, order], atol=1e-5) == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("positions", ["rotary", "relative_keys", "relative_bias", "alibi"])
 def test_relative_positions_ignore_the_first_position_of_the_text(positions):
     model, params = build(positions=positions)
@@ -62,6 +63,7 @@ class AddsSinusoids(Transformer):
         return functools.partial(sinusoidal_encoding, features=self.config.d_model, layout="interleaved")
 
 
+@pytest.mark.long
 def test_interleaved_and_rotary_adds_sinusoids_to_rotary_positions():
     model, params = build(positions="interleaved_and_rotary")
     both = AddsSinusoids(transformer(positions="rotary").config, model.vocabulary_size)
@@ -92,6 +94,7 @@ def test_both_ends_reach_all_positions_with_ends_only_attention():
     assert reached(model, params, 2) == [position == 2 for position in range(LENGTH)]
 
 
+@pytest.mark.long
 def test_decoder_has_no_buckets_for_later_positions():
     """All 32 buckets of the decoder are for earlier positions.
 
@@ -110,6 +113,7 @@ def test_decoder_has_no_buckets_for_later_positions():
     assert used["encoder"] == [0, 2, 4, 6, 8, 9, 18, 20, 22, 24, 25]
 
 
+@pytest.mark.long
 def test_recorded_logits_include_scale_and_bias():
     model, params = build(positions="relative_keys", key_value_heads=2, scale_attention=False)
     names = [f"decoder.layers_0.self_attention.{name}" for name in ("logits", "weights")]
@@ -125,6 +129,7 @@ def test_recorded_logits_include_scale_and_bias():
     np.testing.assert_allclose(weights, masked_softmax(products, causal[None]), atol=1e-5)
 
 
+@pytest.mark.long
 def test_one_hot_positions_next_to_the_input_equal_learned_positions():
     model, learned = USERS["OneHotPositions"], transformer(positions="learned")
     params = random_parameters(model, TOKENS, TOKENS)
@@ -155,6 +160,7 @@ def test_more_positions_than_rows_of_the_table_are_an_error(length):
         model.apply({"params": params}, tokens, **arguments)
 
 
+@pytest.mark.long
 def test_reading_weights_of_an_attention_without_weights_is_an_error():
     model = USERS["NearnessAttention"]
     params = random_parameters(model, TOKENS, TOKENS)

@@ -45,6 +45,7 @@ def test_transformer_equals_numpy(order, epsilon, monkeypatch):
     np.testing.assert_allclose(apply(model, params, SOURCES, TARGETS), expected, atol=2e-5)
 
 
+@pytest.mark.long
 def test_gpt_2_equals_numpy():
     model = LANGUAGE_MODELS["GPT-2"]
     params = random_parameters(model, TARGETS)
@@ -52,6 +53,7 @@ def test_gpt_2_equals_numpy():
     np.testing.assert_allclose(apply(model, params, TARGETS), expected, atol=2e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("epsilon", [1e-6, EPSILON])
 def test_vision_transformer_equals_numpy(epsilon):
     model = VisionTransformer(VIT.__class__(**vars(VIT) | {"layer_norm_epsilon": epsilon}))
@@ -70,6 +72,7 @@ def test_patches_are_read_row_by_row():
     np.testing.assert_allclose(apply(model, same, swapped), apply(model, same, IMAGES), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", RNNS)
 def test_recurrent_models_equal_numpy_sentence_by_sentence(name):
     model = RNNS[name]

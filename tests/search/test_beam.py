@@ -88,6 +88,7 @@ def test_search_with_coverage_is_exact():
     np.testing.assert_array_equal(best.tokens, hypotheses.tokens[:, :1])
 
 
+@pytest.mark.long
 def test_coverage_penalty_is_equation_14():
     rng = np.random.default_rng(0)
     attention, mask = rng.random((2, 3, 5)) * 1.6, np.arange(5) < [[5], [3]]

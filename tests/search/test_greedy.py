@@ -13,6 +13,7 @@ B, T = 40, 7
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)
 
 
+@pytest.mark.long
 def test_beam_of_one_equals_greedy_search_except_for_a_second_eos():
     table = random_table(10, B)
     hypotheses = beam(table, 0.0, 1, T, n_best=1, limits=LIMITS)

@@ -31,6 +31,7 @@ def test_frequencies_of_samples_match_their_probabilities(truncation):
     assert statistic < freedom + 4 * np.sqrt(2 * freedom)
 
 
+@pytest.mark.long
 def test_sampling_at_a_very_low_temperature_equals_greedy_search():
     table = random_table(14, B)
     found, expected = sample(table, KEY, 2, T, temperature=1e-4), greedy(table, T)

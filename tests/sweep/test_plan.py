@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import pytest
 
 from tests.support import tiny_regression
 from tests.support.sweeps import BASE, planned
@@ -26,6 +27,7 @@ def test_counting_parameters_initializes_no_device(monkeypatch):
     assert count_parameters(small) == 26_294_272
 
 
+@pytest.mark.long
 def test_plan_counts_the_finished_runs_and_parameters():
     small = dataclasses.replace(BASE, model=TransformerConfig(d_ff=1024))
     unknown = planned("unknown", config=tiny_regression.Config())

@@ -76,6 +76,7 @@ def test_published_numbers_are_those_of_the_paper():
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", COUNTS)
 def test_parameter_counts_are_those_of_the_code_of_the_authors(name):
     counting = ("--config.model.attention_bias=True", f"--config.data.vocabulary_size={AUTHORS_VOCABULARY}")
@@ -138,6 +139,7 @@ def test_divisors_apply_to_every_width_and_depth():
             assert small[name][path] == (1800 if path == "training.steps" else expected), (name, path)
 
 
+@pytest.mark.long
 def test_small_table_differs_only_in_size():
     argv = ["--config=table3_small", "--workdir=none"]
     base = parse(Train, argv).config

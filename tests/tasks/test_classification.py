@@ -88,6 +88,7 @@ def test_loss_smooths_over_the_other_classes_and_ignores_padding(task, params):
         assert [float(x) for x in accuracy] == [(labels == 0).sum(), 3]
 
 
+@pytest.mark.long
 def test_evaluation_is_the_mean_over_images(task, params):
     scores = task.evaluate({"params": params}, task.open_data()).scores
     images, labels = read_images(task, "validation")
@@ -99,6 +100,7 @@ def test_evaluation_is_the_mean_over_images(task, params):
     assert scores == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.long
 def test_report_has_the_class_and_the_label_of_each_image(task, params):
     (report,) = task.report({"params": params}, "test")
     images, labels = read_images(task, "test")
@@ -159,6 +161,7 @@ def test_every_split_is_compared_with_the_model_before_training(config, tmp_path
         classification.create(other, str(tmp_path))
 
 
+@pytest.mark.long
 def test_too_large_models_are_rejected_before_training(config, tmp_path):
     huge = ViTConfig(image_size=4, channels=2, patch_size=2, classes=3, d_model=65_520, d_ff=1 << 20)
     with pytest.raises(UserError, match=r"Training .* parameters .*hidden/kernel.* 65,520 x 1,048,576"):
@@ -292,6 +295,7 @@ def test_commands_work_on_images(config, tmp_path, capsys):
         export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])
 
 
+@pytest.mark.long
 def test_batch_statistics_include_the_rows_of_all_devices(config):
     """Two devices that share the rows of a batch compute the loss of the whole batch."""
     task = classification.Classification(

@@ -8,21 +8,22 @@ from tests.tasks.cases import TASKS
 from tfm import models, tasks
 from tfm.testing.tasks import TaskContract
 
-pytestmark = pytest.mark.long
-
 
 class TestTranslation(TaskContract):
     cases, test_examples = TASKS["translation"], 20
 
 
+@pytest.mark.long
 class TestClassification(TaskContract):
     cases, test_examples = TASKS["classification"], 5
 
 
+@pytest.mark.long
 class TestLanguageModeling(TaskContract):
     cases, test_examples = TASKS["language_modeling"], 8
 
 
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

@@ -84,6 +84,7 @@ def test_loss_is_the_mean_over_tokens(task, params, batch):
     assert float(bits / tokens) == pytest.approx(float(total / count) / math.log(2), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "stride"), [("contiguous", 3), ("contiguous", 16), ("packed", 5)])
 def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
     """The expected scores come from windows cut by hand, of the stream or of each document in packed rows."""
@@ -158,6 +159,7 @@ def test_ensemble_averages_probabilities(task, params, batch):
     np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_samples_of_texts_without_blanks_have_short_prompts(task, params):
     (row,) = change(task, validation_samples=1).make_samples(params, ["ab" * 200]).rows
     assert len(row["prompt"]) == MAX_PROMPT_CHARACTERS

@@ -65,6 +65,7 @@ def test_malformed_prediction_is_repaired(run, answers):
     assert run.task.translate(run.params, ["a b"]) == ["(TOP (S (NP (NN a) (XX b))))"]
 
 
+@pytest.mark.long
 def test_trees_are_scored_in_the_form_that_the_model_predicts(run):
     tree = "(TOP (S (NP (NN a)) (VP (VB b))))"
     (scores,) = run.task.score(run.params, ["a b"], [tree])
@@ -85,6 +86,7 @@ def test_report_of_perfect_parses_has_perfect_scores(run, answers):
     assert report.outputs == [format_tree(tree) for tree in stored_trees(run, "test")]
 
 
+@pytest.mark.long
 def test_evaluation_of_perfect_parses_has_perfect_scores_and_samples(run, answers):
     """References and hypotheses in samples are bracketed text."""
     data = run.task.open_data()
@@ -110,6 +112,7 @@ def test_scores_and_samples_read_the_words_as_the_model_does(run, answers):
     assert samples.rows[0] == {"source": "He (", "reference": tree, "hypothesis": tree}
 
 
+@pytest.mark.long
 def test_observed_sentence_is_read_and_written_as_in_a_translation(run):
     observed = run.task.observe(run.variables, "He ( sleeps", 64)
     same = run.task.observe(run.variables, "He -LRB- sleeps", 64)

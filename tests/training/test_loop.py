@@ -47,6 +47,7 @@ def test_checkpoint_between_logged_steps_contains_the_sums(stop, regression_run,
     assert len(cut) == 1  # the next row begins on a new line
 
 
+@pytest.mark.long
 def test_former_best_checkpoint_is_deleted_after_a_better_last_evaluation(tmp_path, monkeypatch):
     """Steps 3 and 6 are evaluated. Step 3 is the best step until step 6 has a score."""
     scores = itertools.count()  # each score is better than the scores before it
@@ -76,6 +77,7 @@ def test_patience_requires_a_score(corpus):
         dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
 
 
+@pytest.mark.long
 def test_loop_waits_for_the_first_step_only(tmp_path, caplog):
     """A wait after each step would leave the device without work."""
     with caplog.at_level("INFO", "tfm"):
@@ -109,6 +111,7 @@ def test_metrics_contain_training_and_validation(regression_run):
     assert all(row["train/skipped"] == 0 < row["train/parameter_norm"] for row in training)
 
 
+@pytest.mark.long
 def test_logged_steps_have_the_learning_rate_of_the_paper(tmp_path):
     rows = train_run(make_config(steps=7, warmup_steps=3, log_every=3), tmp_path)
     rates = {row["step"]: row["train/learning_rate"] for row in rows if "train/learning_rate" in row}
@@ -116,6 +119,7 @@ def test_logged_steps_have_the_learning_rate_of_the_paper(tmp_path):
     assert rates == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.long
 def test_resumed_run_detects_divergence_from_the_first_loss_of_the_run(tmp_path, caplog):
     train_run(make_config(steps=2, log_every=1), tmp_path)
     path = tmp_path / METRICS_FILE

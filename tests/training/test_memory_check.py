@@ -76,6 +76,7 @@ def test_plan_counts_parameters_gradients_optimizer_state_and_average(monkeypatc
         check_plan(Tables(config), config)
 
 
+@pytest.mark.long
 def test_setup_checks_the_size_of_the_state_before_the_state_exists(monkeypatch, corpus):
     config = make_config(corpus)
     task = translation.plan(config)

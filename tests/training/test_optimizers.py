@@ -169,6 +169,7 @@ def test_patterns_of_not_decayed_must_match_a_parameter(name):
     decay_mask(AdamW().not_decayed)({"dense": {"kernel": jnp.ones(2)}})
 
 
+@pytest.mark.long
 def test_biases_and_norms_are_not_decayed_by_default():
     token = jnp.ones((1, 1), jnp.int32)
     model = Transformer(dataclasses.replace(MODEL, attention_bias=True), vocabulary_size=50)

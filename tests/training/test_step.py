@@ -209,6 +209,7 @@ def test_invalid_updates_are_errors():
         Setup(task, TrainingConfig())
 
 
+@pytest.mark.long
 def test_updates_and_micro_batches_have_different_keys():
     keys = []
 

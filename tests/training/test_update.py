@@ -88,6 +88,7 @@ def linear_loss(variables, batch, context):
 ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
+@pytest.mark.long
 def test_average_is_updated_with_the_new_parameters():
     step = make_step(linear_loss, optax.sgd(1.0), ema_decay=0.9)
     state = make_state({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay=0.9)
@@ -112,6 +113,7 @@ class Linear(BareTask):
         return linear_loss(variables, batch, context)
 
 
+@pytest.mark.long
 def test_step_uses_the_fields_of_the_config():
     task = Linear()
     parts = Setup(task, TrainingConfig(gradient_accumulation_steps=2, ema_decay=0.5, on_non_finite="skip"))

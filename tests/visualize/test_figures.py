@@ -47,6 +47,7 @@ def test_texts_are_not_drawn_as_formulas(text, tmp_path, monkeypatch):
     assert [drawn[f"{place} {text}"] for place in ("key", "query", "title")] == [False] * 3
 
 
+@pytest.mark.long
 def test_figure_has_axis_titles_and_a_colour_bar(saved):
     queries, keys = figures.Axis("query: row", ["a", "b"]), figures.Axis("key: column", ["c", "d", "e"])
     weights = np.random.default_rng(0).random((6, 8, 2, 3))

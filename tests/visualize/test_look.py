@@ -109,6 +109,7 @@ def text(monkeypatch):
     return "\n".join([*found, ""])
 
 
+@pytest.mark.long
 def test_every_figure_looks_as_in_the_file(monkeypatch):
     expected = FILE.read_text(encoding="utf-8")
     if not expected.startswith(f"matplotlib {matplotlib.__version__}\n"):

@@ -77,6 +77,7 @@ def test_loaded_export_equals_the_run(run, exported):
     assert tfm.Translator.load(str(exported)).translate(TEXTS) == expected
 
 
+@pytest.mark.long
 def test_export_has_five_files_and_no_optimizer_state(run, exported):
     assert {path.name for path in exported.iterdir()} == {
         "README.md",

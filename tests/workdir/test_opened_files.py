@@ -107,6 +107,7 @@ def unpickled():
     return names
 
 
+@pytest.mark.long
 def test_opening_a_run_unpickles_nothing(unpickled, tiny_run, exported):
     unpickled.clear()
     runs.load(str(tiny_run))

@@ -58,6 +58,7 @@ def test_replay_reproduces_the_step_bit_for_bit(run, step, start):
     assert not found.reads
 
 
+@pytest.mark.long
 def test_replay_returns_the_state_before_the_step(run):
     jax.tree.map(
         np.testing.assert_array_equal, replay_step(*run, 4).before.items(), saved_state(run, 3).items()
@@ -119,6 +120,7 @@ def test_different_loss_of_the_second_pass_is_an_error():
         replay.check_same_pass(1 + 1e-4, 1.0, "float32")
 
 
+@pytest.mark.long
 def test_reading_activations_of_scanned_layers_with_dropout_is_an_error(tiny_run):
     task, training, workdir = open_run(tiny_run)
     model = task.config.model
@@ -153,6 +155,7 @@ def test_damaged_checkpoint_is_not_the_start(run, regression_run, tmp_path):
     assert replay_step(*run[:2], str(workdir), 4).start == 2
 
 
+@pytest.mark.long
 def test_activations_are_those_of_an_update_that_is_due(tiny_run):
     """The first update is due in every second step only, and the step 4 of the last case has no update."""
     task, training, _ = open_run(tiny_run)

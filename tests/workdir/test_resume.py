@@ -236,6 +236,7 @@ def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("was_saved_again", [False, True])
 def test_interrupted_reset_continues(was_saved_again, tmp_path, regression_run):
     """A kill in the middle loses no checkpoint, even if the run trains on before the command is repeated."""

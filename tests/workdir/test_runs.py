@@ -83,6 +83,7 @@ def test_loading_with_another_tokenizer_is_an_error(several, other_vocabulary):
         runs.load(other_vocabulary, **several)
 
 
+@pytest.mark.long
 def test_resuming_with_another_tokenizer_is_an_error(other_vocabulary):
     config = runs.open_folder(other_vocabulary).config
     task = translation.create(config, other_vocabulary)

@@ -22,6 +22,7 @@ def test_error_for_an_unknown_option_suggests_the_nearest_option(translator):
         translator.translate(TEXTS, beam_siz=2)
 
 
+@pytest.mark.long
 def test_unpickled_translator_translates_like_the_original(translator):
     copied = pickle.loads(pickle.dumps(translator))
     assert copied.translate(TEXTS, beam_size=1) == translator.translate(TEXTS, beam_size=1)
@@ -29,6 +30,7 @@ def test_unpickled_translator_translates_like_the_original(translator):
     assert jax.tree.all(jax.tree.map(lambda x, y: (x == y).all(), copied.run.params, translator.run.params))
 
 
+@pytest.mark.long
 def test_edits_change_only_the_returned_translator(translator):
     before = translator.score(TEXTS, TEXTS)
     edited = translator.with_edits({"decoder.*.cross_attention.head_outputs": edits.zero_head(0)})

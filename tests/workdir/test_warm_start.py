@@ -69,6 +69,7 @@ def test_warm_start_loads_the_best_parameters_only_at_the_first_start(regression
     assert any(jax.tree.leaves(changed))
 
 
+@pytest.mark.long
 def test_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))
@@ -85,6 +86,7 @@ def tokenizer(workdir):
     return runs.load(str(workdir)).task.tokenizer.fingerprint
 
 
+@pytest.mark.long
 def test_warm_start_from_an_export_has_its_parameters(known, corpus, tmp_path):
     run, export, new = runs.load(str(known)), tmp_path / "export", tmp_path / "new"
     write_bundle(run, str(export), workdir=str(known))
@@ -94,6 +96,7 @@ def test_warm_start_from_an_export_has_its_parameters(known, corpus, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, found, run.variables)
 
 
+@pytest.mark.long
 def test_impossible_warm_starts_are_errors(known, corpus, tmp_path):
     config = settings(corpus)
     with pytest.raises(UserError, match="--warm_start"):
@@ -189,6 +192,7 @@ def test_malformed_entry_is_an_error(entry):
         load_tree(MODEL, ELSEWHERE, [entry], "x")
 
 
+@pytest.mark.long
 def test_map_loads_part_of_the_model_of_another_task(known, tmp_path, caplog):
     """A language model loads the feed-forward networks of the decoder of a translation model."""
     write_documents(tmp_path)

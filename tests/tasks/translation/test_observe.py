@@ -61,6 +61,7 @@ def test_probabilities_equal_those_of_scoring(run, observed):
             np.testing.assert_allclose(dict(choices)[piece], probability, rtol=1e-5)
 
 
+@pytest.mark.long
 def test_attention_equals_that_of_alignments(run, observed):
     source, target = pair_of(run, observed)
     (expected,) = attend_pairs(run.task.model, run.params, source, target, run.task.config.decoding)
@@ -107,6 +108,7 @@ def test_any_text_can_be_observed(run, sentence):
     assert len(found.tracks["predicted"].labels) == len(found.predictions) > 0
 
 
+@pytest.mark.long
 def test_nan_parameters_are_an_error(run):
     broken = jax.tree.map(lambda x: x * jnp.nan, run.params)
     with pytest.raises(UserError, match=r"got NaN.*damaged"):

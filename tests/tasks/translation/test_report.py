@@ -52,6 +52,7 @@ def test_perplexity_equals_plain_forward_passes(run):
     assert found.signature == f"vocabulary {len(run.task.tokenizer)}, {counted}"
 
 
+@pytest.mark.long
 def test_perplexity_of_a_uniform_model_is_the_size_of_the_vocabulary(run):
     flat = jax.tree.map(np.zeros_like, run.params)
     found = report.perplexity(run.task, flat, ["red dog"], ["rot hund"])

@@ -54,6 +54,7 @@ def test_validation_is_greedy_with_any_search_options(run, data):
     assert found == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fields", [{"validation_samples": 0}, {"validation_sentences": 0}])
 def test_no_samples_if_the_number_of_samples_is_0(fields, run):
     task = make_task(run, **fields)
@@ -101,6 +102,7 @@ def test_observed_pair_equals_the_observed_search(run):
     assert known.title == searched.title
 
 
+@pytest.mark.long
 def test_all_pictures_share_one_program(run):
     observe_pair(run.task, run.params, "red dog", "rot hund")
     long = " ".join(["red"] * 50)

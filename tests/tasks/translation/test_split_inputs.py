@@ -36,6 +36,7 @@ def run(tiny_run):
     return randomize_weights(runs.load(str(tiny_run)))
 
 
+@pytest.mark.long
 def test_only_the_first_part_of_a_split_input_has_the_prefix(run, searched):
     translate(run, "split", prefixes=["rot", "blau"])
     ((inputs, prefixes),) = searched
