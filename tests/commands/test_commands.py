@@ -81,6 +81,17 @@ def test_evaluation_of_a_file_stem_is_written_to_the_run(workdir, corpus, tmp_pa
     assert {path.name for path in (tmp_path / "sub").iterdir()} == {"nt.en", "nt.de"}
 
 
+def test_scores_of_the_last_checkpoint_alone_use_all_options(workdir, tmp_path):
+    options = (f"--workdir={workdir}", "--split=val", "--config.decoding.min_length=2", "--checkpoint=4")
+    reports = []
+    for average in (2, 1):
+        folder = tmp_path / str(average)
+        assert run_command("evaluate", *options, f"--average={average}", f"--output_dir={folder}").code == 0
+        reports.append(json.loads((folder / "val.de.scores.json").read_text()))
+    averaged, alone = reports
+    assert averaged["scores_of_the_last_checkpoint_alone"] == alone["scores"] != averaged["scores"]
+
+
 def test_translate_writes_one_line_for_each_line(workdir):
     text = "red dog\n\nbig\tcat \u2028 runs\n   \n\U0001f600 bird".encode() + b"\nred \xff dog\n"
     result = run_command("translate", f"--workdir={workdir}", "--config.decoding.beam_size=1", stdin=text)

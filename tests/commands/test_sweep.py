@@ -181,6 +181,12 @@ def test_field_of_the_command_line_applies_to_all_runs(given, path, tmp_path, pl
         assert read(*run_arguments) == chosen
 
 
+def test_import_flag_reaches_all_runs(path, planned_runs):
+    imports = "--import=tests.support.images"
+    runs = planned_runs(str(path), "--seeds=2", imports)
+    assert [imports in arguments for _, _, arguments in runs] == [True] * 4
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_stopped_sweep_leaves_no_process_and_keeps_checkpoints(number, path, tmp_path):

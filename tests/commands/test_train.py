@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import json
+import shutil
 import types
 from unittest import mock
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.support import tiny_regression
 from tests.support.commands import run_command
+from tests.support.records import write_record
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.commands import list as list_runs
 from tfm.commands import progress_bar, train
@@ -149,6 +151,7 @@ def fill_disk(workdir, patch):
     return "starts.jsonl"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("break_start", [break_data, break_loss, break_metrics, fill_disk])
 def test_failed_start_leaves_a_run_that_is_not_started(break_start, is_warm, regression_run, tmp_path):
@@ -192,3 +195,25 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
     assert ("warm-up of 3 steps is too long" in caplog.text) == (warmup == 1)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))
     assert new == pytest.approx(old) or len(flags) == 2  # the user chose another rate
+
+
+@pytest.mark.long
+def test_from_step_resumes_from_the_checkpoint_of_the_step(regression_run, tmp_path):
+    run = shutil.copytree(regression_run, tmp_path / "run")
+    arguments = (f"--config={run}/config.json", f"--workdir={run}")
+    before = (run / "config.json").read_bytes()
+    seed = ("--config.training.seed=5", "--allow_change=training.seed")
+    refused = run_command("train", *arguments, "--from_step=5", *seed)
+    assert (refused.code, "step 5" in refused.error) == (2, True)
+    assert (run / "config.json").read_bytes() == before  # a failed start changes nothing
+    for name, step in (("old", 2), ("new", 3)):
+        write_record(run / f"{name}.x.scores.json", checkpoints=[step])
+    assert run_command("train", *arguments, "--from_step=2").code == 0
+    assert (run / "checkpoints" / "after_2").is_dir()
+    # A record of a later step is about parameters that the run no longer has.
+    assert [path.name for path in run.glob("*.scores.json")] == ["old.x.scores.json"]
+    assert (run / "checkpoints" / "after_2" / "new.x.scores.json").exists()
+    steps, old_steps = (
+        {path.name for path in (each / "checkpoints").iterdir()} for each in (run, regression_run)
+    )
+    assert old_steps <= steps

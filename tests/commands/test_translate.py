@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tfm
+from tests.support.commands import run_command
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
 from tfm.commands import resumable_output
@@ -522,3 +523,36 @@ def test_equal_lines_of_a_terminal_have_different_samples(tiny_run, monkeypatch)
     translate_module.main([f"--workdir={tiny_run}", "--config.decoding.samples=2"])
     lines = sys.stdout.buffer.getvalue().splitlines()
     assert len(set(lines)) == len(lines) == 4
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "other",
+    [
+        "--n_best=2",
+        "--alignments",
+        "--checkpoint=last",
+        "--average=2",
+        "--ensemble=2",
+        "--config.decoding.beam_size=2",
+    ],
+)
+def test_interrupted_translation_resumes_only_with_the_same_options(other, tiny_run, tmp_path, monkeypatch):
+    (tmp_path / "in").write_text("red dog\n" * (translate_module.CHUNK_LINES + 1))
+    files = (f"--input={tmp_path}/in", f"--output={tmp_path}/out")
+    arguments = ("translate", f"--workdir={tiny_run}", "--format=jsonl", *files)
+    monkeypatch.setattr(translate_module, "as_json", fail_after_a_chunk)
+    assert run_command(*arguments).code == 2
+    part = (tmp_path / "out.part").read_text()
+    assert part.count("\n") == translate_module.CHUNK_LINES
+    refused = run_command(*arguments, other)
+    assert (refused.code, str(tmp_path / "out.part") in refused.error) == (2, True)
+    assert "Resuming" not in refused.error
+    assert (tmp_path / "out.part").read_text() == part
+
+
+def fail_after_a_chunk(translator, lines, start_index, **options):
+    """Replaces the translation of a chunk of lines and raises an error after the first chunk."""
+    if len(lines) < translate_module.CHUNK_LINES:
+        raise UserError("The translation stops here.")
+    return lines

@@ -1,22 +1,39 @@
 """Tests that every field of every config has an observable effect.
 
-The table has at least one entry for each field, with two values for which an observation differs. Code that
-drops an argument, ignores a field or uses its default fails these tests. Each new field needs an entry.
+With another value of the field, the traced program, the data or the files of a run differ. Code that drops an
+argument, ignores a field or uses its default fails these tests. The other value follows from the type and the
+allowed values of the field. Only paths, names and patterns are listed, in `tests.wiring.cases.VALUES`.
 """
 
+import dataclasses
 import functools
-from collections.abc import Callable
+import pkgutil
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from tests.wiring import observers
-from tests.wiring.entries import ENTRIES, TASKS, Entry
+from tests.wiring.cases import CASES, VALUES, Case
 from tfm import models, tasks
-from tfm.config import walk_fields
+from tfm.config import find_problem, hints_of, info_of, to_config_dict, value_class, walk_fields
+from tfm.errors import UserError
 from tfm.training.optimizers import OPTIMIZERS
+from tfm.workdir.runs import parse_config
 
-MODELS = ("transformer", "rnn_seq2seq", "rnn_luong", "decoder_lm", "vit")
+pytestmark = pytest.mark.long
+BY_NAME = ("task", "name")  # fields that select a class, see the last test
+
+
+def names(package: Any) -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+
+
+CONFIGS = [tasks.find(name).Config() for name in names(tasks)]
+MODELS = [models.find(name).Config() for name in names(models)]
+OPTIMIZER_CONFIGS = [optimizer() for optimizer in OPTIMIZERS.values()]
+LEAVES = [leaf for config in (*CONFIGS, *MODELS, *OPTIMIZER_CONFIGS) for leaf in walk_fields(config)]
+FIELDS = list(dict.fromkeys((type(leaf.section), leaf.path.rpartition(".")[2]) for leaf in LEAVES))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,37 +47,80 @@ def _data(tmp_path_factory):
 
 @functools.cache
 def observe(observer: Callable, section: Any) -> observers.Observation:
-    """Observes a section. The result is cached, because several entries share a section."""
-    return observer(section)
+    """Observes a section. An error of the code that reads the section is an observation, too."""
+    try:
+        return observer(section)
+    except UserError as error:
+        return {"error": str(error)}
 
 
-def show(entry: Entry) -> str:
-    """Returns the name of a test."""
-    module = entry.section.__module__.removeprefix("tfm.")
-    return f"{module}.{entry.section.__name__}.{entry.name}-{entry.observe.__name__}"
+def other_values(section: Any, name: str) -> Iterator[Any]:
+    """Yields valid values of a field that differ from the value in the section."""
+    field = next(each for each in dataclasses.fields(section) if each.name == name)
+    value, hint = getattr(section, name), hints_of(type(section))[name]
+    kind = value_class(hint)
+    if name in VALUES.get(type(section), {}):
+        candidates = [VALUES[type(section)][name]]
+    elif info_of(field).choices:
+        candidates = list(info_of(field).choices)
+    elif kind is bool:
+        candidates = [not value]
+    elif kind is int:
+        near = [value + 1, 2 * value, value - 1, value // 2] if value is not None else [1, 2]
+        candidates = [*near, info_of(field).minimum]
+    elif kind is float:
+        candidates = [0.25, 0.5, 1.5] if not value else [value / 2, 2 * value, value / 10]
+    else:
+        candidates = []
+    for candidate in candidates:
+        if candidate != value and not find_problem(candidate, hint, info_of(field), name):
+            yield candidate
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=show)
-def test_every_field_has_an_effect(entry):
-    first, second = (observe(entry.observe, entry.make(value)) for value in (entry.first, entry.second))
-    for part in entry.parts:
-        assert first[part] != second[part], f"{part} is the same for {entry.first!r} and {entry.second!r}"
+def effects(section: Any, name: str, observer: Callable) -> Iterator[bool]:
+    """Yields for each valid value of a field whether the observation differs."""
+    for value in other_values(section, name):
+        try:
+            other = dataclasses.replace(section, **{name: value})
+        except UserError:  # the value does not fit the other fields
+            continue
+        yield observe(observer, other) != observe(observer, section)
 
 
-@pytest.mark.parametrize("entry", {entry.observe: entry for entry in ENTRIES}.values(), ids=show)
-def test_repeated_observations_are_equal(entry):
+@pytest.mark.parametrize(
+    ("kind", "name"), FIELDS, ids=[f"{kind.__module__}.{kind.__name__}.{name}" for kind, name in FIELDS]
+)
+def test_every_field_has_an_effect(kind, name):
+    if name in BY_NAME and not VALUES.get(kind, {}).get(name):
+        pytest.skip("the field selects the class of its section")
+    cases = [case for case in CASES if type(case.section) is kind]
+    assert cases, f"Add a tiny {kind.__name__} with an observer to CASES in tests/wiring/cases.py."
+    assert any(True for case in cases for _ in other_values(case.section, name)), (
+        f"Add another value of {kind.__name__}.{name} to VALUES in tests/wiring/cases.py, "
+        "because its type does not imply one."
+    )
+    assert any(effect for case in cases for effect in effects(case.section, name, case.observe)), (
+        f"No code that was observed reads {kind.__name__}.{name}. If another field turns it on, add a case "
+        "with that field to CASES in tests/wiring/cases.py."
+    )
+
+
+def name_case(case: Case) -> str:
+    return f"{type(case.section).__name__}-{case.observe.__name__}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_case)
+def test_repeated_observations_are_equal(case):
     """Otherwise, a difference would not prove an effect of the field."""
-    section = entry.make(entry.first)
-    assert observe(entry.observe, section) == entry.observe(section)
+    assert "error" not in observe(*reversed(case))
+    assert observe(*reversed(case)) == case.observe(case.section)
 
 
-def test_every_field_has_an_entry():
-    configs = [tasks.find(name).Config() for name in TASKS]
-    configs += [models.find(name).Config() for name in MODELS]
-    configs += [optimizer() for optimizer in OPTIMIZERS.values()]
-    fields = {
-        (type(leaf.section), leaf.path.rpartition(".")[2]) for each in configs for leaf in walk_fields(each)
-    }
-    entries = {(entry.section, entry.name) for entry in ENTRIES}
-    assert fields - entries == set(), "these fields have no entry"
-    assert entries - fields == set(), "these entries have no field"
+def test_names_select_the_classes_of_sections():
+    for config in CONFIGS:
+        assert parse_config(to_config_dict(config)) == config
+    base = CONFIGS[names(tasks).index("translation")]
+    for optimizer in OPTIMIZER_CONFIGS:
+        training = dataclasses.replace(base.training, optimizer=optimizer)
+        config = dataclasses.replace(base, training=training)
+        assert parse_config(to_config_dict(config)) == config

@@ -1,0 +1,139 @@
+"""Tiny config sections with their observers, and values that the type of a field does not imply."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from tests.wiring import observers
+from tests.wiring.observers import DOCUMENTS, LM, PAIRS, PICTURES, TRANSFORMER
+from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.models.rnn_luong import LuongConfig
+from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.vit import ViTConfig
+from tfm.tasks import classification, language_modeling, parsing, translation
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion
+
+
+class Case(NamedTuple):
+    """A section, and the function that observes what its fields change."""
+
+    section: Any
+    observe: Callable[[Any], observers.Observation]
+
+
+def make_cases(base: Any, observe: Callable, *changes: dict[str, Any]) -> list[Case]:
+    """Returns the case of a section, and a case for each of the changes to it."""
+    return [Case(dataclasses.replace(base, **each), observe) for each in ({}, *changes)]
+
+
+VIT = ViTConfig(
+    image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
+)
+RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
+RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
+LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
+LEARNED = {"positions": "learned"}
+POST = {"norm_order": "post"}  # required by deep_norm
+TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
+WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
+TWO_CORPORA = {"train": "train,more", "validation": "check,more", "test": "exam,test", "tags": "<a>,<b>"}
+TREES = dataclasses.replace(
+    PAIRS,
+    kind="treebank",
+    source_language="words",
+    target_language="trees",
+    vocabulary_size=400,
+    batch_tokens=256,
+    max_length=128,
+)
+PLAIN = TrainingConfig(
+    steps=6, warmup_steps=3, log_every=2, eval_every=3, checkpoint_every=2, keep=9, trackers=()
+)
+SKIPPING = dataclasses.replace(PLAIN, on_non_finite="skip")
+IMPATIENT = {"eval_every": 1, "peak_learning_rate": 9.0, "patience": 1}
+DECAYED = {"optimizer": SGD(weight_decay=0.1)}
+SHORT = DecodingConfig(max_extra_tokens=4, beam_size=2, max_input=8, batch_size=2)
+TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
+
+CASES = [
+    *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
+    *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
+    *make_cases(VIT, observers.observe_model, POST),
+    *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
+    *make_cases(LuongConfig(**RNN_SIZES), observers.observe_model, LSTM),
+    *make_cases(
+        PAIRS,
+        observers.observe_data,
+        {"batching": "packed", "row_length": 24},
+        TABLE,
+        TWO_CORPORA | {"mixing": "1,1"},
+        {"subword_dropout": 0.4, "subword_samples": 1},
+    ),
+    *make_cases(PairsConfig(name="a"), observers.observe_library),
+    *make_cases(DOCUMENTS, observers.observe_data, TABLE | {"feature": "en"}, WORD_PIECES),
+    *make_cases(DocumentsConfig(kind="tfds", name="a"), observers.observe_library),
+    *make_cases(PICTURES, observers.observe_data),
+    *make_cases(ImagesConfig(name="a"), observers.observe_library),
+    *make_cases(PLAIN, observers.observe_setup, {"schedule": "cosine_decay"}, DECAYED),
+    *make_cases(SKIPPING, observers.observe_training, {"diverged_after": 1}, IMPATIENT),
+    *make_cases(PLAIN, observers.observe_order),
+    *make_cases(SGD(momentum=0.5, weight_decay=0.1), observers.observe_optimizer),
+    *make_cases(SHORT, observers.observe_translations, {"samples": 4}, {"coverage_penalty": 0.5}),
+    *make_cases(TEXT, observers.observe_continuations, {"samples": 0, "beam_size": 2}),
+]
+CASES += [Case(kind(), observers.observe_optimizer) for kind in (Adam, AdamW, Lion, Adafactor)]
+for module, data in ((translation, PAIRS), (parsing, TREES)):
+    config = module.Config(
+        model=TRANSFORMER,
+        data=data,
+        decoding=SHORT,
+        loss_chunk_size=2,
+        validation_sentences=3,
+        validation_samples=1,
+    )
+    CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
+config = language_modeling.Config(
+    model=LM, data=DOCUMENTS, stride=8, loss_chunk_size=2, validation_documents=3, validation_samples=1
+)
+CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
+CASES += make_cases(classification.Config(model=VIT), observers.observe_loss)
+
+# Other values of the fields that contain paths, names or patterns.
+SPLITS = {"train": "more", "validation": "check", "test": "exam"}
+NOT_DECAYED = {"not_decayed": ("offset",)}
+VALUES: dict[type, dict[str, Any]] = {
+    PairsConfig: {
+        "kind": "table",
+        "name": "b",
+        "directory": "elsewhere",
+        "source_language": "fr",
+        "target_language": "fr",
+        "source_column": "fr",
+        "target_column": "fr",
+        "mixing": "1,3",
+        "tags": "<a>,<c>",
+        "tokenizer": "own.model",
+        "cache_dir": "other_cache",
+    }
+    | SPLITS,
+    DocumentsConfig: {
+        "name": "b",
+        "directory": "elsewhere",
+        "feature": "fr",
+        "tokenizer": "characters",
+        "cache_dir": "other_cache",
+        **{split: f"{other}.en" for split, other in SPLITS.items()},
+    },
+    ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    TrainingConfig: {
+        "freeze": ("offset",),
+        "learning_rate_factors": ("offset=0.5",),
+        "weight_decay_factors": ("slope=2",),
+        "trackers": ("tensorboard",),
+    },
+    AdamW: NOT_DECAYED,
+    Lion: NOT_DECAYED,
+    SGD: NOT_DECAYED,
+}
