@@ -186,7 +186,6 @@ CHANGES = {
         "workdir": Change("replay", ("--workdir={line_run}",)),
         "step": Change("replay", ("--step=4",)),
         "read": Change("replay", ("--read=encoder.output",)),
-        "heads": Change("replay", ("--heads",)),
         "output": Change("replay", ("--output={out}/a.npz",)),
     },
     "plot": {
