@@ -5,8 +5,9 @@ import dataclasses
 import pytest
 
 from tests.support.corpora import text_config, write_text
-from tfm.data.source import MAX_JOINED, hold, join_neighbours
+from tfm.data.source import MAX_JOINED, count_joined, hold, join_neighbours
 from tfm.data.sources.opening import open_corpora, open_pairs, read_sides
+from tfm.tasks.translation.data import describe_training_texts
 
 ROWS = [(f"a{n}", f"b{n}") for n in range(9_001)]
 SOURCE = hold(ROWS, "rows")
@@ -23,6 +24,27 @@ def test_joining_keeps_all_rows_in_order_and_joins_the_configured_share(share):
     assert set(sizes) - {1} == set(range(2, MAX_JOINED + 1))
     assert sum(size for size in sizes if size > 1) / len(ROWS) == pytest.approx(share, rel=0.08)
     assert len(join_neighbours(SOURCE, share)) == len(joined)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
+def test_rows_of_longer_texts_are_counted(share):
+    sizes = [len(source.split()) for source, _ in join_neighbours(SOURCE, share)]
+    assert count_joined(SOURCE, share) == sum(size for size in sizes if size > 1)
+
+
+@pytest.mark.parametrize("tags", ["", "<x>"])
+def test_log_says_how_many_pairs_are_joined(tmp_path, tags):
+    write_text(tmp_path, ROWS[:1000])
+    config = text_config(tmp_path, joined_share=0.5, tags=tags)
+    (texts,) = open_corpora(config, "train")
+    joined = sum(target.count("b") for _, target in texts if " " in target)
+    expected = f"{len(texts):,} training texts from 1,000 pairs, {joined} of them joined to longer texts"
+    assert describe_training_texts(config, len(texts)) == expected
+
+
+def test_log_names_pairs_if_none_are_joined(tmp_path):
+    write_text(tmp_path, ROWS[:10])
+    assert describe_training_texts(text_config(tmp_path), 9) == "9 training pairs"
 
 
 def test_joining_is_deterministic_and_changes_the_fingerprint():

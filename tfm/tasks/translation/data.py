@@ -1,5 +1,6 @@
 """The data of a translation run: opens, tokenizes, plans into batches and describes them."""
 
+import dataclasses
 import logging
 import math
 from collections.abc import Sequence
@@ -9,7 +10,8 @@ import jax
 
 from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.source import Row, Source, join
+from tfm.data.config import PairsConfig
+from tfm.data.source import Row, Source, count_joined, join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import Tokenizer
@@ -55,8 +57,8 @@ class TranslationData(PrefetchedData):
         }
         super().__init__(batches, fingerprints)
         log.info(
-            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
-            f"{batches.pieces:,}",
+            "%s, vocabulary %s, batch shapes %s, padding %.1f%%",
+            describe_training_texts(config.data, batches.pieces),
             f"{len(tokenizer):,}",
             batches.shapes,
             100 * batches.padding_fraction,
@@ -80,6 +82,21 @@ class TranslationData(PrefetchedData):
         ]
         advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines
+
+
+def describe_training_texts(config: PairsConfig, usable: int) -> str:
+    """Describes the training texts of a run, and how many pairs became part of a longer text.
+
+    Args:
+      config: the data section.
+      usable: number of texts that can be trained on.
+    """
+    if not config.joined_share:
+        return f"{usable:,} training pairs"
+    corpora = open_corpora(dataclasses.replace(config, joined_share=0.0), "train")
+    joined = sum(count_joined(corpus, config.joined_share) for corpus in corpora)
+    pairs = sum(map(len, corpora))
+    return f"{usable:,} training texts from {pairs:,} pairs, {joined:,} of them joined to longer texts"
 
 
 def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:
