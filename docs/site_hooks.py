@@ -1,8 +1,8 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
 README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
-becomes a page. A line "Flags: `tfm COMMAND --help`" becomes the table of these flags. Each file of code that
-a page links to becomes a page with numbered lines. A link to a symbol, such as
+becomes a page. A line "`tfm COMMAND --help` lists the flags." becomes the table of these flags. Each file of
+code that a page links to becomes a page with numbered lines. A link to a symbol, such as
 `../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
 """
 
@@ -42,7 +42,7 @@ NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave mo
 COMMANDS = "reference/commands.md"
 COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
 FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
-FLAGS = re.compile(r"^Flags: `tfm (\w+) --help`$", re.MULTILINE)
+FLAGS = re.compile(r"^`tfm (\w+) --help` lists the flags\.$", re.MULTILINE)
 MODULE = re.compile(r"^- `(tfm[\w.]*?)(\.\*)?`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
