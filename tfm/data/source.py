@@ -106,39 +106,27 @@ def join_neighbours(source: Source, share: float) -> Source:
     """
     if not share:
         return source
+    # If a fraction p of the texts join several rows, with `mean` rows each, these texts contain the share
+    # p mean / (p mean + 1 - p) of all rows. Solved for p:
+    mean = (2 + MAX_JOINED) / 2
+    probability = share / (mean - share * (mean - 1))
 
     def join_rows() -> Iterator[Row]:
-        for group in _group_neighbours(source, share):
-            yield tuple(map(" ".join, zip(*group, strict=True)))
+        rng, rows = random.Random(0), iter(source)
+        while True:
+            count = 2 + int(rng.random() * (MAX_JOINED - 1)) if rng.random() < probability else 1
+            if not (group := list(itertools.islice(rows, count))):
+                return
+            if all(map(all, group)):
+                yield tuple(map(" ".join, zip(*group, strict=True)))
+            else:
+                yield from group
 
     return Source(
         join_rows,
         lambda: f"neighbours-{hash_text(f'{share} {source.fingerprint}')}",
         find_problems=source.find_problems,
     )
-
-
-def count_joined(source: Source, share: float) -> int:
-    """Returns the number of rows that `join_neighbours` makes part of a longer text."""
-    groups = _group_neighbours(source, share) if share else ()
-    return sum(len(group) for group in groups if len(group) > 1)
-
-
-def _group_neighbours(source: Source, share: float) -> Iterator[list[Row]]:
-    """Yields the rows of each text of `join_neighbours`, for a share above 0."""
-    # If a fraction p of the texts join several rows, with `mean` rows each, these texts contain the share
-    # p mean / (p mean + 1 - p) of all rows. Solved for p:
-    mean = (2 + MAX_JOINED) / 2
-    probability = share / (mean - share * (mean - 1))
-    rng, rows = random.Random(0), iter(source)
-    while True:
-        count = 2 + int(rng.random() * (MAX_JOINED - 1)) if rng.random() < probability else 1
-        if not (group := list(itertools.islice(rows, count))):
-            return
-        if all(map(all, group)):
-            yield group
-        else:
-            yield from ([row] for row in group)
 
 
 def hold(rows: Sequence[Row], fingerprint: str) -> Source:

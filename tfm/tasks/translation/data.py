@@ -11,7 +11,7 @@ import jax
 from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.config import PairsConfig
-from tfm.data.source import Row, Source, count_joined, join
+from tfm.data.source import Row, Source, join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import Tokenizer
@@ -85,18 +85,16 @@ class TranslationData(PrefetchedData):
 
 
 def describe_training_texts(config: PairsConfig, usable: int) -> str:
-    """Describes the training texts of a run, and how many pairs became part of a longer text.
+    """Returns the number of training texts and, if neighbours are joined, the number of pairs.
 
     Args:
-      config: the data section.
-      usable: number of texts that can be trained on.
+      config: data section of the config.
+      usable: number of texts that training uses.
     """
     if not config.joined_share:
         return f"{usable:,} training pairs"
-    corpora = open_corpora(dataclasses.replace(config, joined_share=0.0), "train")
-    joined = sum(count_joined(corpus, config.joined_share) for corpus in corpora)
-    pairs = sum(map(len, corpora))
-    return f"{usable:,} training texts from {pairs:,} pairs, {joined:,} of them joined to longer texts"
+    pairs = sum(map(len, open_corpora(dataclasses.replace(config, joined_share=0.0), "train")))
+    return f"{usable:,} training texts joined from {pairs:,} pairs"
 
 
 def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:
