@@ -324,7 +324,9 @@ class Visualize(FinishedRun):
         False, "Also draw the first example minus each other example, for tokens that correspond."
     )
     lines: str | None = option(
-        None, "Word whose attention in every example is also drawn as lines. Needs --layer and --head."
+        None,
+        "Word whose attention in every example is also drawn as lines. The default head is the head that "
+        "differs most between the examples.",
     )
 
 
