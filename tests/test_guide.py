@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.support import pages
-from tests.support.pages import GUIDE, guide_pages, run_page, update_page
+from tests.support.pages import GUIDE, find_formulas, guide_pages, run_page, update_page
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 
@@ -44,3 +44,12 @@ def test_update_page_writes_the_output_into_the_page(tmp_path):
     update_page(page)
     assert page.read_text() == text.format(2)
     assert [printed for _, _, printed in pages.run_page(page, tmp_path)] == ["", "2\n"]
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_formulas_survive_the_markdown_of_github(page):
+    """GitHub reads a backslash before punctuation as Markdown, for example the line break of LaTeX."""
+    formulas = find_formulas(page.read_text(encoding="utf-8"))
+    assert formulas
+    for formula in formulas:
+        assert not re.search(r"\\[^a-zA-Z]|[<>*~]", formula), formula
