@@ -23,7 +23,7 @@ COPY clusters/requirements.py clusters/
 RUN python clusters/requirements.py "$EXTRAS" > requirements.txt \
  && pip install --requirement requirements.txt
 
-COPY LICENSE README.md setup.py ./
+COPY LICENSE README.md ./
 COPY configs configs
 COPY tfm tfm
 RUN pip install --no-deps .

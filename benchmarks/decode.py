@@ -1,8 +1,9 @@
 """Speed of decoding: python -m benchmarks.decode --size=base --batch=8 --beam=4
 
-Random weights, 32 source tokens, and EOS ruled out until each output has exactly 32 tokens; a beam of 1 is
-greedy search. Encoding is in the time, compilation is not. Prints one JSON line. --naive decodes as is often
-done instead: encoder output repeated for every hypothesis, and caches copied as beams reorder.
+The model has random parameters. Sources have 32 tokens, and EOS is forbidden until an output has exactly 32
+tokens. A beam of 1 is greedy search. The time includes the encoder, but not the compilation. The program
+prints one JSON line. With --naive, it works as decoders often do: it repeats the encoder output for each
+hypothesis and copies the caches when the beam changes its order.
 """
 
 import concurrent.futures
@@ -16,23 +17,25 @@ from benchmarks import sizes
 from tfm import search
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.parameters import INT8, apply_model, search_parameters
+from tfm.decoding.parameters import apply_model, search_parameters
 from tfm.decoding.translate import search_batch
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("size", "base", list(sizes.SIZES), "Model.")
-flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16", INT8), "Of weights and computation.")
-flags.DEFINE_integer("batch", 8, "Sentences at a time.", lower_bound=1)
+flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Dtype of parameters and computation.")
+flags.DEFINE_integer("batch", 8, "Sentences in a batch.", lower_bound=1)
 flags.DEFINE_integer("beam", 4, "Beam size.", lower_bound=1)
-flags.DEFINE_integer("length", 32, "Source tokens, and tokens of each output.", lower_bound=2)
-flags.DEFINE_bool("naive", False, "Repeat the encoder's output and copy the caches.")
-flags.DEFINE_integer("at_once", 1, "Batches at a time, on a thread each; tfm decodes two.", lower_bound=1)
-flags.DEFINE_integer("calls", 5, "Times to time as many batches as are decoded at a time.", lower_bound=1)
+flags.DEFINE_integer("length", 32, "Tokens of each source and of each output.", lower_bound=2)
+flags.DEFINE_bool("naive", False, "Repeats the encoder output and copies the caches.")
+flags.DEFINE_integer(
+    "at_once", 1, "Number of batches to decode at the same time, each in a thread.", lower_bound=1
+)
+flags.DEFINE_integer("calls", 5, "Number of timed calls. Each decodes --at_once batches.", lower_bound=1)
 
 
 def make_call(size, dtype, batch, beam, length, naive=False):
-    """A function that decodes the next of several batches."""
-    model = sizes.make_model(size, dtype="float32" if dtype == INT8 else dtype)
+    """Returns a function that decodes the next of eight batches."""
+    model = sizes.make_model(size, dtype=dtype)
     config = DecodingConfig(beam_size=beam, min_length=length, max_extra_tokens=0)
     token = jax.numpy.ones((1, 1), jax.numpy.int32)
     params = jax.jit(lambda key: model.init(key, token, token, train=False)["params"])(jax.random.key(0))
@@ -51,7 +54,7 @@ def make_call(size, dtype, batch, beam, length, naive=False):
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def naive_search(model, members, inputs, config):
-    """`search_batch` of `tfm.decoding.generate` with a row for each hypothesis, reordered by copying."""
+    """Decodes like `search_batch` of `tfm.decoding.translate`, but copies caches to reorder the beam."""
     (batch, length), width = inputs.shape, config.beam_size
     apply = functools.partial(apply_model, model, members[0])
 
@@ -78,7 +81,7 @@ def naive_search(model, members, inputs, config):
 
 
 def decode_at_once(call, pool, count):
-    """So many batches, each waited for on its own thread."""
+    """Decodes `count` batches at the same time, each in a thread."""
     return list(pool.map(lambda _: jax.block_until_ready(call()), range(count)))
 
 

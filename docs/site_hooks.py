@@ -1,9 +1,10 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
 README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
-becomes a page. A line "Flags: `tfm COMMAND --help`" becomes the table of these flags. Each file of code that
-a page links to becomes a page with numbered lines. A link to a symbol, such as
-`../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins.
+becomes a page. A line "`tfm COMMAND --help` lists the flags." becomes the table of these flags. Each file of
+code that a page links to becomes a page with numbered lines. A link to a symbol, such as
+`../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins. Formulas become SVG,
+which needs no script, no font and no network.
 """
 
 import os
@@ -12,8 +13,11 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from html import unescape
+from xml.etree import ElementTree
 
 import nbformat
+import ziamath
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
@@ -42,7 +46,7 @@ NO_CONTENTS = "---\nhide: [toc]\n---\n\n"  # first lines of a page that leave mo
 COMMANDS = "reference/commands.md"
 COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --help` prints
 FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
-FLAGS = re.compile(r"^Flags: `tfm (\w+) --help`$", re.MULTILINE)
+FLAGS = re.compile(r"^`tfm (\w+) --help` lists the flags\.$", re.MULTILINE)
 MODULE = re.compile(r"^- `(tfm[\w.]*?)(\.\*)?`$", re.MULTILINE)  # in the lists of docs/reference
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
@@ -56,6 +60,10 @@ HTML_LINK = re.compile(rf"((?:href|src)=\"){LOCAL}([^\"#]+)(#[^\"]*)?(\")")
 MARKUP = re.compile(r"(--[\w.]*\w(?:=\w+)?)|([*_|<])")
 TABLE_ROW = re.compile(r"^\|.*\|$", re.MULTILINE)
 CODE_WITH_PIPES = re.compile(r"`([^`]*\\\|[^`]*)`")
+# A formula as `pymdownx.arithmatex` writes it, and the punctuation that has to stay on its line.
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>([.,:;?)]*)', re.DOTALL)
+FORMULA_SIZE = 16  # units of an SVG in one em
+ziamath.config.svg2 = False  # otherwise, formulas share glyphs by ids that are not unique in a page
 # Code in a text and in blocks of plain text, not in blocks of a programming language.
 TEXT_BLOCK = r'(?<=language-text highlight"><pre><span></span>)'
 CODE = re.compile(rf"(?:{TEXT_BLOCK}|(?<!</span>))<code>.*?</code>", re.DOTALL)
@@ -99,7 +107,11 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Marks the words of code that browsers would break, such as --workdir=DIR. site.css keeps them whole."""
+    """Draws formulas, and marks the words of code that browsers would break.
+
+    An example of such a word is --workdir=DIR. site.css keeps these words whole.
+    """
+    html = FORMULA.sub(_typeset, html)
     return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
 
 
@@ -113,6 +125,19 @@ def _inline_figure(markdown: str, page: str) -> str:
         return f'<figure class="linked">\n{figure}</figure>'
 
     return FIGURE.sub(inline, markdown)
+
+
+def _typeset(match: re.Match) -> str:
+    """Returns the SVG of a formula in LaTeX. Its size and baseline follow the surrounding text."""
+    tag, source, punctuation = match[1], unescape(match[2]).strip(), match[3]
+    options = {"size": FORMULA_SIZE, "color": "currentColor", "title": source}
+    formula = ziamath.Latex(source, inline=tag == "span", **options)
+    svg = formula.svgxml()
+    width = float(svg.attrib.pop("width")) / FORMULA_SIZE
+    del svg.attrib["height"]  # follows from the width, also on a screen that is narrower than the formula
+    depth = (formula.margin - formula.getyofst()) / FORMULA_SIZE
+    svg.attrib |= {"role": "img", "style": f"width: {width:.3f}em; vertical-align: {-depth:.3f}em"}
+    return f'<{tag} class="formula">{ElementTree.tostring(svg, encoding="unicode")}{punctuation}</{tag}>'
 
 
 def _mark_word(match: re.Match) -> str:

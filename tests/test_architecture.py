@@ -54,7 +54,6 @@ MAY_IMPORT = {
     "tfm.export": {"tfm.checkpoints", "tfm.config", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.io"}
     | {"tfm.layers", "tfm.tasks", "tfm.workdir"},
     "tfm.commands": None,  # may import all packages
-    "tfm.configs": set(),
     "tfm.testing": None,
 }
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")

@@ -92,7 +92,8 @@ def test_every_public_function_with_array_arguments_has_a_case():
         for f in functions
         if f.__module__ in {m.__name__ for m in modules} and "Array" in str(inspect.signature(f))
     }
-    assert checked - {masks.check_mask_axes} == set(CASES)
+    compiled_only = {losses.log_z, losses.log_probability, losses.token_scores}  # inside of a search
+    assert checked - compiled_only - {masks.check_mask_axes} == set(CASES)
 
 
 @pytest.mark.parametrize("function", CASES)

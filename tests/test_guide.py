@@ -5,9 +5,12 @@ import re
 import pytest
 
 from tests.support import pages
-from tests.support.pages import GUIDE, guide_pages, run_page, update_page
+from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_page, update_page
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
+SOLUTION = re.compile(
+    r'<details markdown="1"><summary>Solution</summary>\n\n(.*?)\n\n</details>', re.DOTALL
+)  # without the attribute, the site would show the Markdown as it is
 
 
 @pytest.mark.long
@@ -44,3 +47,24 @@ def test_update_page_writes_the_output_into_the_page(tmp_path):
     update_page(page)
     assert page.read_text() == text.format(2)
     assert [printed for _, _, printed in pages.run_page(page, tmp_path)] == ["", "2\n"]
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_page_ends_with_two_exercises_whose_solutions_print_their_results(page):
+    last_section = page.read_text(encoding="utf-8").rpartition("\n## ")[2]
+    assert last_section.startswith("Exercises\n")
+    assert re.findall(r"^\*\*(\d)\.\*\* ", last_section, re.MULTILINE) == ["1", "2"]
+    solutions = SOLUTION.findall(last_section)
+    assert len(solutions) == 2
+    for solution in solutions:
+        ((_, output),) = BLOCK.findall(solution)
+        assert output
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_formulas_survive_the_markdown_of_github(page):
+    """GitHub reads a backslash before punctuation as Markdown, for example the line break of LaTeX."""
+    formulas = find_formulas(page.read_text(encoding="utf-8"))
+    assert formulas
+    for formula in formulas:
+        assert not re.search(r"\\[^a-zA-Z]|[<>*~]", formula), formula

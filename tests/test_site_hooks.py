@@ -1,14 +1,18 @@
 """Tests of the hooks of the site, which convert links, tables, figures and lists of options."""
 
+import html
 import types
 
 import pytest
 
 from tests.support.documents import load_docs_module
+from tests.support.pages import find_formulas, guide_pages
 from tests.support.paths import ROOT
 
 pytest.importorskip("mkdocs", reason="the packages of `make docs` are not installed")
 pytest.importorskip("nbconvert", reason="the packages of `make docs` are not installed")
+# This import also hides a warning: version 0.13 opens its font with a function that Python 3.11 deprecates.
+pytest.importorskip("ziamath", reason="the packages of `make docs` are not installed")
 
 
 @pytest.fixture(scope="module")
@@ -108,10 +112,27 @@ def test_long_identifiers_get_places_to_break(hooks):
 
 
 def test_flags_become_a_table_of_the_options(hooks):
-    table = render(hooks, "Text.\n\nFlags: `tfm train --help`\n").splitlines()
+    table = render(hooks, "Text.\n\n`tfm train --help` lists the flags.\n").splitlines()
     assert table[:4] == ["Text.", "", "| flag | meaning |", "| --- | --- |"]
     meanings = dict(line.strip("| ").split("` | ") for line in table[4:])
     assert next(iter(meanings)) == "`--config=FILE"
     assert meanings["`--import=IMPORT"].startswith("Module of your own")
     assert r"encoder/\*=encoder/\*" in meanings["`--warm_start_map=WARM_START_MAP"]
     assert "`--warm_start`" in meanings["`--warm_start_map=WARM_START_MAP"]
+
+
+def test_formulas_become_pictures_on_the_line_of_their_punctuation(hooks):
+    formula = r'<p><span class="arithmatex">\(d_k &lt; 3\)</span>, x</p>'
+    page = hooks.on_page_content(formula, None, None, None)
+    assert page.startswith('<p><span class="formula"><svg ')
+    assert page.endswith("</svg>,</span> x</p>")
+    assert "<title>d_k &lt; 3</title>" in page
+    assert "vertical-align: -" in page  # the d_k has a subscript below the line
+
+
+def test_formulas_of_the_guide_can_be_drawn(hooks):
+    formulas = [formula for page in guide_pages() for formula in find_formulas(page.read_text("utf-8"))]
+    assert len(formulas) > 40
+    for formula in formulas:
+        block = f'<div class="arithmatex">\\[{html.escape(formula)}\\]</div>'
+        assert "<path" in hooks.on_page_content(block, None, None, None), formula

@@ -68,7 +68,7 @@ def _indices(shape: Sequence[int]) -> jax.Array:
     The index is a sum over axes, so that each device computes only the indices of its elements.
     """
     shard = shard_index()
-    device = jnp.uint32(0) if shard is None else jnp.asarray(shard).astype(jnp.uint32)
+    device = jnp.uint32(0) if shard is None else shard.astype(jnp.uint32)
     strides = [_as_uint32(math.prod(shape[axis + 1 :])) for axis in range(len(shape))]
     indices = (jax.lax.broadcasted_iota(jnp.uint32, shape, i) * stride for i, stride in enumerate(strides))
     return sum(indices, start=device * _as_uint32(math.prod(shape)))

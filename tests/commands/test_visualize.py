@@ -15,12 +15,13 @@ from tfm.commands.options import Visualize
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
+from tfm.interpret import observation
 from tfm.io.files import only_writer
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
 from tfm.training.run_log import METRICS_FILE
-from tfm.visualize import figures, observation
+from tfm.visualize import figures
 from tfm.visualize.panels import Selection
 from tfm.workdir import runs
 
@@ -293,16 +294,31 @@ def test_lines_of_a_word_in_every_sentence_are_drawn(run, tiny_run, quick, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("selection", "word", "named"),
+    ("sentences", "selection", "word", "named"),
     [
-        ({"layer": 0}, "red", "--head"),
-        ({"head": "0"}, "red", "--layer"),
-        ({"layer": 0, "head": "1"}, "cat", "'cat'"),
+        (["red dog"], {"layer": 0}, "red", "--head"),
+        (["red dog"], {"head": "0"}, "red", "--layer"),
+        (["red dog", "cat"], {"layer": 0, "head": "1"}, "cat", "'cat'"),
+        (["red dog", "cat"], {}, "cat", "'cat'"),
     ],
 )
-def test_lines_require_a_layer_a_head_and_the_word_in_every_sentence(
-    run, tiny_run, quick, tmp_path, selection, word, named
+def test_lines_require_two_examples_or_one_head_and_the_word_in_every_example(
+    run, tiny_run, quick, tmp_path, sentences, selection, word, named
 ):
     with pytest.raises(UserError, match=named):
-        draw_run(run, tiny_run, ["red dog", "cat"], tmp_path / "out", **selection, lines=word)
+        draw_run(run, tiny_run, sentences, tmp_path / "out", **selection, lines=word)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("selection", "layers"), [(Selection(), {0, 1}), (Selection(1), {1}), (Selection(head=2), {0, 1})]
+)
+def test_lines_without_a_head_show_a_single_head(selection, layers, caplog):
+    caplog.set_level("INFO")
+    drawings = visualize.list_line_figures([make_text(0), make_text(1)], selection, "Tier")
+    panels, _, title = drawings["lines-decoder"].args
+    assert all(each.weights.shape[:2] == (1, 1) for each in panels)
+    ((layer, head),) = re.findall(r"layer (\d), head (\d)", title)
+    assert int(layer) in layers
+    assert int(head) == 2 or selection.head is None
+    assert f"decoder attention of layer {layer}, head {head}" in caplog.text

@@ -7,6 +7,7 @@ import pytest
 from tests.support.corpora import text_config, write_text
 from tfm.data.source import MAX_JOINED, hold, join_neighbours
 from tfm.data.sources.opening import open_corpora, open_pairs, read_sides
+from tfm.tasks.translation.data import describe_training_texts
 
 ROWS = [(f"a{n}", f"b{n}") for n in range(9_001)]
 SOURCE = hold(ROWS, "rows")
@@ -23,6 +24,20 @@ def test_joining_keeps_all_rows_in_order_and_joins_the_configured_share(share):
     assert set(sizes) - {1} == set(range(2, MAX_JOINED + 1))
     assert sum(size for size in sizes if size > 1) / len(ROWS) == pytest.approx(share, rel=0.08)
     assert len(join_neighbours(SOURCE, share)) == len(joined)
+
+
+@pytest.mark.parametrize("tags", ["", "<x>"])
+def test_log_has_the_numbers_of_joined_texts_and_of_pairs(tmp_path, tags):
+    write_text(tmp_path, ROWS[:1000])
+    config = text_config(tmp_path, joined_share=0.5, tags=tags)
+    (texts,) = open_corpora(config, "train")
+    expected = f"{len(texts):,} training texts joined from 1,000 pairs"
+    assert describe_training_texts(config, len(texts)) == expected
+
+
+def test_log_names_pairs_if_none_are_joined(tmp_path):
+    write_text(tmp_path, ROWS[:10])
+    assert describe_training_texts(text_config(tmp_path), 9) == "9 training pairs"
 
 
 def test_joining_is_deterministic_and_changes_the_fingerprint():

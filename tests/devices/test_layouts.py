@@ -219,11 +219,10 @@ def test_non_finite_row_on_one_device_halts_all_devices():
                 kept.append(jax.device_get(layout.fetch_variables(layout.fetch(state).params)))
             assert skipped == [0, 1, 1]
             assert kept[0] == kept[2] != {"w": 2}
-    pieces = layout_of(8, parallel="pmap").split_rows(bad, Context(0, jax.random.key(1)), 2)
-    assert len(pieces) == 16
-    learner, variables = Learner(loss, OPTIMIZER), {"params": kept[2]}
-    assert first_not_finite(learner, variables, pieces[8:10]) == "loss, -inf"
-    assert first_not_finite(learner, variables, pieces[6:8]) is None
+    learner = Learner(loss, OPTIMIZER)
+    variables = {"params": kept[2]}
+    assert first_not_finite(learner, variables, [(bad, Context())]) == "loss, -inf"
+    assert first_not_finite(learner, variables, [(good, Context())]) is None
 
 
 def test_communication_of_a_step_is_minimal():

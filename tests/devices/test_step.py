@@ -8,20 +8,20 @@ import numpy as np
 import optax
 import pytest
 
-from tests.support.bare_task import make_state, make_step
+from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.batch_norm_net import Config, Model
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
-from tfm.devices.rows import rows_of_shard
 from tfm.dropout import dropout
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
+from tfm.training.non_finite import split_step
 from tfm.training.partitioning import make_partitioner
 from tfm.training.setup import Setup, open_checkpoints
-from tfm.training.step import Learner, TrainState, make_context, make_train_step
+from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import LossOutput
 from tfm.workdir.replay import describe_changes, replay_step
 
@@ -138,26 +138,25 @@ def test_psum_over_row_axes_includes_all_rows():
         np.testing.assert_allclose(after.params["w"], 2 - 0.5 * batch["x"].sum(), rtol=1e-6)
 
 
-def test_parts_of_split_rows_draw_the_random_numbers_of_the_step():
-    """The dropout and the noise of each device and micro-batch are recomputed on one device."""
-
+def test_one_device_recomputes_the_dropout_of_every_layout():
     def loss(variables, batch, context):
-        x = dropout(context.rng, batch["x"], 0.5) + jax.random.normal(context.row_rng, batch["x"].shape)
+        x = dropout(context.rng, batch["x"], 0.5)
         weights = (batch["x"] != 0).any(1)
         return LossOutput({"loss": (((x @ variables["params"]["w"]) * weights).sum(), weights.sum())})
 
     batch = {"x": np.random.default_rng(0).normal(size=(13, 3)).astype(np.float32)}
-    params, key = {"w": np.float32([1, 2, 3])}, jax.random.key(5)
-    learner = Learner(loss, SGD)
-    context = make_context(learner, key, 0)
+    params = {"w": np.float32([1, 2, 3])}
+    task = BareTask()
+    task.init = lambda rng: {"params": params}
+    task.loss = loss
     for micro_batches in (1, 2):
-        step = make_train_step([learner], key, micro_batches=micro_batches)
+        setup = Setup(task, TrainingConfig(parallel="jit", gradient_accumulation_steps=micro_batches))
+        step = make_train_step(setup.learners, setup.step_key, micro_batches=micro_batches)
+        parts = split_step(setup, setup.learners[0], 1, batch)
+        terms = [loss({"params": params}, rows, context).terms["loss"] for rows, context in parts]
+        total = float(sum(term for term, _ in terms))
         for layout in (layout_of(1), layout_of(8, mesh_fsdp=2), layout_of(4, parallel="pmap")):
-            _, (metrics,) = run(layout, step, jax.device_get(make_state(params, SGD)), [batch])
-            total = 0.0
-            for rows, inside, shard in layout.split_rows(batch, context, micro_batches):
-                with rows_of_shard(shard):
-                    total += float(loss({"params": params}, rows, inside).terms["loss"][0])
+            _, (metrics,) = run(layout, step, jax.device_get(setup.initialize()), [batch])
             np.testing.assert_allclose(total, metrics["loss"][0], rtol=1e-5)
 
 

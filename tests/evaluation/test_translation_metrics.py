@@ -53,6 +53,16 @@ def test_scores_equal_sacrebleu_and_its_signature(name):
     assert by_name()[name].signature == str(DIRECT[name].get_signature())
 
 
+def test_advice_of_sacrebleu_about_tokenized_texts_is_not_logged(caplog):
+    tokenized = ["Der Hund schläft ."] * 100  # sacreBLEU gives its advice for 100 lines
+    sacrebleu.BLEU().corpus_score(tokenized, [tokenized])
+    assert "detokenize" in caplog.text
+    caplog.clear()
+    translation_metrics.scores(tokenized, tokenized, "de")
+    translation_metrics.paired_bootstrap(tokenized, tokenized, tokenized)
+    assert not caplog.records
+
+
 def test_perfect_translation_has_perfect_scores():
     found = values(REFERENCES)
     assert found.pop("TER") == 0

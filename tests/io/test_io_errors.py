@@ -89,9 +89,7 @@ def lock_folder(folder):
 
 
 APPENDERS = {
-    "starts.jsonl": lambda folder: record_start(
-        folder, make_config(pathlib.Path("/data")), {}, 0, lambda: "none"
-    ),
+    "starts.jsonl": lambda folder: record_start(folder, make_config(pathlib.Path("/data")), {}, 0),
     "metrics.jsonl": lambda folder: MetricsWriter(folder).on_log(3, {"x" * 100: 1.0}),
     "samples.jsonl": lambda folder: SamplesWriter(folder).on_samples(3, Samples([{"text": "x" * 100}], {})),
     "lock": lock_folder,

@@ -5,6 +5,7 @@ test_contracts.py runs the contract of sequence-to-sequence models on the same c
 
 import dataclasses
 import re
+import shlex
 import sys
 
 import flax.linen as nn
@@ -12,15 +13,20 @@ import jax
 import numpy as np
 import pytest
 
-from tests.models.cases import DOCUMENTED, PACKAGE, documented, transformer
+from configs import quickstart
+from tests.models.cases import DOCUMENT, DOCUMENTED, PACKAGE, documented, transformer
 from tests.support.paths import ROOT
 from tests.support.tiny import MODEL, make_config, train_run
 from tfm import config, models
+from tfm.commands.command import parse
+from tfm.commands.options import OPTIONS
 from tfm.config import info_of
+from tfm.masks import segment_mask
 from tfm.models import Transformer, TransformerConfig
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 from tfm.workdir import runs
+from tfm.workdir.runs import parse_config
 
 RNG = np.random.default_rng(0)
 PADDED = np.array([[5, 6, 7, 0, 0, 0, 0], [8, 9, 10, 11, 0, 0, 0]])
@@ -80,19 +86,50 @@ def test_sentence_depends_on_its_batch_only_with_batch_norm(name):
     assert difference.min() > 1e-3 if name == "BatchNormTransformer" else difference.max() < 1e-6
 
 
-@pytest.mark.long
-def test_model_of_15_lines_in_another_package_trains(corpus, tmp_path, monkeypatch):
-    lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
-    assert len(lines) <= 15
+def test_one_hot_positions_of_the_page_equal_a_learned_table():
+    positions = np.array([[0, 2, 1], [4, 4, 3]])
+    found, variables = documented()["OneHot"](5, 4).init_with_output(jax.random.key(0), positions)
+    np.testing.assert_array_equal(found, variables["params"]["rows"]["kernel"][positions])
+
+
+def test_documented_convolutions_read_only_neighbours_in_the_same_sentence():
+    x, segments = np.arange(1.0, 6)[None, :, None], np.array([[1, 1, 2, 2, 0]])
+    joined = documented()["join_neighbours"](x, segment_mask(segments, segments))
+    np.testing.assert_array_equal(joined[0, :4], [[0, 1, 2], [1, 2, 0], [0, 3, 4], [3, 4, 0]])
+
+
+@pytest.fixture
+def my_lab(tmp_path, monkeypatch):
+    """Writes the first module of the page into a package on Python's path."""
     (tmp_path / "my_lab").mkdir()
     (tmp_path / "my_lab" / "variant.py").write_text(PACKAGE, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(config.names, "allowed_modules", set())
+    yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("my_lab")
+def test_command_of_the_page_keeps_the_fields_of_the_model(caplog):
+    (arguments,) = re.findall(r"`tfm train (.*?)`", DOCUMENT)
+    found = parse(OPTIONS["train"], shlex.split(arguments)).config
+    expected = parse_config(quickstart.get_config())
+    assert found == dataclasses.replace(
+        expected, model=dataclasses.replace(expected.model, name="my_lab.variant")
+    )
+    assert expected.model.d_model != TransformerConfig().d_model
+    assert not caplog.messages
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("my_lab")
+def test_model_of_15_lines_in_another_package_trains(corpus, tmp_path):
+    lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
+    assert len(lines) <= 15
     config.allow_modules(["my_lab"])
     settings = make_config(corpus, steps=30, warmup_steps=10, checkpoint_every=50, eval_every=50, log_every=5)
     settings = dataclasses.replace(settings, model=dataclasses.replace(MODEL, name="my_lab.variant"))
     losses = [row["train/loss"] for row in train_run(settings, tmp_path / "run") if "train/loss" in row]
     assert losses[-1] < 0.9 * losses[0]
     assert isinstance(runs.load(str(tmp_path / "run")).task.model, models.find("my_lab.variant").Model)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "my_lab"]:
-        del sys.modules[name]

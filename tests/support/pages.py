@@ -15,12 +15,19 @@ from typing import Any
 from tests.support.paths import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
+FENCE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
+FORMULA = re.compile(r"\$\$\n(.*?)\n\$\$|\$([^$\n]+)\$", re.DOTALL)
 BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 
 def guide_pages() -> list[pathlib.Path]:
     """Returns the pages of the guide that contain code, in order."""
     return sorted(path for path in GUIDE.glob("*.md") if path.name != "README.md")
+
+
+def find_formulas(text: str) -> list[str]:
+    """Returns the formulas of a page in LaTeX: $$ on lines of their own around a block, $ within a line."""
+    return [block or inline for block, inline in FORMULA.findall(FENCE.sub("", text))]
 
 
 def run_block(code: str, page: str, names: dict[str, Any]) -> str:

@@ -27,7 +27,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.metrics import MAX_SKIPPED, DivergenceMonitor
 from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
-from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Context, LossOutput, Update
@@ -257,15 +256,15 @@ def test_error_names_the_first_non_finite_parameter_or_module(corpus, tmp_path):
     for parts in (1, 2):
         config = TrainingConfig(gradient_accumulation_steps=parts)
         parted = Setup(task, config)
-        pieces = split_step(parted, parted.learners[0], 1, batch)
-        assert len(pieces) == parts
-        found = find(task.loss, params, pieces)
+        micro_batches = split_step(parted, parted.learners[0], 1, batch)
+        assert len(micro_batches) == parts
+        found = find(task.loss, params, micro_batches)
         assert found == "output of encoder/layers_0/feed_forward/output (__call__)"
 
 
-def find(loss, params, pieces):
+def find(loss, params, micro_batches):
     """Returns the first tensor that is not finite in an update that trains all parameters."""
-    return first_not_finite(Learner(loss, OPTIMIZER), {"params": params}, pieces)
+    return first_not_finite(Learner(loss, OPTIMIZER), {"params": params}, micro_batches)
 
 
 def test_error_names_a_gradient_if_the_loss_is_finite():
@@ -274,9 +273,9 @@ def test_error_names_a_gradient_if_the_loss_is_finite():
         return LossOutput({"loss": (jnp.sqrt(params["w"]).sum() + params["v"], 1.0)})
 
     params = {"v": jnp.float32(0), "w": jnp.float32([0, 1])}
-    piece = Piece({}, Context(), 0)
-    assert find(loss, params, [piece]) == "gradient of w"
-    assert find(loss, {"v": params["v"], "w": params["w"] + 1}, [piece]) is None
+    micro_batches = [({}, Context())]
+    assert find(loss, params, micro_batches) == "gradient of w"
+    assert find(loss, {"v": params["v"], "w": params["w"] + 1}, micro_batches) is None
 
 
 def metrics_of(loss, skipped=0.0):

@@ -58,3 +58,21 @@ def test_sentences_of_different_lengths_are_drawn_next_to_each_other(saved):
 def test_sentence_without_the_word_is_an_error(saved):
     with pytest.raises(ValueError, match="'snow'"):
         lines.draw_lines([make_panels(WORDS, np.eye(5))], "snow", "title", "path")
+
+
+def test_head_that_differs_most_is_selected():
+    """The second sentence has another first word and begins with one word more."""
+    longer = ["So", "she", *WORDS[1:]]
+    titles = [[f"layer {layer}, head {head}" for head in range(2)] for layer in range(3)]
+    weights = np.random.default_rng(0).dirichlet(np.ones(5), (3, 2, 5))
+    moved = np.pad(weights, ((0, 0), (0, 0), (1, 0), (1, 0)))
+    moved[2, 1, 4] = moved[2, 1, 4, [0, 1, 5, 4, 3, 2]]
+    moved[0, 0, 2] = 0  # the attention of another word
+    sentences = [
+        Panels(array, Axis("", words), Axis("", words), titles)
+        for array, words in ((weights, WORDS), (moved, longer))
+    ]
+    first, second = lines.select_differing_head(sentences, "it")
+    assert first.titles == second.titles == [["layer 2, head 1"]]
+    np.testing.assert_array_equal(first.weights, weights[2:, 1:])
+    np.testing.assert_array_equal(second.weights, moved[2:, 1:])

@@ -116,6 +116,15 @@ def test_layer_that_an_encoder_lacks_becomes_its_last_layer(show):
         np.testing.assert_allclose(table["numbers"], expected, atol=2 * LEVEL)
 
 
+def test_page_opens_at_the_first_token_that_differs_between_the_examples(show):
+    other = make_observation(1, WIDE, ("▁Das", "▁Kind", *BREIT[2:]))
+    assert text_of(show(examples=[make_observation(0), other]), "step-value") == "2 of 7"
+
+
+def test_page_opens_in_the_middle_of_a_text_without_another_example(show):
+    assert text_of(show(examples=[make_observation(0)]), "step-value") == "4 of 7"
+
+
 def test_page_opens_with_mean_cross_attention_as_lines(show):
     page = show()
     assert text_of(page, "attention-title") == "Cross-attention, layer 1, mean of the heads"

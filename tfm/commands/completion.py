@@ -2,8 +2,6 @@ r"""Prints a script for bash that completes commands, flags and config fields: t
 
   tfm completion > ~/.local/share/bash-completion/completions/tfm
 
-In zsh, run this after compinit: autoload -U bashcompinit; bashcompinit; source <(tfm completion)
-
 The script contains all words, so a completion does not start Python. Write it again after an upgrade. It
 completes the fields of the configs that tfm ships.
 """
@@ -111,7 +109,7 @@ def bash_script(commands: Sequence[Command]) -> Iterator[str]:
     Readline ends a word at `=`. So the bash function reads the command line itself and returns only what
     follows the `=`.
     """
-    yield "# Completion of tfm for bash, written by: tfm completion bash"
+    yield "# Completion of tfm for bash, written by: tfm completion"
     yield "_tfm_words() {"
     yield '    case "$1" in'
     for each in commands:

@@ -86,10 +86,9 @@ def find_variant(path: str, name: str) -> Variant:
 
 def shipped_configs() -> dict[str, str]:
     """Returns {name: path} of the configs that tfm ships, in the checkout or in an installed wheel."""
-    package = os.path.dirname(tfm.__file__)
-    folders = os.path.join(os.path.dirname(package), "configs"), os.path.join(package, "configs")
-    paths = [path for folder in folders for path in glob.glob(os.path.join(glob.escape(folder), "*.py"))]
-    names = {os.path.basename(path).removesuffix(".py"): path for path in sorted(paths)}
+    folder = os.path.join(os.path.dirname(tfm.__file__), "configs")
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.py")))
+    names = {os.path.basename(path).removesuffix(".py"): path for path in paths}
     return {name: path for name, path in names.items() if name != "__init__"}
 
 

@@ -324,7 +324,9 @@ class Visualize(FinishedRun):
         False, "Also draw the first example minus each other example, for tokens that correspond."
     )
     lines: str | None = option(
-        None, "Word whose attention in every example is also drawn as lines. Needs --layer and --head."
+        None,
+        "Word whose attention in every example is also drawn as lines. The default head is the head that "
+        "differs most between the examples.",
     )
 
 
@@ -371,7 +373,6 @@ class Replay(ImportOptions):
     workdir: str = option(REQUIRED, "Folder of a run.")
     step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
     read: tuple[str, ...] = option((), "Name or glob of activations to show, such as decoder.*.weights.")
-    heads: bool = option(False, "Also print the norms of each attention head.")
     output: str = option(
         "", "File for the arrays of the step, with the ending .npz. The default is to write no file."
     )

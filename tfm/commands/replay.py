@@ -2,8 +2,8 @@
 
 Continues the run in memory from the newest checkpoint before the step. The work directory does not change.
 Prints the batch and the metrics of the step, the norms of each parameter, of its gradient and of its update,
-and a summary of each activation that --read names (docs/interpret.md). --heads adds the norms for each
-attention head. --output=FILE.npz writes the batch, parameters, gradients and activations as NumPy arrays.
+and a summary of each activation that --read names (docs/interpret.md). --output=FILE.npz writes the batch,
+parameters, gradients and activations as NumPy arrays.
 """
 
 import json
@@ -26,16 +26,15 @@ from tfm.workdir.replay import Change, Replay, describe_changes, replay_step
 
 
 def format_changes(changes: Iterable[Change]) -> list[str]:
-    """Returns the lines of a table with a row for each parameter or attention head."""
+    """Returns the lines of a table with a row for each parameter."""
     changes = list(changes)
-    names = [one.name if one.head is None else f"  head {one.head}" for one in changes]
-    width = max(map(len, names), default=0)
-    head = f"{'parameter':<{width}}  {'norm':>10}  {'gradient':>10}  {'update':>10}"
+    width = max((len(change.name) for change in changes), default=0)
+    header = f"{'parameter':<{width}}  {'norm':>10}  {'gradient':>10}  {'update':>10}"
     rows = [
-        f"{name:<{width}}  {one.norm:>10.4g}  {one.gradient:>10.4g}  {one.update:>10.4g}"
-        for name, one in zip(names, changes, strict=True)
+        f"{name:<{width}}  {norm:>10.4g}  {gradient:>10.4g}  {update:>10.4g}"
+        for name, norm, gradient, update in changes
     ]
-    return [head, *rows]
+    return [header, *rows]
 
 
 def format_reads(reads: Mapping[str, np.ndarray]) -> list[str]:
@@ -89,7 +88,7 @@ def main(options: command_options.Replay) -> None:
     print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
     print(f"batch: {json.dumps(replay.facts)}")
     print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")
-    print("\n".join(format_changes(describe_changes(replay, options.heads))))
+    print("\n".join(format_changes(describe_changes(replay))))
     if replay.reads:
         print("", *format_reads(replay.reads), sep="\n")
     if options.output:

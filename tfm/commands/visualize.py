@@ -6,8 +6,9 @@ predictions and the beam search of all examples, which opens from disk.
 An example is a sentence to translate or to parse, a text for a language model to read, or the number of a
 test image to classify. Examples on the command line, also with --sentence, replace the default examples.
 --format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD also draws the
-attention of a word in every example as lines. Figures of an earlier call are removed from the folder. An
-export has no curves. A run whose model has no attention to draw has only curves.
+attention of a word in every example as lines, by default of the head that differs most between the examples.
+Figures of an earlier call are removed from the folder. An export has no curves. A run whose model has no
+attention to draw has only curves.
 """
 
 import functools
@@ -25,7 +26,7 @@ from tfm.interpret.observation import Observation, Observes
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
-from tfm.visualize.lines import draw_lines, find_word
+from tfm.visualize.lines import draw_lines, find_word, select_differing_head
 from tfm.visualize.page import make_page
 from tfm.visualize.panels import Selection, parse_head, select, select_difference, selectable_kinds
 from tfm.visualize.plots import plot_curves
@@ -179,21 +180,31 @@ def _draw_kind(observation: Observation, kind: str, panels: Panels, title: str) 
 def list_line_figures(observations: Sequence[Observation], selection: Selection, word: str) -> Drawings:
     """Returns the figures of lines, for each kind of attention that has the selected layer and head.
 
-    A kind has a figure only if every example has the word as a query.
+    A kind has a figure only if every example has the word as a query. If several heads are selected, the
+    figure shows the head whose attention differs most between the examples.
 
     Raises:
-      UserError: if no layer or head is selected, or no kind of attention has them, or if no kind has the word
-        in every example.
+      UserError: if no kind of attention has the selected layer and head, no kind has the word in every
+        example, or several heads are selected and there is a single example.
     """
-    if selection.layer is None or selection.head is None:
-        raise UserError("--lines draws one head: also choose --layer and --head.")
+    is_one_head = selection.layer is not None and selection.head is not None
+    if len(observations) == 1 and not is_one_head:
+        raise UserError(
+            "--lines chooses the head whose attention differs most between examples, got one example. "
+            "Give another example, or choose --layer and --head."
+        )
     selection = selection._replace(words=True)
     figures: Drawings = {}
     for kind in selectable_kinds(observations[0].attention, selection) if observations else ():
         panels = [select(each, kind, selection) for each in observations]
-        if all(find_word(each.queries, word) is not None for each in panels):
-            title = f"What \u201c{word}\u201d attends to: {kind} attention, {panels[0].titles[0][0]}"
-            figures[f"lines-{kind}"] = functools.partial(draw_lines, panels, word, title)
+        if any(find_word(each.queries, word) is None for each in panels):
+            continue
+        if not is_one_head:
+            panels = select_differing_head(panels, word)
+        head = panels[0].titles[0][0]
+        log.info("The lines show the %s attention of %s.", kind, head)
+        title = f"What \u201c{word}\u201d attends to: {kind} attention, {head}"
+        figures[f"lines-{kind}"] = functools.partial(draw_lines, panels, word, title)
     if not figures:
         raise UserError(f"--lines: expected a word of every example or of every translation, got {word!r}.")
     return figures

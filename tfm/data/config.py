@@ -162,7 +162,8 @@ class PairsConfig(TextSection):
     )
     target_column: str = _vocabulary_field(
         "",
-        "table, huggingface: name or number of the target column; if empty, target_language.",
+        "table, huggingface: name of the target column, or its number, counted from 1; if empty, "
+        "target_language.",
     )
     format: str = _vocabulary_field(
         "",

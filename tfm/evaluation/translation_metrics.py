@@ -43,7 +43,7 @@ class Comparison(NamedTuple):
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
     """Computes corpus BLEU, from 0 to 100, with sacreBLEU's defaults (13a, cased) and one reference each."""
-    return _corpus(sacrebleu.BLEU(), "BLEU", hypotheses, references)
+    return _corpus(_bleu_metric(), "BLEU", hypotheses, references)
 
 
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
@@ -64,8 +64,8 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
     sides = (hypotheses, references)
     return [
         bleu(*sides),
-        _corpus(sacrebleu.BLEU(tokenize="intl"), "BLEU, intl", *sides),
-        _corpus(sacrebleu.BLEU(lowercase=True), "BLEU, lowercased", *sides),
+        _corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides),
+        _corpus(_bleu_metric(lowercase=True), "BLEU, lowercased", *sides),
         _corpus(sacrebleu.CHRF(), "chrF2", *sides),
         _corpus(sacrebleu.TER(), "TER", *sides),
         _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
@@ -93,7 +93,7 @@ def paired_bootstrap(
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
-    metrics = (sacrebleu.BLEU(), sacrebleu.CHRF(), sacrebleu.TER())
+    metrics = (_bleu_metric(), sacrebleu.CHRF(), sacrebleu.TER())
     test = PairedTest(
         [("first", first), ("second", second)],
         {type(metric).__name__: metric for metric in metrics},
@@ -164,10 +164,15 @@ def _moses(
     smoothing: str = "exp",
 ) -> Score:
     """Computes the BLEU of both sides tokenised by `tokens`. The signature contains `label`."""
-    metric = sacrebleu.BLEU(tokenize="none", force=True, smooth_method=smoothing)
+    metric = _bleu_metric(tokenize="none", smooth_method=smoothing)
     score = _corpus(metric, name, *([tokens(text) for text in side] for side in sides))
     tokenizer = f"tok:moses-sacremoses-{version('sacremoses')}-{label}"
     return score._replace(signature=score.signature.replace("tok:none", tokenizer))
+
+
+def _bleu_metric(**options: Any) -> sacrebleu.BLEU:
+    """Returns sacreBLEU's BLEU without its advice about tokenized texts. `tfm evaluate` logs such advice."""
+    return sacrebleu.BLEU(force=True, **options)
 
 
 def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

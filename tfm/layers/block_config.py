@@ -119,8 +119,8 @@ class BlockConfig(InheritsHelp):
     )
     dtype: str = field(
         "float32",
-        "Compute dtype. Parameters, softmax and norms are float32. On a CPU, training in bfloat16 is faster "
-        "than in float32 with oneDNN, but decoding in bfloat16 is slower.",
+        "Compute dtype. Parameters, softmax and norms are float32. On a CPU, training in bfloat16 is not "
+        "faster than in float32, and decoding is slower.",
         choices=("float32", "bfloat16"),
     )
 

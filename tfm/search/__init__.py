@@ -21,6 +21,7 @@ Shape letters: B batch, W live hypotheses of a batch row (the beam), N hypothese
 L target length, M source length, P prefix length, V vocabulary.
 """
 
+from tfm.losses import token_scores
 from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam_search
 from tfm.search.greedy import greedy_search, sample
 from tfm.search.limits import Constraints, Limits
@@ -40,5 +41,6 @@ __all__ = [
     "greedy_search",
     "length_penalty",
     "sample",
+    "token_scores",
     "trace_beam_search",
 ]

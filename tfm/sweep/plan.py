@@ -64,7 +64,8 @@ def describe_plan(runs: Sequence[PlannedRun], finished: Collection[str]) -> list
     lines = [f"{'variant':<18}{'finished':>9}{'parameters':>14}  differs in"]
     for variant in dict.fromkeys(run.variant.name for run in runs):
         several = [run for run in runs if run.variant.name == variant]
-        count, parameters = sum(run.name in finished for run in several), count_parameters(several[0].config)
+        count = sum(run.name in finished for run in several)
+        parameters = count_parameters(several[0].config)
         shown = "-" if parameters is None else f"{parameters:,}"
         overrides = ", ".join(f"{path}={value}" for path, value in several[0].variant.overrides.items())
         lines.append(f"{variant:<18}{f'{count}/{len(several)}':>9}{shown:>14}  {overrides}".rstrip())

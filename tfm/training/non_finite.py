@@ -7,7 +7,7 @@ import os
 import reprlib
 import shutil
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import flax.linen as nn
 import jax
@@ -17,13 +17,11 @@ from jax.experimental import multihost_utils
 
 from tfm.checkpoints.store import CheckpointStore
 from tfm.devices.mesh import fetch
-from tfm.devices.rows import rows_of_shard
 from tfm.errors import UserError, first_line
 from tfm.io.tree_paths import join_path
-from tfm.training.partitioning import Piece
 from tfm.training.setup import Setup
-from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_tree
-from tfm.training.task import Batch, Data, Variables
+from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_rows, split_tree
+from tfm.training.task import Batch, Context, Data, Variables
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
 
@@ -96,30 +94,42 @@ def _state_before(setup, index, state, batch):
     return compiled(state, partitioner.place_batch(batch), setup.constants)
 
 
-def split_step(setup: Setup, learner: Learner, step: int, batch: Batch, constants: Any = None) -> list[Piece]:
-    """Splits an update into the parts of this host's devices and micro-batches, see `Partitioner.split_rows`.
+def split_step(
+    setup: Setup, learner: Learner, step: int, batch: Batch, constants: Any = None
+) -> list[tuple[Batch, Context]]:
+    """Splits the rows of a host into the micro-batches of an update, with the random keys of the step.
 
     Args:
-      setup: of the run.
+      setup: setup of the run.
       learner: the update.
-      step: counted from 1.
-      batch: of this host.
+      step: number of the step, counted from 1.
+      batch: batch of this host.
       constants: one copy of the constants of the task.
     """
     context = make_context(learner, setup.step_key, step - 1, constants)
-    return setup.partitioner.split_rows(batch, context, setup.config.gradient_accumulation_steps)
+    count = setup.config.gradient_accumulation_steps
+    if count == 1:
+        return [(batch, context)]
+    rows = split_rows(batch, count)
+    keys = [jax.random.fold_in(cast(jax.Array, context.rng), index) for index in range(count)]
+    return [
+        ({name: x[index] for name, x in rows.items()}, context.replace(rng=key))
+        for index, key in enumerate(keys)
+    ]
 
 
-def first_not_finite(learner: Learner, variables: Variables, pieces: Iterable[Piece]) -> str | None:
+def first_not_finite(
+    learner: Learner, variables: Variables, micro_batches: Iterable[tuple[Batch, Context]]
+) -> str | None:
     """Returns the name of the first tensor that is not finite, or of a negative count, or None.
 
-    Looks in the variables, and then for each piece in the outputs of the modules as they are computed, the
-    loss and its terms, and the gradients.
+    Examines the variables first. For each micro-batch, it then examines the outputs of the modules as they
+    are computed, the loss and its terms, and the gradients.
 
     Args:
       learner: the update.
-      variables: on one device.
-      pieces: see `split_step`.
+      variables: variables on one device, which computes the rows of all devices of this host.
+      micro_batches: micro-batches with their contexts, see `split_step`.
     """
     for collection, tree in variables.items():
         if bad := _names(tree):
@@ -128,18 +138,16 @@ def first_not_finite(learner: Learner, variables: Variables, pieces: Iterable[Pi
     state = {name: tree for name, tree in variables.items() if name != "params"}
 
     @jax.jit
-    def gradient(trained, rows, context, shard):
+    def gradient(trained, rows, context):
         def loss_sum(trained):
             output = learner.loss({"params": merge_trees(trained, fixed), **state}, rows, context)
             return sum(total for total, _ in output.terms.values())
 
-        with rows_of_shard(shard):
-            return jax.grad(loss_sum)(trained)
+        return jax.grad(loss_sum)(trained)
 
-    for rows, context, shard in pieces:
+    for rows, context in micro_batches:
         try:
-            with rows_of_shard(shard):
-                terms = _look_into_modules(learner.loss, variables, rows, context)
+            terms = _look_into_modules(learner.loss, variables, rows, context)
         except _NotFinite as output:
             return f"output of {output}"
         for name, (total, count) in terms.items():
@@ -148,7 +156,7 @@ def first_not_finite(learner: Learner, variables: Variables, pieces: Iterable[Pi
                 return f"{term}, {float(total)}"
             if not count >= 0:
                 return f"count of {term}, {float(count)}: a count must not be negative"
-        if bad := _names(gradient(trained, rows, context, shard)):
+        if bad := _names(gradient(trained, rows, context)):
             return f"gradient of {_several(bad)}"
     return None
 

@@ -4,7 +4,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,8 @@ from tfm.devices.rows import PMAP_AXIS, ROW_AXES
 from tfm.devices.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
-from tfm.training.step import Sums, merge_trees, split_rows
-from tfm.training.task import Batch, Context, Variables
+from tfm.training.step import Sums, merge_trees
+from tfm.training.task import Context, Variables
 
 log = logging.getLogger(__name__)
 
@@ -73,22 +73,6 @@ def make_evaluation_partitioner(
     return Partitioner(devices, fsdp, tensor, axes)
 
 
-class Piece(NamedTuple):
-    """The rows of one device and micro-batch.
-
-    Attributes:
-      rows: the rows, padded with rows of zeros.
-      context: of the update, with the random key of the micro-batch.
-      shard: index of the device among the devices with different rows, see
-        `tfm.devices.rows.rows_of_shard`. None if the step computes all rows on one device without a named
-        axis.
-    """
-
-    rows: Batch
-    context: Context
-    shard: int | None
-
-
 class Partitioner:
     """Places arrays on a mesh of one or more devices, and adds up what the devices compute.
 
@@ -125,7 +109,6 @@ class Partitioner:
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
         self.parameter_shards, self._axes = fsdp * tensor, axes
-        self._has_row_axis = self.row_shards > 1
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 
@@ -224,30 +207,6 @@ class Partitioner:
             state, context.constants, batch, context.step, context.rng
         )
 
-    def split_rows(self, batch: Batch, context: Context, micro_batches: int) -> list[Piece]:
-        """Splits a batch of this host into the rows of its devices and micro-batches, as a step does.
-
-        Args:
-          batch: of this host.
-          context: of the update, before the index of a micro-batch is folded into its key.
-          micro_batches: see `tfm.training.step.make_train_step`.
-        """
-        shards = self.host_shards
-        split = {name: np.split(pad_rows(x, shards), shards) for name, x in batch.items()}
-        pieces: list[Piece] = []
-        for index in range(shards):
-            rows = {name: x[index] for name, x in split.items()}
-            shard = jax.process_index() * shards + index if self._has_row_axis else None
-            if micro_batches == 1:
-                pieces.append(Piece(rows, context, shard))
-                continue
-            parts = split_rows(rows, micro_batches)
-            for number in range(micro_batches):
-                part = {name: x[number] for name, x in parts.items()}
-                key = jax.random.fold_in(cast(jax.Array, context.rng), number)
-                pieces.append(Piece(part, context.replace(rng=key), shard))
-        return pieces
-
     def over_rows(self, function: Callable) -> Callable:
         """Turns a function of the rows of one device into a function of all rows.
 
@@ -320,7 +279,6 @@ class PmapPartitioner(Partitioner):
 
     def __init__(self, devices: Sequence[jax.Device]):
         super().__init__(devices)
-        self._has_row_axis = True
         self._stacked = NamedSharding(Mesh(np.asarray(devices), (PMAP_AXIS,)), PartitionSpec(PMAP_AXIS))
 
     def like(self, tree: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tfm.interpret.words import align_tokens
 from tfm.visualize.figures import DPI, Axis, Panels, save
 
 PANEL_WIDTH, ROW, HEADER = 3.18, 0.26, 0.45  # inches
@@ -23,6 +24,38 @@ def find_word(queries: Axis, word: str) -> int | None:
     labels = [label.strip(string.punctuation).casefold() for label in queries.labels]
     matches = [index for index, label in enumerate(labels) if label == word.casefold()]
     return matches[-1] if matches else None
+
+
+def select_differing_head(sentences: Sequence[Panels], word: str) -> list[Panels]:
+    """Returns the panels of the head whose attention of a word differs most between the sentences.
+
+    The difference is the sum of the absolute differences of the weights between the first sentence and each
+    other sentence, over the keys that correspond.
+
+    Args:
+      sentences: `Panels` of the same layers and heads for each sentence. Each has the word as a query.
+      word: the query.
+    """
+    first, *others = sentences
+    moved = sum(_differences(first, other, word) for other in others)
+    layer, head = np.unravel_index(np.argmax(moved), np.shape(moved))
+    return [
+        panels._replace(
+            weights=panels.weights[layer : layer + 1, head : head + 1], titles=[[panels.titles[layer][head]]]
+        )
+        for panels in sentences
+    ]
+
+
+def _differences(first: Panels, second: Panels, word: str) -> np.ndarray:
+    """Returns how much the attention of a word differs between two sentences, for each head: [N, H]."""
+    pairs = align_tokens(first.keys.labels, second.keys.labels)
+    columns = np.array(pairs, int).reshape(-1, 2).T
+    one, other = (
+        panels.weights[:, :, find_word(panels.queries, word)][..., keys]
+        for panels, keys in zip((first, second), columns, strict=True)
+    )
+    return np.abs(one - other).sum(-1)
 
 
 def draw_lines(sentences: Sequence[Panels], word: str, title: str, path: str) -> None:

@@ -55,9 +55,11 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     path = os.path.join(folder, PARAMETERS_FILE)
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
-            about = _about(file.metadata(), path)
+            metadata = _read_metadata(file.metadata(), path)
             for name, fingerprint in task.assets().items():
-                if about["assets"].get(name) != fingerprint:  # as after a change of the order of its pieces
+                if (
+                    metadata["assets"].get(name) != fingerprint
+                ):  # as after a change of the order of its pieces
                     raise UserError(
                         f"{name} in {folder} is not the file that its parameters were trained with. Copy it "
                         "again."
@@ -74,17 +76,17 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     check_finite(tensors, path)
     expected = flatten(like)
     tensors = {name: x.astype(expected[name].dtype, copy=False) for name, x in tensors.items()}
-    return unflatten(tensors, like), about["steps"]
+    return unflatten(tensors, like), metadata["steps"]
 
 
 def write_parameters(folder: str, variables: Variables, steps: list[int], assets: Mapping[str, str]) -> None:
     """Writes the variables of a bundle, the steps of their checkpoints and the fingerprints of assets."""
-    about = {"format_version": FORMAT_VERSION, "steps": steps, "assets": assets}
+    metadata = {"format_version": FORMAT_VERSION, "steps": steps, "assets": assets}
     # C order is needed, because safetensors writes the memory of an array as it is.
     flat = sorted(flatten(variables).items())
     arrays = {name: np.asarray(x, stored_dtype(name, x), order="C") for name, x in flat}
     path = os.path.join(folder, PARAMETERS_FILE)
-    safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(about)})
+    safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(metadata)})
 
 
 def stored_dtype(name: str, x: Any) -> Any:
@@ -124,11 +126,11 @@ def flat_name(path: tuple[Any, ...]) -> str:
     return name if collection == "params" else f"{collection}{STATE_SEPARATOR}{name}"
 
 
-def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
+def _read_metadata(header: Mapping[str, str] | None, path: str) -> dict[str, Any]:
     """Returns the metadata of the file of parameters, or raises a UserError if they are invalid."""
     try:
-        about = json.loads((metadata or {})[METADATA_KEY])
-        version = about["format_version"]
+        metadata = json.loads((header or {})[METADATA_KEY])
+        version = metadata["format_version"]
     except (KeyError, TypeError, ValueError, RecursionError):
         raise UserError(f"{path} has no format version, so tfm export did not write it.") from None
     if version != FORMAT_VERSION:
@@ -136,12 +138,13 @@ def _about(metadata: Mapping[str, str] | None, path: str) -> dict[str, Any]:
             f"{path} has format version {version!r}, but this version of tfm reads {FORMAT_VERSION}. "
             "Use the version of tfm that wrote it."
         )
-    steps, assets = about.get("steps"), about.get("assets")
+    steps = metadata.get("steps")
+    assets = metadata.get("assets")
     if not isinstance(steps, list) or not steps or not all(type(step) is int for step in steps):
         raise UserError(f"{path} does not contain the steps of its checkpoints. Export the run again.")
     if not isinstance(assets, dict):
         raise UserError(f"{path} does not contain the hashes of its assets. Export the run again.")
-    return about
+    return metadata
 
 
 def _check_parameters(task: Task, file: Any, path: str) -> Variables:

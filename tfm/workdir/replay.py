@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.devices.parameter_axes import Axes, find_axes
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
 from tfm.layers.observe import Recorder, activate
@@ -49,8 +48,7 @@ class Replay(NamedTuple):
       gradients: gradients of the mean loss, a tree like the parameters. The gradient of a parameter that the
         step does not train is 0.
       reads: {name: activation} of the first update that is due in the step, see `tfm.interpret`. The rows
-        have the order of `Partitioner.split_rows`.
-      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
+        of each device and micro-batch stand together.
     """
 
     step: int
@@ -62,22 +60,19 @@ class Replay(NamedTuple):
     after: TrainState
     gradients: Any
     reads: dict[str, np.ndarray]
-    axes: dict[str, Axes]
 
 
 class Change(NamedTuple):
-    """The L2 norms of what a step did to a parameter, or to its part of one head.
+    """The L2 norms of a parameter before a step, of the gradient of its mean loss, and of its update.
 
     Attributes:
       name: path of the parameter.
-      head: counted from 0, or None for the whole parameter.
       norm: norm before the step.
       gradient: norm of the gradient of the mean loss.
-      update: norm of what the step added.
+      update: norm of the difference that the step added.
     """
 
     name: str
-    head: int | None
     norm: float
     gradient: float
     update: float
@@ -128,7 +123,7 @@ def replay_step(
         expected = mean_metrics.get(name, loss)  # a step that was skipped has no loss
         check_same_pass(loss, expected, getattr(getattr(task.config, "model", None), "dtype", "float32"))
     facts = data.describe_batch(step - 1)
-    return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads, setup.axes)
+    return Replay(step, start, batch, facts, mean_metrics, before, after, gradients, reads)
 
 
 def _warn_of_another_config(task: Task, workdir: str, step: int) -> None:
@@ -144,24 +139,16 @@ def _warn_of_another_config(task: Task, workdir: str, step: int) -> None:
         )
 
 
-def describe_changes(replay: Replay, heads: bool = False) -> Iterator[Change]:
-    """Yields the `Change` of each parameter and, if `heads` is set, of each of its attention heads."""
+def describe_changes(replay: Replay) -> Iterator[Change]:
+    """Yields the `Change` of each parameter."""
     trees = replay.before.params, replay.gradients, replay.after.params
     leaves = zip(*map(jax.tree.leaves, trees), strict=True)
     paths = [path for path, _ in jax.tree_util.tree_leaves_with_path(replay.before.params)]
     for path, (before, gradient, after) in zip(paths, leaves, strict=True):
-        name = join_path(path)
-        arrays = before, gradient, after - before
-        yield Change(name, None, *map(_norm, arrays))
-        axes = find_axes(replay.axes, name, before.ndim)
-        if not heads or "heads" not in axes:
-            continue
-        axis = axes.index("heads")
-        for head in range(before.shape[axis]):
-            yield Change(name, head, *(_norm(np.take(x, head, axis)) for x in arrays))
+        yield Change(join_path(path), _norm(before), _norm(gradient), _norm(after - before))
 
 
-def _restore_before(setup, workdir, step):
+def _restore_before(setup: Setup, workdir: str, step: int) -> tuple[int, TrainState]:
     """Returns (step, state) of the newest intact checkpoint before a step."""
     checkpoints = open_checkpoints(setup.task, setup.config, workdir, assets=setup.assets())
     with contextlib.closing(checkpoints):
@@ -178,7 +165,7 @@ def _restore_before(setup, workdir, step):
         return start, TrainState.from_items(checkpoints.restore(start, like.items()))
 
 
-def _compute_gradients(setup, placed, batch):
+def _compute_gradients(setup: Setup, placed: Any, batch: Any) -> Any:
     """Returns the gradients of all updates of a step, on the host."""
     micro_batches = setup.config.gradient_accumulation_steps
 
@@ -270,5 +257,5 @@ def check_same_pass(loss: float, expected: float, dtype: str) -> None:
         )
 
 
-def _norm(x):
+def _norm(x: np.ndarray) -> float:
     return float(np.linalg.norm(np.asarray(x, np.float64)))

@@ -188,3 +188,9 @@ def test_writing_outputs_to_a_run_with_other_data_is_an_error(tmp_path):
     other = Config(data=PairsConfig(test="dev"))
     with pytest.raises(UserError, match=r"on other data \(data\.test is 'test' there, here 'dev'\)"):
         eval_command.check_output_dir(str(tmp_path), "run", other)
+
+
+@pytest.mark.parametrize(("count", "warns"), [(2, False), (3, True)])
+def test_references_that_seem_tokenized_give_a_warning(count, warns, caplog):
+    report.warn_of_tokenized_texts(["Der Hund schläft ."] * count + ["Der Hund schläft."] * 2)
+    assert ("tokenized" in caplog.text) == warns

@@ -1,5 +1,6 @@
 """The data of a translation run: opens, tokenizes, plans into batches and describes them."""
 
+import dataclasses
 import logging
 import math
 from collections.abc import Sequence
@@ -9,6 +10,7 @@ import jax
 
 from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source, join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
@@ -55,8 +57,8 @@ class TranslationData(PrefetchedData):
         }
         super().__init__(batches, fingerprints)
         log.info(
-            "%s training pairs, vocabulary %s, batch shapes %s, padding %.1f%%",
-            f"{batches.pieces:,}",
+            "%s, vocabulary %s, batch shapes %s, padding %.1f%%",
+            describe_training_texts(config.data, batches.pieces),
             f"{len(tokenizer):,}",
             batches.shapes,
             100 * batches.padding_fraction,
@@ -80,6 +82,19 @@ class TranslationData(PrefetchedData):
         ]
         advice = advise_batch_size(tokens, self._config.training.gradient_accumulation_steps)
         return [*lines, ("warning", advice)] if advice else lines
+
+
+def describe_training_texts(config: PairsConfig, usable: int) -> str:
+    """Returns the number of training texts and, if neighbours are joined, the number of pairs.
+
+    Args:
+      config: data section of the config.
+      usable: number of texts that training uses.
+    """
+    if not config.joined_share:
+        return f"{usable:,} training pairs"
+    pairs = sum(map(len, open_corpora(dataclasses.replace(config, joined_share=0.0), "train")))
+    return f"{usable:,} training texts joined from {pairs:,} pairs"
 
 
 def advise_batch_size(tokens: float, gradient_accumulation_steps: int) -> str:

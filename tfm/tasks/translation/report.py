@@ -29,6 +29,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     """
     data = task.config.data
     sources, references = read_sides(data, split)
+    warn_of_tokenized_texts(references)
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
@@ -50,6 +51,15 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     if data.kind == "builtin" and data.languages == ("en", "de") and split == "test":
         challenges = score_challenges(task, params, sources, references, hypotheses)
         yield report._replace(scores=[*report.scores, *challenges])
+
+
+def warn_of_tokenized_texts(references: Sequence[str]) -> None:
+    """Logs a warning if more than half of the references end in a separate period, as tokenized texts do."""
+    if 2 * sum(text.endswith(" .") for text in references) > len(references):
+        log.warning(
+            "Most references end in a period after a space, so they seem to be tokenized. Published scores "
+            "of sacreBLEU are for detokenized texts. Do not compare them with the scores of these references."
+        )
 
 
 def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:

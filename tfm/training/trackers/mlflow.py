@@ -22,7 +22,8 @@ class MLflowTracker:
     def __init__(self, workdir: str):
         import mlflow  # imported here because it takes seconds
 
-        self._mlflow, run_id = mlflow, read_id(workdir, NAME)
+        self._mlflow = mlflow
+        run_id = read_id(workdir, NAME)
         if run_id is None and not os.environ.get("MLFLOW_EXPERIMENT_ID"):
             mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT)
         self._is_new = run_id is None

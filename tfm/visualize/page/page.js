@@ -46,14 +46,21 @@ let pointed = null;
 const exampleNow = () => data.examples[view.example];
 const mapNow = () => exampleNow().attention[view.kind];
 
-/** The track whose elements the steps count: that of the queries, else that of the predictions. */
-const steppedTrack = () =>
-  exampleNow().tracks[mapNow() ? mapNow().queries : "predicted"] || { labels: [""], words: [0] };
+/** The track whose elements the steps count: the track of the queries, otherwise of the predictions. */
+const trackOf = (example) =>
+  example.tracks[mapNow() ? mapNow().queries : "predicted"] || { labels: [""], words: [0] };
+const steppedTrack = () => trackOf(exampleNow());
 
-/** The step, from 1. The default is the middle of a text, and the class token of an image. */
+/**
+ * The step, from 1. The default of an image is the class token. The default of a text is the first token that
+ * differs from another example with the same beginning, such as a pronoun, otherwise the middle.
+ */
 function stepNow() {
-  const track = steppedTrack();
-  return view.step || (track.grid ? 1 : Math.ceil(track.labels.length / 2));
+  const { grid, labels } = steppedTrack();
+  if (view.step || grid) return view.step || 1;
+  const other = data.examples.find((example) => example !== exampleNow());
+  const difference = other ? labels.findIndex((label, i) => label !== trackOf(other).labels[i]) : -1;
+  return difference > 0 ? difference + 1 : Math.ceil(labels.length / 2);
 }
 
 /** The query of the step, which is a word or a piece. */
