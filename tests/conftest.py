@@ -55,22 +55,16 @@ def pytest_xdist_auto_num_workers():
     return (os.cpu_count() or 1) + 1
 
 
-def is_later_case(item: pytest.Item) -> bool:
-    """Returns whether a test of a contract has another case than the first one, or another argument."""
-    if not hasattr(getattr(item, "cls", None), "cases") or not hasattr(item, "callspec"):
-        return False
-    return any(item.callspec.indices.values())
+def pytest_itemcollected(item):
+    """Marks tests of contracts as long, except those of the first case with the first other arguments."""
+    is_contract = hasattr(getattr(item, "cls", None), "cases")
+    if is_contract and hasattr(item, "callspec") and any(item.callspec.indices.values()):
+        item.add_marker(pytest.mark.long)
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest selects tests by their markers
+@pytest.hookimpl(trylast=True)  # after pytest has selected tests by their markers
 def pytest_collection_modifyitems(config, items):
-    """Marks all cases of a contract except the first one as long, and starts the slowest files first.
-
-    Then the workers end at the same time. A long test counts as ten.
-    """
-    for item in items:
-        if is_later_case(item):
-            item.add_marker(pytest.mark.long)
+    """Starts the slowest files first, so that the workers end at the same time. A long test counts as ten."""
     if not hasattr(config, "workerinput"):
         return  # a single process keeps the order of its arguments
     weights = collections.Counter()
