@@ -11,6 +11,7 @@ import shutil
 import signal
 from collections.abc import Callable
 
+import hypothesis
 import jax
 import pytest
 
@@ -30,6 +31,14 @@ FAST_TO_COMPILE = "--xla_backend_optimization_level=0"
 if jax.__version_info__ < (0, 11):  # XLA of later versions ends the process because of unknown flags
     FAST_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+
+# Runs record `git status`, which otherwise writes the index of this checkout. A test that limits the size of files
+# would kill it and leave the lock of the index.
+os.environ["GIT_OPTIONAL_LOCKS"] = "0"
+
+# A test may not depend on how busy the machine is.
+hypothesis.settings.register_profile("without deadline", deadline=None)
+hypothesis.settings.load_profile("without deadline")
 
 MAX_RESIDENT_BYTES = 800 << 20  # of a worker; above it, compiled programs are dropped after a file
 MAX_CACHE_BYTES = 1 << 30  # of compiled programs on disk; above it, the cache is emptied
