@@ -185,7 +185,6 @@ CHANGES = {
     "replay": {
         "workdir": Change("replay", ("--workdir={line_run}",)),
         "step": Change("replay", ("--step=4",)),
-        "read": Change("replay", ("--read=encoder.output",)),
         "output": Change("replay", ("--output={out}/a.npz",)),
     },
     "plot": {
