@@ -221,7 +221,7 @@ def test_non_finite_row_on_one_device_halts_all_devices():
             assert kept[0] == kept[2] != {"w": 2}
     learner = Learner(loss, OPTIMIZER)
     variables = {"params": {"w": jnp.float32(2)}}
-    assert first_not_finite(learner, variables, [(bad, Context())]) == "loss, -inf"
+    assert first_not_finite(learner, variables, [(bad, Context())]) == "loss, inf"
     assert first_not_finite(learner, variables, [(good, Context())]) is None
 
 

@@ -3,4 +3,4 @@
 import pathlib
 
 ROOT = pathlib.Path(__file__).parents[2]
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
+CONFIGS = sorted((ROOT / "configs").glob("[!_]*.py"))

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.support.paths import ROOT
+from tests.support.paths import CONFIGS
 from tfm.checkpoints import trees
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import evaluate as evaluating
@@ -21,8 +21,6 @@ from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.workdir import runs
 from tfm.workdir.train import train
-
-CONFIGS = sorted((ROOT / "configs").glob("*.py"))
 
 
 def kept(training):
