@@ -32,8 +32,8 @@ if jax.__version_info__ < (0, 11):  # XLA of later versions ends the process bec
     FAST_TO_COMPILE += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 
-# Runs record `git status`, which otherwise writes the index of this checkout. A test that limits the size of files
-# would kill it and leave the lock of the index.
+# Runs record `git status`, which otherwise writes the index of this checkout. A test that limits the size of
+# files would kill it and leave the lock of the index.
 os.environ["GIT_OPTIONAL_LOCKS"] = "0"
 
 # A test may not depend on how busy the machine is.

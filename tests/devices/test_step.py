@@ -161,21 +161,16 @@ def test_one_device_recomputes_the_dropout_of_every_layout():
 
 
 @pytest.mark.long
-def test_replay_on_a_mesh_repeats_the_dropout_of_the_step(tmp_path):
-    """The replay raises an error if the pass that reads activations has a different loss."""
+def test_replay_on_a_mesh_repeats_the_step(tmp_path):
     write_corpus(tmp_path)
     fields = {"steps": 2, "checkpoint_every": 1, "eval_every": 2, "gradient_accumulation_steps": 2}
     config = make_config(tmp_path, parallel="mesh", mesh_fsdp=2, **fields)
     train_run(config, tmp_path / "run")
     task = tasks.find(config.task).create(config, str(tmp_path / "run"), new=False)
-    found = replay_step(
-        task, config.training, str(tmp_path / "run"), 2, ["decoder.*.cross_attention.weights"]
-    )
+    found = replay_step(task, config.training, str(tmp_path / "run"), 2)
     assert found.start == 1
     norms = [change.gradient for change in describe_changes(found)]
     assert np.hypot.reduce(norms) == pytest.approx(found.metrics["gradient_norm"], rel=1e-5)
     with contextlib.closing(open_checkpoints(task, config.training, str(tmp_path / "run"))) as store:
         saved = store.restore(2, Setup(task, config.training).state.items())
     jax.tree.map(np.testing.assert_array_equal, found.after.params, saved["params"])
-    rows = len(found.batch["targets"])
-    assert all(len(reads) >= rows for reads in found.reads.values())

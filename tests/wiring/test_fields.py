@@ -105,6 +105,10 @@ def test_every_field_has_an_effect(kind, name):
     )
 
 
+def test_table_names_only_fields_that_exist():
+    assert {(kind, name) for kind, values in VALUES.items() for name in values} <= set(FIELDS)
+
+
 def name_case(case: Case) -> str:
     return f"{type(case.section).__name__}-{case.observe.__name__}"
 

@@ -142,7 +142,6 @@ VALUES: dict[Any, str] = {
     "output_dir": "{out}/folder",
     "prefix": "blue",
     "profile": "3:4",
-    "read": "encoder.output",
     "score": "BLEU",
     "sentence": "big cat",
     "split": "test",
@@ -280,6 +279,10 @@ def other_values(command: str, flag: str) -> list[str]:
 def test_repeated_command_has_the_same_output(base, observe):
     """Otherwise, a difference would not prove an effect of a flag."""
     assert observe(base, again=True)[2] == observe(base)[2]
+
+
+def test_table_names_only_flags_that_exist():
+    assert VALUES.keys() <= {*CASES, *(flag for _, flag in CASES)}
 
 
 @pytest.mark.parametrize(("command", "flag"), CASES, ids=map("-".join, CASES))

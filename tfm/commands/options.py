@@ -368,11 +368,10 @@ class Plot(ImportOptions):
 
 @options
 class Replay(ImportOptions):
-    """Recompute one training step, and show its gradients, updates and activations."""
+    """Recompute one training step, and show its gradients and updates."""
 
     workdir: str = option(REQUIRED, "Folder of a run.")
     step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
-    read: tuple[str, ...] = option((), "Name or glob of activations to show, such as decoder.*.weights.")
     output: str = option(
         "", "File for the arrays of the step, with the ending .npz. The default is to write no file."
     )

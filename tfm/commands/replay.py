@@ -1,13 +1,12 @@
-"""Recomputes one training step, bit for bit: tfm replay --workdir=DIR --step=450 --read="decoder.*.weights"
+"""Recomputes one training step, bit for bit: tfm replay --workdir=DIR --step=450 --output=step.npz
 
 Continues the run in memory from the newest checkpoint before the step. The work directory does not change.
-Prints the batch and the metrics of the step, the norms of each parameter, of its gradient and of its update,
-and a summary of each activation that --read names (docs/interpret.md). --output=FILE.npz writes the batch,
-parameters, gradients and activations as NumPy arrays.
+Prints the batch and the metrics of the step, and the norms of each parameter, of its gradient and of its
+update. --output=FILE.npz writes the batch, parameters and gradients as NumPy arrays.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -37,22 +36,11 @@ def format_changes(changes: Iterable[Change]) -> list[str]:
     return [header, *rows]
 
 
-def format_reads(reads: Mapping[str, np.ndarray]) -> list[str]:
-    """Returns the lines of a table with a row for each activation: mean, deviation, largest value, shape."""
-    width = max(map(len, reads), default=0)
-    lines = [f"{'activation':<{width}}  {'mean':>10}  {'deviation':>10}  {'largest':>10}  shape"]
-    for name, value in reads.items():
-        x = value.astype(np.float64)
-        numbers = "  ".join(f"{number:>10.4g}" for number in (x.mean(), x.std(), np.abs(x).max()))
-        lines.append(f"{name:<{width}}  {numbers}  {list(value.shape)}")
-    return lines
-
-
 def write_arrays(path: str, replay: Replay) -> None:
     """Writes the arrays of a step into a .npz file.
 
-    Their names begin with "batch/", "before/" and "after/" (the parameters), "gradient/" and "read/" (the
-    activations). Arrays in bfloat16 are written in float32, because NumPy cannot read bfloat16.
+    Their names begin with "batch/", "before/" and "after/" (the parameters), and "gradient/". Arrays in
+    bfloat16 are written in float32, because NumPy cannot read bfloat16.
 
     Raises:
       UserError: if an I/O error occurs.
@@ -62,7 +50,6 @@ def write_arrays(path: str, replay: Replay) -> None:
         "before": replay.before.params,
         "after": replay.after.params,
         "gradient": replay.gradients,
-        "read": replay.reads,
     }
     arrays: dict[str, Any] = {
         join_path(where): np.asarray(x, np.float32 if x.dtype == jnp.bfloat16 else x.dtype)
@@ -84,13 +71,11 @@ def main(options: command_options.Replay) -> None:
         )
     prepare_device()
     task = tasks.find(folder.config.task).create(folder.config, options.workdir, new=False)
-    replay = replay_step(task, folder.config.training, options.workdir, options.step, options.read)
+    replay = replay_step(task, folder.config.training, options.workdir, options.step)
     print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
     print(f"batch: {json.dumps(replay.facts)}")
     print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")
     print("\n".join(format_changes(describe_changes(replay))))
-    if replay.reads:
-        print("", *format_reads(replay.reads), sep="\n")
     if options.output:
         write_arrays(options.output, replay)
         print(f"wrote {options.output}")

@@ -19,7 +19,7 @@ from tfm.devices.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
 from tfm.training.step import Sums, merge_trees
-from tfm.training.task import Context, Variables
+from tfm.training.task import Variables
 
 log = logging.getLogger(__name__)
 
@@ -183,28 +183,6 @@ class Partitioner:
             functools.partial(function, over_rows=self.over_rows),
             in_shardings=(where, self._rows, self.sharding(constants)),
             **options,
-        )
-
-    def compile_rows(self, function: Callable, state: Any, constants: Any = None) -> Callable:
-        """Returns the compiled function that maps (state, rows of one device, context) over all devices.
-
-        Args:
-          function: returns arrays whose first axis are results of rows.
-          state, constants: arrays or shapes of the arguments.
-
-        Returns:
-          A function of (placed state, placed batch, context), whose results are concatenated over devices.
-        """
-        specs = self._row_specs(state), self._row_specs(constants)
-
-        def on_device(state, constants, batch, step, rng):
-            state, constants = jax.tree.map(_gather, (state, constants), specs)
-            return function(state, batch, Context(step, rng, constants, ROW_AXES))
-
-        everywhere, rows = PartitionSpec(), PartitionSpec(ROW_AXES)
-        mapped = jax.jit(self.map_rows(on_device, (*specs, rows, everywhere, everywhere), rows))
-        return lambda state, batch, context: mapped(
-            state, context.constants, batch, context.step, context.rng
         )
 
     def over_rows(self, function: Callable) -> Callable:
