@@ -12,7 +12,8 @@ from tfm.devices import memory
 from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.tasks.translation.data import advise_batch_size
-from tfm.training import dry_run, loop, setup
+from tfm.training import dry_run, setup
+from tfm.workdir.train import train
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_step_that_does_not_fit_into_memory_is_an_error(corpus, tmp_path, monkey
     monkeypatch.setattr(memory, "available_memory", lambda: 2**20)
     config = make_config(corpus)
     task = translation.create(config, str(tmp_path))
-    for start in (dry_run.describe_run, loop.train):
+    for start in (dry_run.describe_run, train):
         with pytest.raises(UserError, match=r"needs .* on each device and there are 1\.00 MiB: raise"):
             start(task, config.training, str(tmp_path))
     assert not (tmp_path / "checkpoints").exists() or not any((tmp_path / "checkpoints").iterdir())
