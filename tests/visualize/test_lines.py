@@ -23,7 +23,8 @@ def make_panels(words, weights):
 
 
 @pytest.mark.parametrize(
-    ("word", "index"), [("it", 3), ("IT", 3), ("rains", 1), ("must", 4), ("mus", None), ("", None)]
+    ("word", "index"),
+    [("it", 3), ("IT", 3), ("rains", 1), ("must", 4), ("snows,rains", 1), ("mus", None), ("", None)],
 )
 def test_word_is_found_at_its_last_place_and_without_punctuation(word, index):
     assert lines.find_word(Axis("", WORDS), word) == index

@@ -325,8 +325,8 @@ class Visualize(FinishedRun):
     )
     lines: str | None = option(
         None,
-        "Word whose attention in every example is also drawn as lines. The default head is the head that "
-        "differs most between the examples.",
+        "Word whose attention in every example is also drawn as lines. Commas separate words of which each "
+        "example has one. The default head is the head that differs most between the examples.",
     )
 
 

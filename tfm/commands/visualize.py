@@ -7,6 +7,7 @@ An example is a sentence to translate or to parse, a text for a language model t
 test image to classify. Examples on the command line, also with --sentence, replace the default examples.
 --format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.
+--lines=es,sie takes whichever of the two words an example has.
 Figures of an earlier call are removed from the folder. An export has no curves. A run whose model has no
 attention to draw has only curves.
 """
@@ -203,7 +204,8 @@ def list_line_figures(observations: Sequence[Observation], selection: Selection,
             panels = select_differing_head(panels, word)
         head = panels[0].titles[0][0]
         log.info("The lines show the %s attention of %s.", kind, head)
-        title = f"What \u201c{word}\u201d attends to: {kind} attention, {head}"
+        words = " / ".join(f"\u201c{each}\u201d" for each in word.split(","))
+        title = f"Attention of {words}: {kind}, {head}"
         figures[f"lines-{kind}"] = functools.partial(draw_lines, panels, word, title)
     if not figures:
         raise UserError(f"--lines: expected a word of every example or of every translation, got {word!r}.")

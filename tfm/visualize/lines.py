@@ -19,10 +19,15 @@ MIN_SHOWN_WEIGHT = 0.05  # weights from here on are printed next to their word
 WORD_COLOUR, OTHER_COLOUR = "#0072B2", "#555555"
 
 
-def find_word(queries: Axis, word: str) -> int | None:
-    """Returns the index of the last query that is this word, ignoring punctuation around it, or None."""
+def find_word(queries: Axis, words: str) -> int | None:
+    """Returns the index of the last query that is one of some words, or None.
+
+    Args:
+      queries: the queries. Punctuation around them does not count.
+      words: a word, or several with commas between them.
+    """
     labels = [label.strip(string.punctuation).casefold() for label in queries.labels]
-    matches = [index for index, label in enumerate(labels) if label == word.casefold()]
+    matches = [index for index, label in enumerate(labels) if label in words.casefold().split(",")]
     return matches[-1] if matches else None
 
 
@@ -34,7 +39,7 @@ def select_differing_head(sentences: Sequence[Panels], word: str) -> list[Panels
 
     Args:
       sentences: `Panels` of the same layers and heads for each sentence. Each has the word as a query.
-      word: the query.
+      word: the query, see `find_word`.
     """
     first, *others = sentences
     moved = sum(_differences(first, other, word) for other in others)
@@ -66,7 +71,7 @@ def draw_lines(sentences: Sequence[Panels], word: str, title: str, path: str) ->
 
     Args:
       sentences: for each sentence, `Panels` of a single layer and head that have the word as a query.
-      word: the query whose attention is drawn.
+      word: the query whose attention is drawn, see `find_word`.
       title: title of the figure.
       path: path of the file, with an ending from `tfm.visualize.figures.FORMATS`.
 
