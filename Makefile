@@ -9,7 +9,7 @@ RUN ?= runs/quickstart
 # Large blocks on huge pages: a CPU step otherwise pays for fresh pages. Other C libraries ignore it.
 export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 
-# Programs that an earlier call compiled, see tests/conftest.py: a second call takes four fifths of the time.
+# Programs that an earlier call or the first tier compiled, see tests/conftest.py.
 test test-all coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
 # Bytecode is kept: else each worker rewrites all tests, and each process that they start compiles tfm.
