@@ -32,14 +32,14 @@ test-all: test
 
 # Every process writes a file of its own, those that tests start as well.
 coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage
-coverage: .venv/installed
+coverage: .venv/tested
 	rm -rf $(COVERAGE_FOLDER) && mkdir $(COVERAGE_FOLDER)
 	$(BIN)/coverage run -m pytest -n auto --dist loadfile --no-loadscope-reorder --ignore=tests/devices
 	$(EIGHT_DEVICES) $(BIN)/coverage run -m pytest -n auto --dist loadfile tests/devices
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 
-lint: .venv/installed
+lint: .venv/tested
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -53,9 +53,14 @@ docs: .venv/documented
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	touch $@
 
+.venv/tested: .venv/installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+# The package alone, which is all that the quick start needs.
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
 clean:

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -176,6 +177,19 @@ def test_code_state_has_the_commit_and_the_changed_files(tmp_path):
     assert code_state(str(tmp_path)) == clean | {"changed": [" M a.py", "?? b.py"]}
     (tmp_path / "packages").mkdir()
     assert code_state(str(tmp_path / "packages")) == {}
+
+
+def test_code_state_leaves_the_index_of_git_alone(tmp_path, monkeypatch):
+    """`git status` writes the index if the time of a file has changed, and a kill leaves its lock behind."""
+    monkeypatch.delenv("GIT_OPTIONAL_LOCKS", raising=False)
+    git(tmp_path, "init")
+    (tmp_path / "a.py").write_text("1")
+    git(tmp_path, "add", "a.py")
+    git(tmp_path, "commit", "-m", "first")
+    os.utime(tmp_path / "a.py", (1, 1))
+    before = (tmp_path / ".git" / "index").read_bytes()
+    assert code_state(str(tmp_path))["changed"] == []
+    assert (tmp_path / ".git" / "index").read_bytes() == before
 
 
 def test_code_state_is_empty_without_git(tmp_path, monkeypatch):

@@ -174,6 +174,6 @@ def code_state(root: str) -> dict[str, Any]:
 
 
 def _git(root: str, *arguments: str) -> str:
-    """Returns the output of a Git command in a folder."""
-    command = ["git", "-C", root, *arguments]
+    """Returns the output of a Git command in a folder. The command does not write the index of the folder."""
+    command = ["git", "--no-optional-locks", "-C", root, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
