@@ -4,7 +4,8 @@
     python eval.py --workdir=runs/quickstart
     tfm visualize --workdir=runs/quickstart
 
-`make quickstart` does all three. Hardware and expected result: see docs/results.md.
+`make quickstart` does all three. Hardware and expected result: see docs/results.md. The variant
+quickstart:long trains on twice as many tokens, takes twice as long and makes fewer mistakes.
 
 Two deviations from the paper are for speed: 2 + 2 layers of 128 features, and a learning rate that falls
 linearly to 0 instead of equation 3. Two are for accuracy: rotary positions in addition to sinusoids, and a
@@ -18,7 +19,9 @@ from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
 
-def get_config():
+def get_config(name=""):
+    if name not in ("", "long"):
+        raise ValueError(f"Expected quickstart or quickstart:long, got the name {name!r}.")
     return to_config_dict(
         Config(
             model=TransformerConfig(
@@ -37,7 +40,7 @@ def get_config():
                 vocabulary_pairs=20_000,
                 batching="packed",
                 row_length=128,
-                batch_tokens=1024,
+                batch_tokens=1024 if name == "long" else 512,
             ),
             training=TrainingConfig(
                 steps=2600,
@@ -45,7 +48,7 @@ def get_config():
                 warmup_steps=300,
                 learning_rate_scale=0.5,
                 log_every=50,
-                eval_every=650,
+                eval_every=650 if name == "long" else 1300,
                 checkpoint_every=650,
                 keep=3,
             ),
