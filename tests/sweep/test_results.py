@@ -10,6 +10,7 @@ from tfm import config
 from tfm.errors import UserError
 from tfm.sweep.results import Requested, choose_scores, find_result, find_results
 from tfm.sweep.variants import Variant
+from tfm.tasks import language_modeling
 
 STEPS = BASE.training.steps
 LAST = Requested("validation", "last")
@@ -53,6 +54,15 @@ def test_run_that_was_evaluated_with_other_decoding_settings_is_not_finished(mak
     settings = dataclasses.asdict(BASE.decoding)
     assert find_result(make_run(decoding=settings), LAST) is not None
     assert find_result(make_run(seed=1, decoding=settings | {"beam_size": 1}), LAST) is None
+
+
+def test_language_model_that_was_evaluated_with_another_stride_is_not_finished(make_run):
+    base = language_modeling.Config(training=BASE.training)
+    settings = {"window": base.data.row_length, "stride": base.stride}
+    for seed, changed in enumerate([{}, {"stride": base.stride // 2}, {"rows": "packed"}]):
+        run = make_run(seed=seed)._replace(config=base)
+        write_record(LAST.path(run), checkpoints=[STEPS], decoding=settings | changed)
+        assert (find_result(run, LAST) is not None) == (changed == {})
 
 
 def test_splits_of_one_name_in_several_folders_have_different_records(make_run):

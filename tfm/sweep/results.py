@@ -80,16 +80,16 @@ def find_result(run: PlannedRun, requested: Requested) -> Result | None:
     training = run.config.training
     is_trained = not steps or max(steps) >= training.steps or training.patience > 0
     is_newest = not steps or record.checkpoint != "last" or record.checkpoints == [max(steps)]
-    is_finished = record.complete and is_trained and is_newest and _has_decoding_of(run, record)
+    is_finished = record.complete and is_trained and is_newest and _has_settings_of(run, record)
     return Result(run, record) if is_finished else None
 
 
-def _has_decoding_of(run: PlannedRun, record: EvaluationRecord) -> bool:
-    """Returns whether a run was evaluated with the decoding settings of its config.
+def _has_settings_of(run: PlannedRun, record: EvaluationRecord) -> bool:
+    """Returns whether a run was evaluated with the settings that a new evaluation would have.
 
-    `tfm evaluate --config.decoding...` may have replaced the evaluation of the sweep.
+    `tfm evaluate --config.stride=8` may have replaced the evaluation of the sweep.
     """
-    expected = dataclasses.asdict(run.config).get("decoding", {})
+    expected = getattr(run.config, "evaluation_settings", {})
     shared = expected.keys() & record.decoding.keys()
     return all(record.decoding[name] == expected[name] for name in shared)
 

@@ -129,6 +129,11 @@ class Config:
                 f"stride leaves tokens out, got {self.stride:,}."
             )
 
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """The settings on which the scores of an evaluation depend."""
+        return {"window": self.data.row_length, "stride": self.stride, "rows": self.data.rows}
+
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
@@ -350,8 +355,7 @@ class LanguageModeling(Task):
             {"document": " ".join(text[:MAX_EXAMPLE_CHARACTERS].split()), "bits/byte": output}
             for text, output in zip(documents.texts, outputs, strict=True)
         ]
-        settings = {"window": self.config.data.row_length, "stride": self.config.stride}
-        identity = fingerprint_texts(documents.texts, [])
+        settings, identity = self.config.evaluation_settings, fingerprint_texts(documents.texts, [])
         yield Report(outputs, self._score(nats, documents), examples, settings, rate, identity)
 
     def document_nats(self, params: Any, documents: TokenizedDocuments) -> np.ndarray:
@@ -374,7 +378,7 @@ class LanguageModeling(Task):
 
     def _score(self, nats: np.ndarray, documents: TokenizedDocuments) -> list[Score]:
         """Returns the `likelihood_scores` of documents. `nats` is the result of `document_nats`."""
-        how = f"window {self.config.data.row_length:,}, stride {self.config.stride:,}"
+        how = ", ".join(f"{name} {value}" for name, value in self.config.evaluation_settings.items())
         if documents.changed:
             how += f", {documents.changed:,} changed by the tokenizer: compare only with the same tokenizer"
         return likelihood_scores(nats, len(documents.tokens), documents.texts, how)
