@@ -160,8 +160,7 @@ class CheckpointStore:
 
     def best(self) -> int | None:
         """Returns the intact step with the best score (the newest of equals), or None if none has a score."""
-        steps = self.steps()
-        ranked = rank({step: score for step, score in self._scores().items() if step in steps})
+        ranked = rank(self._scores(), self.steps())
         return next((step for step in ranked if not self.find_damage(step)), None)
 
     def find_damage(self, step: int) -> str:
