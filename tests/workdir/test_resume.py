@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.records import write_record
 from tests.support.tiny import make_config
 from tfm.config import save, walk_fields
 from tfm.data.config import PairsConfig
@@ -290,6 +291,26 @@ def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp
     one, other = (runs.load(str(each), checkpoint="last") for each in (workdir, regression_run))
     assert one.steps == other.steps == [6]
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+def test_interrupted_reset_leaves_no_evaluation_of_later_steps(tmp_path, regression_run, monkeypatch):
+    workdir = shutil.copytree(regression_run, tmp_path / "run")
+    task = tiny_regression.create(tiny_regression.make_config(), str(workdir))
+    write_record(workdir / "new.x.scores.json", checkpoints=[6])
+    rename = os.rename
+
+    def stop_at_the_last_rename(old, new):
+        if str(new).endswith("after_2"):
+            raise KeyboardInterrupt
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", stop_at_the_last_rename)
+    with pytest.raises(KeyboardInterrupt):
+        resume.resume_from(2, task, str(workdir))
+    monkeypatch.undo()
+    resume.resume_from(2, task, str(workdir))
+    assert not list(workdir.glob("*.scores.json"))
+    assert (workdir / "checkpoints" / "after_2" / "new.x.scores.json").exists()
 
 
 @pytest.mark.parametrize("was_saved_again", [False, True])

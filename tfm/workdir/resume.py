@@ -181,12 +181,11 @@ def resume_from(step: int, task: Task, workdir: str) -> None:
     Raises:
       UserError: if there is no intact checkpoint of this step.
     """
+    files = [
+        os.path.join(workdir, name + ending)
+        for name, record in read_evaluations(workdir)
+        if max(record.checkpoints, default=0) > step
+        for ending in (".hypotheses", SUFFIX)  # a kill before the last file leaves the record
+    ]
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        aside = checkpoints.set_aside_after(step)
-    if aside is None:
-        return
-    for name, record in read_evaluations(workdir):
-        if max(record.checkpoints, default=0) > step:
-            for file in (f"{name}.hypotheses", name + SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(os.path.join(workdir, file), os.path.join(aside, file))
+        checkpoints.set_aside_after(step, files)
