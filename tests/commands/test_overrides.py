@@ -52,6 +52,12 @@ def test_last_value_of_a_field_counts_in_each_spelling(first, last):
     assert overridden.rest == [*(first if first == ["a"] else []), "c"]
 
 
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear_decay"])
+def test_single_step_has_a_warm_up_that_its_schedule_accepts(schedule):
+    found = entries.overrides(["--config.training.steps=1", f"--config.training.schedule={schedule}"])
+    assert (found.training.steps, found.training.warmup_steps) == (1, 1)
+
+
 def test_error_truncates_a_long_value():
     with pytest.raises(UserError, match=r"training.steps.*'999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])
