@@ -92,12 +92,18 @@ def test_time_between_two_starts_does_not_count_for_the_speed(workdir):
 
 
 def test_runs_are_found_below_a_folder(workdir, tmp_path):
+    (workdir / "checkpoints").mkdir()
     nested = tmp_path / "sweep" / "a" / "seed_0"
     nested.mkdir(parents=True)
     for folder in (nested, workdir / "inside", tmp_path / ".hidden"):
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text("{}")
     assert status.find_runs(str(tmp_path)) == [str(workdir), str(nested)]
+
+
+def test_config_without_a_run_hides_no_runs_below(workdir, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert status.find_runs(str(tmp_path)) == [str(tmp_path), str(workdir)]
     assert status.find_runs(str(workdir)) == [str(workdir)]
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "none"))):
         status.find_runs(str(tmp_path / "none"))

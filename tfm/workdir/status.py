@@ -147,7 +147,8 @@ def _read_config(workdir: str) -> Any:
 def find_runs(folder: str) -> list[str]:
     """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
-    Symbolic links are followed, and each run is returned once.
+    Symbolic links are followed, and each run is returned once. A run that has checkpoints is not searched for
+    other runs.
 
     Raises:
       UserError: if the folder does not exist.
@@ -162,7 +163,8 @@ def find_runs(folder: str) -> list[str]:
         visited.add(real)
         if runs.CONFIG_FILE in files:
             found.append(path)
-            names.clear()  # a run contains no other runs
+            if CHECKPOINT_FOLDER in names:  # otherwise, the config may not belong to a run
+                names.clear()
         elif os.path.abspath(path).count(os.sep) - root >= DEPTH:
             names.clear()
         names[:] = [name for name in names if not name.startswith(".")]
