@@ -154,9 +154,6 @@ def execute(
     evaluate += [f"--name={requested.name}"] if requested.name else []
     evaluate += _import_flags([*options.imports, *names])  # a variant may name modules, too
     waiting = [run for run in planned if find_result(run, requested) is None]
-    for run in waiting:
-        with contextlib.suppress(FileNotFoundError):  # of an earlier state of the run
-            os.unlink(requested.path(run))
 
     def report() -> str:
         results = find_results(known, requested, options.workdir)

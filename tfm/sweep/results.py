@@ -94,15 +94,13 @@ def _is_current(
     """
     expected = getattr(run.config, "evaluation_settings", {})
     shared = expected.keys() & record.decoding.keys()
-    if record.split != os.path.basename(requested.split) or len(record.checkpoints) != 1:
-        return False
-    if any(record.decoding[name] != expected[name] for name in shared):
-        return False
+    is_same = record.split == os.path.basename(requested.split) and len(record.checkpoints) == 1
+    is_same &= all(record.decoding[name] == expected[name] for name in shared)
     if not steps:
-        return record.checkpoint == requested.checkpoint
+        return is_same and record.checkpoint == requested.checkpoint
     scores = open_scores(run.config, run.workdir) if requested.checkpoint == "best" else None
     best_first = rank(scores.ranking(), steps) if scores else []
-    return record.checkpoints == (best_first[:1] or [max(steps)])
+    return is_same and record.checkpoints == (best_first[:1] or [max(steps)])
 
 
 def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: str) -> list[Result]:
