@@ -88,9 +88,9 @@ def test_config_of_a_users_task_without_a_member_of_the_contract_is_an_error(lac
         runs.parse_config({"task": "mine"})
 
 
-def test_warm_up_that_does_not_end_before_the_decay_is_an_error():
-    with pytest.raises(UserError, match="warmup_steps to be below"):
-        TrainingConfig(schedule="linear_decay", warmup_steps=10, steps=10)
+def test_warm_up_with_more_steps_than_the_decay_is_an_error():
+    with pytest.raises(UserError, match="warmup_steps to be at most"):
+        TrainingConfig(schedule="linear_decay", warmup_steps=11, steps=10)
 
 
 def test_missing_or_damaged_config_is_a_user_error(tmp_path):

@@ -63,9 +63,9 @@ def test_warm_up_without_steps_or_longer_than_the_schedule_is_an_error(name):
     with pytest.raises(ValueError, match=r"warmup_steps to be at least 1.*got 0"):
         make(0)
     if name in DECAYS:
-        make(99)
-        with pytest.raises(ValueError, match=r"below total_steps \(100\), got 100"):
-            make(100)
+        assert make(100)(99) == 0.5  # the last of 100 updates has the peak
+        with pytest.raises(ValueError, match=r"at most total_steps \(100\), got 101"):
+            make(101)
 
 
 def test_examples_of_the_docstrings_run():

@@ -2,7 +2,7 @@
 
 All schedules increase linearly during the W steps of the warm-up: the rate of step s is s / W of the peak.
 Optax counts updates from 0 and the paper counts steps from 1. Therefore update `count` is step s = count + 1.
-All functions raise a ValueError if `warmup_steps` is below 1, or not below `total_steps`.
+All functions raise a ValueError if `warmup_steps` is below 1, or above `total_steps`.
 """
 
 import math
@@ -47,7 +47,7 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     Args:
       peak: rate of step W.
-      warmup_steps: W, at least 1 and below T.
+      warmup_steps: W, at least 1 and at most T.
       total_steps: T.
     """
 
@@ -90,7 +90,7 @@ def _make_schedule(
     rate: Callable[[jax.Array], jax.Array], warmup_steps: int, total_steps: float = math.inf
 ) -> Schedule:
     """Returns a function of the update count from a function of the step, which counts from 1."""
-    if not 1 <= warmup_steps < total_steps:
-        below = "" if total_steps == math.inf else f" and below total_steps ({total_steps})"
-        raise ValueError(f"Expected warmup_steps to be at least 1{below}, got {warmup_steps}.")
+    if not 1 <= warmup_steps <= total_steps:
+        limit = "" if total_steps == math.inf else f" and at most total_steps ({total_steps})"
+        raise ValueError(f"Expected warmup_steps to be at least 1{limit}, got {warmup_steps}.")
     return lambda count: rate(jnp.asarray(count, jnp.float32) + 1)

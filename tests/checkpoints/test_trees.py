@@ -139,6 +139,6 @@ def test_retention_keeps_the_newest_the_best_and_hourly_checkpoints():
         1,
         8,
     }  # step 9 has a score but no checkpoint
-    assert rank({2: 1.0, 4: 3.0, 6: 3.0}) == [6, 4, 2]
+    assert rank({2: 1.0, 4: 3.0, 6: 3.0, 8: 9.0}, [2, 4, 6, 7]) == [6, 4, 2]
     config = TrainingConfig()
     assert Retention() == (config.keep, config.keep_best, config.keep_hours)

@@ -45,6 +45,11 @@ def test_failing_config_file_is_an_error_with_its_line(tmp_path, name, content, 
         read_base(str(path))
 
 
+def test_variant_of_a_saved_config_is_an_error(tiny_run):
+    with pytest.raises(UserError, match=r"config\.json has no variants.*:big"):
+        read_base(f"{runs.config_path(str(tiny_run))}:big")
+
+
 def test_error_for_an_unknown_argument_of_a_shipped_config_lists_the_arguments():
     with pytest.raises(UserError, match=r"digits, mnist, cifar10\b.*'mnst'"):
         read_base("vit:mnst")

@@ -42,6 +42,22 @@ def test_value_of_a_wrong_type_is_an_error(argument, message):
         entries.overrides([f"--config.{argument}"])
 
 
+@pytest.mark.parametrize("first", [["a"], ["--config.training.freeze", "a"], ["--config.training.freeze=a"]])
+@pytest.mark.parametrize("last", [["--config.training.freeze", "b"], ["-config.training.freeze=b"]])
+def test_last_value_of_a_field_counts_in_each_spelling(first, last):
+    """A text without a flag is a positional argument."""
+    overridden = override(Config(), [*first, *last, "--config.model.scan", "c", "--noconfig.model.scan"])
+    assert overridden.config.training.freeze == ("b",)
+    assert not overridden.config.model.scan
+    assert overridden.rest == [*(first if first == ["a"] else []), "c"]
+
+
+@pytest.mark.parametrize("schedule", ["inverse_sqrt", "linear_decay"])
+def test_single_step_has_a_warm_up_that_its_schedule_accepts(schedule):
+    found = entries.overrides(["--config.training.steps=1", f"--config.training.schedule={schedule}"])
+    assert (found.training.steps, found.training.warmup_steps) == (1, 1)
+
+
 def test_error_truncates_a_long_value():
     with pytest.raises(UserError, match=r"training.steps.*'999") as error:
         entries.overrides(["--config.training.steps=" + "9" * 5000])

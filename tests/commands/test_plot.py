@@ -184,7 +184,7 @@ def test_norms_of_gradients_and_activations_are_drawn(drawn, tiny_run):
         (["masks", "a"], "nothing after tfm plot masks, got a"),
         (["norms"], "DIR after tfm plot norms, got nothing"),
         (["masks", "--steps=5"], "tfm plot masks has no flag --steps"),
-        (["schedules", "--steps=5", "--warmup_steps=5"], "--warmup_steps below --steps, got 5 and 5"),
+        (["schedules", "--steps=5", "--warmup_steps=6"], "--warmup_steps to be at most --steps, got 6 and 5"),
         (["schedules", "--output=a.gif"], r"end in \.png, \.svg, \.pdf, got 'a\.gif'"),
         (["positions", "--d_model=7"], "Expected an even --d_model"),
         (["no_such_folder"], "Expected the metrics of a run at no_such_folder"),

@@ -135,19 +135,20 @@ def test_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
     assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
     assert capsys.readouterr().out == table
     with pytest.raises(UserError) as error:
-        sweep.main([*command, "--config.model.noise=0.3"])
-    changed = "adam seed 7 (model.noise was 0.1 and is now 0.3), sgd seed 7 (model.noise was 0.5 and"
-    assert changed in str(error.value)
-    with pytest.raises(UserError, match=r"with other configs than the planned ones: sgd seed 7 \(model"):
-        sweep.main([*command, "--only=adam", "--config.model.noise=0.1"])  # the table still contains sgd
-    with pytest.raises(UserError, match=r"evaluated with another checkpoint \(checkpoint last\)"):
-        sweep.main([*command, "--checkpoint=best"])
+        sweep.main([*command, "--config.training.peak_learning_rate=0.3"])
+    changed = "training.peak_learning_rate was 0.1 and is now 0.3"
+    assert f"adam seed 7 ({changed}), sgd seed 7 ({changed})" in str(error.value)
+    with pytest.raises(UserError, match=r"with other configs than the planned ones: .*sgd seed 7 \(training"):
+        # The table still contains sgd.
+        sweep.main([*command, "--only=adam", "--config.training.peak_learning_rate=0.3"])
     with pytest.raises(UserError, match=r"no score 'eror'.*'error'"):
         sweep.main([*command, "--score=eror"])
     assert (workdir / "table.md").read_text() == table
     sweep.main([*command, "--split=test"])
     assert capsys.readouterr().out.startswith("Split test, last checkpoint.")
     assert (workdir / "sgd" / "seed_7" / "log.txt").read_text().startswith(log)
+    sweep.main([*command, "--checkpoint=best"])
+    assert capsys.readouterr().out.startswith("Split validation, best checkpoint.")
 
 
 @pytest.fixture
@@ -185,6 +186,11 @@ def test_import_flag_reaches_all_runs(path, planned_runs):
     imports = "--import=tests.support.images"
     runs = planned_runs(str(path), "--seeds=2", imports)
     assert [imports in arguments for _, _, arguments in runs] == [True] * 4
+
+
+def test_field_of_the_command_line_that_a_variant_sets_is_an_error(path, planned_runs):
+    with pytest.raises(UserError, match=r"Variant sgd sets model\.noise\b.*--config"):
+        planned_runs(str(path), "--config.model.noise=0.25")
 
 
 @pytest.mark.long

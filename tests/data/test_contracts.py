@@ -21,7 +21,7 @@ CASE_OF = {
     "treebank": "treebank",
 }
 NOT_COVERED = {
-    "tfds": "its fingerprint is the name and version of a TFDS data set, see test_sources.py",
+    "tfds": "its fingerprint depends on files that TFDS writes, see test_sources.py",
     "builtin": "reads files of the package, see test_sources.py",
     "opening": "opens sources that users define, see test_found_by_name.py",
 }

@@ -1,10 +1,12 @@
 """Tests of text files, TFDS and the built-in language as sources of pairs."""
 
 import gzip
+import shutil
 
 import pytest
+import tensorflow_datasets as tfds
 
-from tests.support import tfds_sets  # noqa: F401 - registers the sets
+from tests.support import tfds_sets
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.config import PairsConfig
 from tfm.data.source import Source
@@ -88,6 +90,31 @@ def test_tfds_set_is_prepared_and_read_in_both_directions(tfds_dir):
 def test_missing_tfds_sets_and_splits_are_errors(tfds_dir, fields, split, message):
     with pytest.raises(UserError, match=message):
         sources.open_pairs(tfds_config(tfds_dir, **fields), split)
+
+
+@pytest.mark.long
+def test_fingerprint_of_a_tfds_set_depends_on_its_content(tfds_dir, tmp_path):
+    """The sets have the same name, splits and sizes."""
+
+    with tfds.core.registered.skip_registration():
+
+        class Other(tfds_sets.TinyTranslate):
+            name = "tiny_translate"
+
+            def _generate_examples(self, first, last):
+                for i in range(first, last):
+                    yield i, {"de": f"Satz {i}", "en": "another sentence"}
+
+    Other(data_dir=str(tmp_path), file_format="array_record").download_and_prepare(
+        download_config=tfds.download.DownloadConfig(try_download_gcs=False)
+    )
+    sources.open_pairs(tfds_config(tfds_dir), "train")  # prepares the set
+    copy = shutil.copytree(tfds_dir, tmp_path / "copy")
+    here, there, other = (
+        sources.open_pairs(tfds_config(folder), "train[:3]").fingerprint
+        for folder in (tfds_dir, copy, tmp_path)
+    )
+    assert here == there != other
 
 
 @pytest.mark.parametrize("kind", ["builtin", "builtin_treebank"])

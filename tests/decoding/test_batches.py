@@ -113,6 +113,19 @@ def test_ids_are_padded_to_few_widths():
         assert row == ids + [-1] * (len(row) - len(ids))
 
 
+def test_batches_run_in_the_jax_contexts_of_the_caller():
+    seen = []
+
+    class Recording(Program):
+        def __call__(self, rows):
+            seen.append((jax.config.jax_default_matmul_precision, jax.config.jax_debug_nans))
+            return super().__call__(rows)
+
+    with jax.default_matmul_precision("highest"), jax.debug_nans(True):
+        run(Recording())
+    assert set(seen) == {("highest", True)}
+
+
 @pytest.mark.parametrize(("size", "most"), [(None, 4), (800, 4), (799, 2), (399, 1), (75, 1)])
 def test_batches_are_split_until_they_fit(memory, size, most):
     memory(size)

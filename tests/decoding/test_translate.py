@@ -70,6 +70,15 @@ def test_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengt
             assert not {PAD_ID, BOS_ID} & set(ids)
 
 
+@pytest.mark.parametrize(("minimum", "warning"), [(6, ""), (7, "1 of 2 outputs"), (8, "2 of 2 outputs")])
+def test_limit_below_the_minimum_length_is_a_warning(minimum, warning, caplog):
+    """Inputs of 3 and 4 tokens allow outputs of 6 and 7 tokens."""
+    config = DecodingConfig(max_extra_tokens=3, min_length=minimum, beam_size=1)
+    translate_ids(MODEL, bigrams(), inputs_of(3, 4), config)
+    assert warning in caplog.text
+    assert bool(warning) == bool(caplog.text)
+
+
 @pytest.mark.parametrize("prefixes", [[], [[4]], [[4]] * 3])
 def test_prefixes_that_do_not_pair_with_sources_are_an_error(prefixes):
     with pytest.raises(UserError, match=f"each of 2 sources, got {len(prefixes)}"):

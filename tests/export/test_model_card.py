@@ -84,6 +84,7 @@ def test_card_names_the_task():
     card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {}, ())
     assert card.startswith("# A model of the task parsing\n")
     assert "| source and target | words, trees |" in card
+    assert "Attention Is All You Need" not in card  # the model may be recurrent
 
 
 def test_card_has_scores_with_their_signatures(run, tiny_run, tmp_path):

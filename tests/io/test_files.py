@@ -46,14 +46,16 @@ def test_path_has_a_single_writer_whose_lock_file_is_removed(tmp_path):
     path.parent.mkdir()
     (path.parent / "out.lock").write_text("of the user")  # such as poetry.lock
     (path.parent / "out.0123456789ab.tmp").mkdir()  # of a killed process
-    (path.parent / "other.0123456789ab.tmp").mkdir()  # perhaps of another process
+    others = {"other.0123456789ab.tmp", "out.v2.0123456789ab.tmp"}  # perhaps of another process
+    for other in others:
+        (path.parent / other).mkdir()
     with only_writer(path, "--output"), only_writer(tmp_path / "other", "--output"):
         assert not path.exists()
         with pytest.raises(UserError, match=f"Another process .*{path}"):
             only_writer(path, "--output").__enter__()
     with pytest.raises(ZeroDivisionError), only_writer(path, "--output"):
         raise ZeroDivisionError
-    assert {each.name for each in path.parent.iterdir()} == {"out.lock", "other.0123456789ab.tmp"}
+    assert {each.name for each in path.parent.iterdir()} == {"out.lock", *others}
 
 
 def test_error_of_an_unwritable_folder_names_path_and_flag():

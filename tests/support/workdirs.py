@@ -8,10 +8,10 @@ from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
 
 
-def make_workdir(folder):
+def make_workdir(folder, **fields):
     """Writes the work directory of a run that has not begun and returns its path."""
     folder.mkdir()
-    training = TrainingConfig(steps=100, warmup_steps=2, peak_learning_rate=0.1)
+    training = TrainingConfig(steps=100, warmup_steps=2, peak_learning_rate=0.1, **fields)
     save(Config(training=training), runs.config_path(str(folder)))
     return folder
 

@@ -1,15 +1,18 @@
 """Tests of the results of a sweep, which are read from the folders of its runs."""
 
 import dataclasses
+import json
 
 import pytest
 
 from tests.support.records import write_record
 from tests.support.sweeps import BASE, planned
+from tests.support.tiny_lm import make_lm_config
 from tfm import config
 from tfm.errors import UserError
 from tfm.sweep.results import Requested, choose_scores, find_result, find_results
 from tfm.sweep.variants import Variant
+from tfm.tasks import language_modeling
 
 STEPS = BASE.training.steps
 LAST = Requested("validation", "last")
@@ -55,6 +58,15 @@ def test_run_that_was_evaluated_with_other_decoding_settings_is_not_finished(mak
     assert find_result(make_run(seed=1, decoding=settings | {"beam_size": 1}), LAST) is None
 
 
+def test_language_model_that_was_evaluated_with_another_stride_is_not_finished(make_run):
+    base = language_modeling.Config(training=BASE.training)
+    settings = {"window": base.data.row_length, "stride": base.stride}
+    for seed, changed in enumerate([{}, {"stride": base.stride // 2}, {"rows": "packed"}]):
+        run = make_run(seed=seed)._replace(config=base)
+        write_record(LAST.path(run), checkpoints=[STEPS], decoding=settings | changed)
+        assert (find_result(run, LAST) is not None) == (changed == {})
+
+
 def test_splits_of_one_name_in_several_folders_have_different_records(make_run):
     run = make_run()
     paths = {Requested(split, "last").path(run) for split in ("test", "a/test", "b/test")}
@@ -66,11 +78,38 @@ def test_run_without_an_evaluation_of_the_split_is_not_finished(make_run):
     assert find_result(make_run(), Requested("test", "last")) is None
 
 
-def test_run_that_stopped_early_by_patience_is_finished(make_run):
-    patient = dataclasses.replace(BASE, training=dataclasses.replace(BASE.training, patience=3))
-    run = make_run(saved=patient, checkpoints=[500])._replace(config=patient)
-    write_record(f"{run.workdir}/validation.de.scores.json", checkpoints=[500])
-    assert find_result(run, LAST) is not None
+@pytest.fixture
+def make_patient_run(make_run, tmp_path):
+    """Returns a function that writes a run with a patience of 2 that has scores at some steps."""
+    config = make_lm_config(tmp_path)
+    training = dataclasses.replace(config.training, steps=100, eval_every=1, patience=2)
+    config = dataclasses.replace(config, training=training)
+
+    def make(scores, checkpoints, evaluated, checkpoint):
+        run = make_run(checkpoints=checkpoints)._replace(config=config)
+        with open(f"{run.workdir}/scores.jsonl", "w") as file:
+            for step, value in scores.items():
+                print(json.dumps({"step": step, "scores": {"validation/bits_per_byte": value}}), file=file)
+        path = Requested("validation", checkpoint).path(run)
+        write_record(path, checkpoints=[evaluated], checkpoint=checkpoint, decoding={})
+        return run
+
+    return make
+
+
+@pytest.mark.parametrize(("last", "finished"), [(3.0, False), (5.0, True)])
+def test_run_with_patience_is_finished_when_its_scores_stopped_improving(last, finished, make_patient_run):
+    run = make_patient_run({1: 4.0, 2: 4.5, 3: last}, [3], evaluated=3, checkpoint="last")
+    assert (find_result(run, LAST) is not None) == finished
+
+
+@pytest.mark.parametrize(("evaluated", "finished"), [(1, False), (2, True), (4, False)])
+def test_run_is_finished_only_with_an_evaluation_of_its_best_checkpoint(
+    evaluated, finished, make_patient_run
+):
+    scores = {1: 4.0, 2: 2.0, 3: 3.0, 4: 3.0}
+    run = make_patient_run(scores, [1, 2, 4], evaluated=evaluated, checkpoint="best")
+    assert (find_result(run, Requested("validation", "best")) is not None) == finished
 
 
 def test_error_names_all_finished_runs_of_other_configs(make_run):
@@ -81,13 +120,19 @@ def test_error_names_all_finished_runs_of_other_configs(make_run):
     assert "base seed 0" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("split", "test"), ("checkpoint", "best"), ("texts", "789"), ("ensemble", True)]
-)
-def test_runs_with_different_evaluations_are_an_error(name, value, make_run):
-    runs = [make_run(seed=0), make_run(seed=1), make_run(seed=2, **{name: value})]
-    with pytest.raises(UserError, match=f"base seed 2.*{name} {value}"):
+def test_runs_that_were_evaluated_on_different_texts_are_an_error(make_run):
+    runs = [make_run(seed=0), make_run(seed=1), make_run(seed=2, texts="789")]
+    with pytest.raises(UserError, match=r"base seed 2 .*other texts than base seed 0"):
         find_results(runs, LAST, "sweep")
+
+
+@pytest.mark.parametrize(
+    "fields", [{"split": "test"}, {"checkpoints": [STEPS - 1, STEPS]}], ids=["another split", "an average"]
+)
+def test_run_that_was_evaluated_by_hand_in_another_way_is_not_finished(fields, make_run):
+    runs = [make_run(seed=0), make_run(seed=1)]
+    write_record(LAST.path(runs[1]), **{"checkpoints": [STEPS]} | fields)
+    assert [result.run for result in find_results(runs, LAST, "sweep")] == runs[:1]
 
 
 def test_invalid_record_is_an_error(make_run):

@@ -11,8 +11,10 @@ import scipy.special
 
 from tests.support.programs import count_programs
 from tests.support.tiny_lm import MODEL, make_lm_config, write_documents
+from tests.support.tokenizers import train_model
 from tfm.data.config import TOKENIZER_FILE
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
@@ -111,7 +113,7 @@ def test_each_token_is_scored_once_in_its_window(task, params, rows, stride):
 
 @pytest.mark.parametrize(("text", "size"), [("", 1), ("a", 1), ("ab", 2), ("\u00e4b", 3)])
 def test_outputs_of_the_report_are_bits_per_byte(task, monkeypatch, text, size):
-    documents = types.SimpleNamespace(texts=[text], tokens=[EOS_ID])
+    documents = types.SimpleNamespace(texts=[text], tokens=[EOS_ID], changed=0)
     monkeypatch.setattr(language_modeling, "TokenizedDocuments", lambda *_: documents)
     monkeypatch.setattr(task, "document_nats", lambda *_: np.array([4.2]), raising=False)
     monkeypatch.setattr(language_modeling, "likelihood_scores", lambda *_: [])
@@ -146,7 +148,9 @@ def test_scores_agree_in_their_units(task, params):
     assert scores["validation/bits_per_character"] == pytest.approx(characters)
     mean = np.average([float(output) for output in report.outputs], weights=sizes)
     assert mean == pytest.approx(scores["validation/bits_per_byte"], abs=1e-3)
-    assert by_name["bits per byte"].signature.endswith("7 documents, ends counted, window 16, stride 8")
+    assert by_name["bits per byte"].signature.endswith(
+        "7 documents, ends counted, window 16, stride 8, rows contiguous"
+    )
 
 
 @pytest.mark.long
@@ -157,6 +161,22 @@ def test_ensemble_averages_probabilities(task, params, batch):
         for each in (members[:1], members[1:], members)
     )
     np.testing.assert_allclose(both, (one + two) / 2, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "changed"),
+    [(["red dog", "cat"], 0), (["red dog", "\u0436\u0436 dog", "\uff43at"], 2)],
+    ids=["kept", "unknown character and normalization"],
+)
+def test_signature_counts_documents_that_the_tokenizer_changes(task, tmp_path, caplog, texts, changed):
+    (tmp_path / "mine").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    data = dataclasses.replace(task.config.data, directory=str(tmp_path), documents="line", test="mine")
+    lossy = LanguageModeling(dataclasses.replace(task.config, data=data), WordPieces(train_model()))
+    documents = TokenizedDocuments(lossy.config, lossy.tokenizer, "mine")
+    assert documents.changed == changed
+    assert (f"changes {changed} of {len(texts)} documents" in caplog.text) == (changed > 0)
+    for score in lossy._score(np.ones(len(texts)), documents):
+        assert (f"{changed} changed by the tokenizer" in score.signature) == (changed > 0)
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ import subprocess
 import sys
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
@@ -18,6 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 import tfm
+from tests.support import tiny_regression
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
@@ -92,6 +94,21 @@ def test_export_has_five_files_and_no_optimizer_state(run, exported):
     assert {x.dtype for x in parameters.values()} == {np.dtype(np.float32)}
     rest = (exported / "model.safetensors").stat().st_size - 4 * sum(x.size for x in flat.values())
     assert 0 < rest < 500 + 150 * len(flat)
+
+
+def test_export_of_a_model_with_bfloat16_parameters_opens_with_their_dtype(tmp_path):
+    class Half(tiny_regression.Regression):
+        def init(self, rng):
+            return jax.tree.map(lambda x: x.astype(jnp.bfloat16), super().init(rng))
+
+    task = Half(tiny_regression.make_config())
+    variables = task.init(jax.random.key(0))
+    folder = str(tmp_path / "export")
+    write_bundle(runs.Run(task, variables, [6]), folder, workdir=str(tmp_path))
+    loaded, steps = bundle.read_bundle(folder, task)
+    assert steps == [6]
+    assert jax.tree.map(lambda x: x.dtype, loaded) == jax.tree.map(lambda x: x.dtype, variables)
+    jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(np.asarray, variables))
 
 
 def test_export_contains_no_paths_of_the_machine(run, corpus, tiny_run, exported):

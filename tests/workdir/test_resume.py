@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.records import write_record
 from tests.support.tiny import make_config
 from tfm.config import save, walk_fields
 from tfm.data.config import PairsConfig
@@ -76,9 +77,15 @@ BASES = [dataclasses.replace(BASE, training=TrainingConfig(optimizer=made())) fo
 LEAVES = {(type(leaf.section), leaf.path): (base, leaf) for base in BASES for leaf in walk_fields(base)}
 
 
+def save_config(config, folder, **options):
+    """Writes a config as `tfm train` does: before the first checkpoint at once, otherwise with the start."""
+    resume.check_config(config, folder, **options)
+    save(config, runs.config_path(folder))
+
+
 def begin_with(base, folder):
     """Writes a config and an empty checkpoint, because its content does not matter here."""
-    resume.save_config(base, str(folder))
+    save_config(base, str(folder))
     (folder / "checkpoints" / "2").mkdir(parents=True)
     return folder
 
@@ -98,7 +105,7 @@ def test_each_field_may_change_freely_or_with_a_flag_or_never(key, tmp_path, cap
     def save(**options):
         """Returns the error message, or "" if the config was saved."""
         try:
-            resume.save_config(new, str(begun), **options)
+            save_config(new, str(begun), **options)
         except UserError as error:
             assert (begun / "config.json").read_bytes() == saved
             return str(error)
@@ -125,12 +132,12 @@ def test_lost_config_is_read_from_the_record_of_starts(begun, caplog):
     (begun / "config.json").unlink()
     other = changed(BASE, "training.seed", 7)
     with pytest.raises(UserError, match=r"config\.json"):
-        resume.save_config(other, str(begun))
+        save_config(other, str(begun))
     (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
     with pytest.raises(UserError, match=r"training\.seed .*\b0\b.*\b7\b"):
-        resume.save_config(other, str(begun))
+        save_config(other, str(begun))
     assert not (begun / "config.json").exists()
-    resume.save_config(BASE, str(begun))
+    save_config(BASE, str(begun))
     assert runs.open_folder(str(begun)).config == BASE
     assert "config.json is missing: reading the config of the last start" in caplog.text
 
@@ -138,7 +145,7 @@ def test_lost_config_is_read_from_the_record_of_starts(begun, caplog):
 def test_training_in_the_folder_of_an_export_is_an_error(tmp_path):
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(UserError, match=f"--warm_start={tmp_path}"):
-        resume.save_config(BASE, str(tmp_path))
+        save_config(BASE, str(tmp_path))
     assert [path.name for path in tmp_path.iterdir()] == ["model.safetensors"]
 
 
@@ -149,7 +156,7 @@ def test_error_lists_all_rejected_changes(begun):
         model=dataclasses.replace(BASE.model, heads=4),
     )
     with pytest.raises(UserError) as error:
-        resume.save_config(other, str(begun), allow_change=["training.seed"])
+        save_config(other, str(begun), allow_change=["training.seed"])
     assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
@@ -160,22 +167,22 @@ def test_error_lists_all_rejected_changes(begun):
 def test_changed_steps_of_a_decay_require_the_flag(schedule, tmp_path):
     """The learning rate of every step depends on the number of steps."""
     linear = TrainingConfig(schedule=schedule, steps=5000)
-    resume.save_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
+    save_config(dataclasses.replace(BASE, training=linear), str(tmp_path))
     (tmp_path / "checkpoints" / "2").mkdir(parents=True)
     longer = dataclasses.replace(BASE, training=dataclasses.replace(linear, steps=9000))
     with pytest.raises(
         UserError, match=r"training\.steps .*5000.*9000.*training\.schedule.*--allow_change=training\.steps"
     ):
-        resume.save_config(longer, str(tmp_path))
+        save_config(longer, str(tmp_path))
     other = dataclasses.replace(longer, training=TrainingConfig(schedule="inverse_sqrt", steps=9000))
     with pytest.raises(UserError, match=r"training\.steps"):  # the completed steps depended on the number
-        resume.save_config(other, str(tmp_path), allow_change=["training.schedule"])
-    resume.save_config(longer, str(tmp_path), allow_change=["training.steps"])
+        save_config(other, str(tmp_path), allow_change=["training.schedule"])
+    save_config(longer, str(tmp_path), allow_change=["training.steps"])
 
 
 def test_allow_change_of_an_unknown_field_is_an_error(begun):
     with pytest.raises(UserError, match=r"training\.sead.*training\.seed"):
-        resume.save_config(BASE, str(begun), allow_change=["training.sead"])
+        save_config(BASE, str(begun), allow_change=["training.sead"])
 
 
 def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
@@ -187,31 +194,81 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     save(here, begun / "config.json")
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))
-    resume.save_config(there, str(begun))
+    save_config(there, str(begun))
     assert runs.open_folder(str(begun)).config == there
     elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
     (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
     other = changed(here, "data.directory", str(elsewhere))
-    with pytest.raises(UserError, match=r"data\.directory .*\btrain\b.*--allow_change=data\.directory"):
-        resume.save_config(other, str(begun))
+    for options in ({}, {"allow_change": ["data.directory"]}):
+        with pytest.raises(UserError, match=r"data\.directory .*never .*\btrain\b") as error:
+            save_config(other, str(begun), **options)
+        assert "--allow_change" not in str(error.value)
     assert runs.open_folder(str(begun)).config == there
-    resume.save_config(other, str(begun), allow_change=["data.directory"])
-    assert runs.open_folder(str(begun)).config == other
+
+
+def test_moved_validation_data_with_other_content_require_the_flag(begun, corpus, tmp_path):
+    data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
+    here = dataclasses.replace(BASE, data=data)
+    hashes = {"train": open_pairs(data, "train").fingerprint, "validation": "other"}
+    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    save(here, begun / "config.json")
+    moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
+    there = changed(here, "data.directory", str(moved))
+    with pytest.raises(UserError, match=r"\bvalidation has changed; --allow_change=data\.directory"):
+        save_config(there, str(begun))
+    save_config(there, str(begun), allow_change=["data.directory"])
+
+
+@pytest.mark.long
+def test_failed_start_leaves_the_config_of_the_run(regression_run, tmp_path):
+    """The content of the training data is compared while the run is prepared."""
+    run = shutil.copytree(regression_run, tmp_path / "run")
+    before = (run / "config.json").read_bytes()
+    lines = (run / "starts.jsonl").read_text().splitlines()
+    start = json.loads(lines[-1])
+    start["data"] = dict.fromkeys(start["data"], "other")
+    (run / "starts.jsonl").write_text("\n".join([*lines[:-1], json.dumps(start)]) + "\n")
+    config = tiny_regression.make_config(checkpoint_every=1, steps=99, seed=7)
+    resume.save_config(config, str(run), allow_change=["training.seed"])
+    task = tiny_regression.create(config, str(run))
+    with pytest.raises(UserError, match="has changed since the last start"):
+        train(task, config.training, str(run))
+    assert (run / "config.json").read_bytes() == before
+
+
+@pytest.mark.long
+def test_start_of_a_finished_run_leaves_its_config(regression_run, tmp_path):
+    run = shutil.copytree(regression_run, tmp_path / "run")
+    before = runs.open_folder(str(run)).config
+    config = changed(before, "training.seed", before.training.seed + 1)
+    resume.save_config(config, str(run), allow_change=["training.seed"])
+    train(tiny_regression.create(config, str(run)), config.training, str(run))
+    assert runs.open_folder(str(run)).config == before
+
+
+@pytest.mark.long
+def test_run_that_resumes_has_its_new_config(regression_run, tmp_path):
+    run = shutil.copytree(regression_run, tmp_path / "run")
+    config = runs.open_folder(str(run)).config
+    config = changed(config, "training.steps", config.training.steps + 1)
+    resume.save_config(config, str(run))
+    train(tiny_regression.create(config, str(run)), config.training, str(run))
+    assert runs.open_folder(str(run)).config == config
 
 
 def test_run_without_a_checkpoint_may_change_all_but_its_vocabulary(tmp_path):
     new = str(tmp_path)
-    resume.save_config(BASE, new)
+    save_config(BASE, new)
     smaller = changed(changed(BASE, "data.vocabulary_size", 300), "training.seed", 3)
-    resume.save_config(smaller, new)
+    save_config(smaller, new)
     assert runs.open_folder(new).config == smaller
     (tmp_path / "vocabulary.model").touch()
     light = changed(
         changed(changed(smaller, "model.heads", 2), "data.max_length", 64), "data.validation", "v"
     )
-    resume.save_config(light, new)
+    save_config(light, new)
     with pytest.raises(UserError, match=r"vocabulary\.model .*data\.vocabulary_size .*\b300\b"):
-        resume.save_config(BASE, new)
+        save_config(BASE, new)
     assert runs.open_folder(new).config == light
 
 
@@ -234,6 +291,26 @@ def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp
     one, other = (runs.load(str(each), checkpoint="last") for each in (workdir, regression_run))
     assert one.steps == other.steps == [6]
     jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+
+
+def test_interrupted_reset_leaves_no_evaluation_of_later_steps(tmp_path, regression_run, monkeypatch):
+    workdir = shutil.copytree(regression_run, tmp_path / "run")
+    task = tiny_regression.create(tiny_regression.make_config(), str(workdir))
+    write_record(workdir / "new.x.scores.json", checkpoints=[6])
+    rename = os.rename
+
+    def stop_at_the_last_rename(old, new):
+        if str(new).endswith("after_2"):
+            raise KeyboardInterrupt
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", stop_at_the_last_rename)
+    with pytest.raises(KeyboardInterrupt):
+        resume.resume_from(2, task, str(workdir))
+    monkeypatch.undo()
+    resume.resume_from(2, task, str(workdir))
+    assert not list(workdir.glob("*.scores.json"))
+    assert (workdir / "checkpoints" / "after_2" / "new.x.scores.json").exists()
 
 
 @pytest.mark.long

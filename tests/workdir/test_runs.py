@@ -130,10 +130,17 @@ def choose(best=3, steps=(2, 3, 4, 6), **choice):
         ({"average": 2, "checkpoint": "last"}, [4, 6]),
         ({"ensemble": 2, "checkpoint": "4"}, [2, 4]),
         ({"average": 2, "checkpoint": "3"}, [2, 3]),  # there is only one multiple of 2 up to 3
+        ({"average": 3, "steps": (0, 2, 4, 6)}, [2, 4, 6]),
     ],
 )
 def test_checkpoints_are_chosen(choice, steps):
     assert choose(**choice) == steps
+
+
+@pytest.mark.parametrize("kind", ["average", "ensemble"])
+def test_untrained_checkpoint_of_a_warm_start_is_not_averaged(kind):
+    with pytest.raises(UserError, match=r"Expected 4 checkpoints .*\[2, 4, 6\]"):
+        choose(steps=(0, 2, 4, 6), **{kind: 4})
 
 
 @pytest.mark.parametrize("several", [{}, {"average": 2}, {"ensemble": 2}])

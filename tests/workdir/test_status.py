@@ -49,6 +49,17 @@ def test_reading_the_status_does_not_take_the_lock(workdir):
             pass
 
 
+@pytest.mark.parametrize(("last", "state"), [(-1.0, "stopped"), (-9.0, "finished")])
+def test_run_that_was_ended_by_its_patience_is_finished(tmp_path, last, state):
+    workdir = make_workdir(tmp_path / "run", patience=1)
+    write_metrics(workdir, logged(20, 100.0))
+    lines = [
+        {"step": step, "scores": {"validation/score": score}} for step, score in [(10, -3.0), (20, last)]
+    ]
+    (workdir / "scores.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert status.read_status(str(workdir)).state == state
+
+
 def test_best_step_is_the_newest_step_with_the_best_score_of_the_task(workdir):
     scores = [(10, -3.0), (20, -1.0), (30, -1.0), (40, -2.0), (50, float("nan"))]
     write_metrics(workdir, *(validated(*each) for each in scores))
@@ -81,12 +92,18 @@ def test_time_between_two_starts_does_not_count_for_the_speed(workdir):
 
 
 def test_runs_are_found_below_a_folder(workdir, tmp_path):
+    (workdir / "checkpoints").mkdir()
     nested = tmp_path / "sweep" / "a" / "seed_0"
     nested.mkdir(parents=True)
     for folder in (nested, workdir / "inside", tmp_path / ".hidden"):
         folder.mkdir(exist_ok=True)
         (folder / "config.json").write_text("{}")
     assert status.find_runs(str(tmp_path)) == [str(workdir), str(nested)]
+
+
+def test_config_without_a_run_hides_no_runs_below(workdir, tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    assert status.find_runs(str(tmp_path)) == [str(tmp_path), str(workdir)]
     assert status.find_runs(str(workdir)) == [str(workdir)]
     with pytest.raises(UserError, match=re.escape(str(tmp_path / "none"))):
         status.find_runs(str(tmp_path / "none"))

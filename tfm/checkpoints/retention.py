@@ -1,6 +1,6 @@
 """The rule that decides which checkpoints are kept."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 SECONDS_OF_AN_HOUR = 3600
@@ -27,7 +27,7 @@ class Retention(NamedTuple):
           scores: {step: score} of the steps that were evaluated. A larger score is better.
         """
         steps = sorted(times)
-        ranked = rank({step: score for step, score in scores.items() if step in times})
+        ranked = rank(scores, steps)
         kept = {*steps[-self.newest :], *ranked[: self.best]}
         last = None
         for step in steps if self.hours else []:
@@ -37,6 +37,6 @@ class Retention(NamedTuple):
         return kept
 
 
-def rank(scores: Mapping[int, float]) -> list[int]:
-    """Returns the steps from the best score to the worst. Among equal scores, the newest step is first."""
-    return sorted(scores, key=lambda step: (scores[step], step), reverse=True)
+def rank(scores: Mapping[int, float], steps: Collection[int]) -> list[int]:
+    """Returns those of `steps` with a score from the best to the worst. The newest of equals is first."""
+    return sorted(scores.keys() & steps, key=lambda step: (scores[step], step), reverse=True)

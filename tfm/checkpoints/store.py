@@ -8,7 +8,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, Self
 
@@ -160,8 +160,7 @@ class CheckpointStore:
 
     def best(self) -> int | None:
         """Returns the intact step with the best score (the newest of equals), or None if none has a score."""
-        steps = self.steps()
-        ranked = rank({step: score for step, score in self._scores().items() if step in steps})
+        ranked = rank(self._scores(), self.steps())
         return next((step for step in ranked if not self.find_damage(step)), None)
 
     def find_damage(self, step: int) -> str:
@@ -261,13 +260,14 @@ class CheckpointStore:
         newest = int(multihost_utils.broadcast_one_to_all(np.int32(newest)))
         return None if newest == NO_STEP else newest
 
-    def set_aside_after(self, step: int) -> str | None:
+    def set_aside_after(self, step: int, files: Iterable[str] = ()) -> None:
         """Moves all checkpoints after a step into the folder after_STEP, so that the step is the newest.
 
         Does nothing if this folder exists, because a repeated command must not lose the steps since then.
 
-        Returns:
-          The path of the folder, or None if it exists already.
+        Args:
+          step: the step.
+          files: paths of other files to move. Files that do not exist are skipped.
 
         Raises:
           UserError: if the checkpoint of the step does not exist (`CheckpointDeleted`) or is damaged.
@@ -275,7 +275,7 @@ class CheckpointStore:
         aside = os.path.join(self.folder, f"after_{step}")
         if os.path.exists(aside):
             log.info("The run was set back to step %s before; delete %s to do it again", f"{step:,}", aside)
-            return None
+            return
         self._require_intact(step)
         moving = aside + ".part"  # a kill leaves it, and the same command continues
         os.makedirs(moving, exist_ok=True)
@@ -283,9 +283,11 @@ class CheckpointStore:
             if later > step:
                 # After a kill, the run may have trained on and saved the same step again.
                 os.rename(self._path(later), _find_free_path(os.path.join(moving, str(later))))
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                os.rename(file, os.path.join(moving, os.path.basename(file)))
         os.rename(moving, aside)
         log.info("Moved the checkpoints after step %s to %s", f"{step:,}", aside)
-        return aside
 
     def save(self, step: int, tree: Mapping[str, Any], *, progress: Mapping[str, Any] | None = None) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.

@@ -34,6 +34,8 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
     file, variant = split_variant(path)
     file = find_config_file(file)
     if file.endswith(".json"):
+        if variant:
+            raise UserError(f"{file} has no variants. Leave out :{variant}.")
         return runs.parse_config(config.load(file)), []
     functions = _run_file(file)
     has_variants = "get_variants" in functions

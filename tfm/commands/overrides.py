@@ -56,9 +56,9 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     arguments = list(arguments)
     if not any(argument.startswith(OVERRIDES) for argument in before_dashes(arguments)):
         return Overridden(base, {}, arguments)
-    arguments = _keep_last_values(arguments)
     named = _replace_named_sections(base, arguments)
     _check_paths(named, arguments)
+    arguments = _keep_last_values(named, arguments)
     values = flags.FlagValues()
     with explain_flag_errors(values):
         flags_before_dashes = ["", *before_dashes(arguments)]
@@ -75,19 +75,26 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     return Overridden(changed, fields, rest)
 
 
-def _keep_last_values(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments without the values of fields that a later argument sets again.
+def _keep_last_values(named: Any, arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments that set fields in the form --config.field=value, each field once, and the rest.
 
     ml_collections would add up the values of a field with several values.
     """
-    before = before_dashes(arguments)
-    names = [argument.partition("=")[0] for argument in before]
-    kept = [
-        argument
-        for index, argument in enumerate(before)
-        if not (argument.startswith(OVERRIDES) and "=" in argument and names[index] in names[index + 1 :])
-    ]
-    return [*kept, *arguments[len(before) :]]
+    fields = {f"{NAME}.{leaf.path}": leaf.value for leaf in walk_fields(named)}
+    before, rest = before_dashes(arguments), []
+    last: dict[str, str] = {}
+    remaining = iter(before)
+    for argument in remaining:
+        name, equals, _ = argument.partition("=")
+        if not argument.startswith(OVERRIDES):
+            rest.append(argument)
+            continue
+        field = name.lstrip("-").removeprefix("no")
+        needs_value = not equals and not isinstance(fields[field], bool)
+        value = next(remaining, None) if needs_value else None
+        last.pop(field, None)  # a value that is set again moves to the end
+        last[field] = argument if value is None else f"{argument}={value}"
+    return [*last.values(), *rest, *arguments[len(before) :]]
 
 
 def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> None:

@@ -139,8 +139,8 @@ def draw_masks(options: Plot, _: Sequence[str]) -> Figure:
 def draw_schedules(options: Plot, _: Sequence[str]) -> Figure:
     """Draws all schedules with the peak of the paper's schedule for --d_model and --warmup_steps."""
     warmup, steps = options.warmup_steps, options.steps
-    if warmup >= steps:
-        raise UserError(f"Expected --warmup_steps below --steps, got {warmup:,} and {steps:,}.")
+    if warmup > steps:
+        raise UserError(f"Expected --warmup_steps to be at most --steps, got {warmup:,} and {steps:,}.")
     peak = (options.d_model * warmup) ** -0.5
     chosen = {
         "inverse_sqrt (the paper's)": schedules.inverse_sqrt(options.d_model, warmup),

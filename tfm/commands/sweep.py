@@ -5,8 +5,8 @@ variant with --seeds seeds, each run in the folder WORKDIR/VARIANT/seed_N, and `
 After each run, the command writes WORKDIR/table.md with the finished
 run. The same command resumes a sweep: it skips finished runs and continues interrupted runs from
 their newest checkpoints. --config.field=value changes a field of all variants. All runs of a folder must have
-the configs and the checkpoint of one command, so that the table compares like with like. Only --seeds, --only
-and --split may change.
+the configs of one command, so that the table compares like with like. Only --seeds, --only, --split and
+--checkpoint may change. A run that was trained again or evaluated by hand is evaluated again.
 """
 
 import contextlib
@@ -109,12 +109,15 @@ def plan_each(pairs: Sequence[tuple[Variant, int]], options: Sweep) -> list[Plan
     """Plans a run for each (variant, seed) pair.
 
     Raises:
-      UserError: if fields of variants do not exist or are invalid. The message lists all problems.
+      UserError: if fields of variants do not exist, are invalid, or are also set on the command line. The
+        message lists all problems.
     """
     shared = [f"--config.{path}={value}" for path, value in options.overrides.items() if path != SEED]
     base, _ = read_config_file(options.config_file)
     configs, problems = {}, []
     for name, variant in {variant.name: variant for variant, _ in pairs}.items():
+        if both := sorted(options.overrides.keys() & variant.overrides.keys()):
+            problems.append(f"Variant {name} sets {' and '.join(both)}, and so does --config. Leave one out")
         try:
             configs[name] = override(base, [*variant.flags, *shared]).config
         except UserError as error:
@@ -151,9 +154,6 @@ def execute(
     evaluate += [f"--name={requested.name}"] if requested.name else []
     evaluate += _import_flags([*options.imports, *names])  # a variant may name modules, too
     waiting = [run for run in planned if find_result(run, requested) is None]
-    for run in waiting:
-        with contextlib.suppress(FileNotFoundError):  # of an earlier state of the run
-            os.unlink(requested.path(run))
 
     def report() -> str:
         results = find_results(known, requested, options.workdir)

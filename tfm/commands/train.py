@@ -75,13 +75,12 @@ def begin(chosen: Any, options: Train, signals: SignalHandler) -> None:
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
             remove_damaged_programs(workdir)
-            with resume.keep_config_of_failed_start(workdir):
-                resume.save_config(chosen, workdir, allow_change=options.allow_change)
-                if source:
-                    warm_start.prepare_warm_start(source, chosen, workdir, entries)
-                task = make(chosen, workdir)
-                if options.from_step is not None:
-                    resume.resume_from(options.from_step, task, workdir)
+            resume.save_config(chosen, workdir, allow_change=options.allow_change)
+            if source:
+                warm_start.prepare_warm_start(source, chosen, workdir, entries)
+            task = make(chosen, workdir)
+            if options.from_step is not None:
+                resume.resume_from(options.from_step, task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
             task = make(chosen, workdir, new=False)

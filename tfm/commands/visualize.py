@@ -49,7 +49,7 @@ def main(options: Visualize) -> None:
     """Draws."""
     folder = options.output or os.path.join(options.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, LIST_FILE), "--output"):
-        remove_temporary(folder)
+        remove_temporary(folder, FIGURE_NAME)
         paths = draw_run(options.load(), options, folder)
     print("\n".join(paths))
 

@@ -89,7 +89,7 @@ class RecordImages:
             size = len(self._records)
         self._channels = builder.info.features["image"].shape[-1]
         self.label_names = list(builder.info.features["label"].names)
-        self.fingerprint = f"tfds-{self._name}-{split}-{size}-image-label"
+        self.fingerprint = tfds.fingerprint_files(builder, split, ("image", "label"))
         self.take(np.linspace(0, size - 1, min(size, CHECKED_IMAGES)).astype(int))
 
     def __len__(self):

@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
+from tfm.devices.backend import keep_contexts
 from tfm.devices.memory import format_bytes, free_memory, is_out_of_memory
 from tfm.devices.mesh import count_row_shards, fetch, find_mesh
 from tfm.errors import UserError, first_line
@@ -66,7 +67,7 @@ def map_rows(
     """
     results: list[Any] = [None] * len(lengths)
     batches: deque[tuple[list[int], Future]] = deque()
-    runner = _Runner(program, make_arguments, describe, batch_size, like)
+    run = keep_contexts(_Runner(program, make_arguments, describe, batch_size, like).run)
     pool = ThreadPoolExecutor(1 if find_mesh(like) else BATCHES_AT_ONCE)
 
     def collect():
@@ -79,7 +80,7 @@ def map_rows(
     try:
         for start in range(0, len(order), batch_size):
             indices = order[start : start + batch_size]
-            batches.append((indices, pool.submit(runner.run, indices)))
+            batches.append((indices, pool.submit(run, indices)))
             if len(batches) > BATCHES_AT_ONCE:
                 collect()
         while batches:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, 
 from tfm.decoding.protocol import read_cross_attention
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_count
+
+log = logging.getLogger(__name__)
 
 
 def translate_ids(
@@ -65,7 +68,14 @@ def translate_ids(
     if prefixes is not None and len(prefixes) != len(sources):
         raise UserError(f"Expected a prefix for each of {len(sources):,} sources, got {len(prefixes):,}.")
     pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
-    check_lengths(model, [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs])
+    limits = [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs]
+    check_lengths(model, limits)
+    if shorter := sum(limit < config.min_length for limit in limits):
+        log.warning(
+            "%s of %s outputs have a limit below decoding.min_length (%s) and may be shorter. Increase "
+            "decoding.max_extra_tokens",
+            *(f"{shorter:,}", f"{len(limits):,}", config.min_length),
+        )
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
     numbers = np.arange(len(sources))[:, None] if indices is None else np.array(indices)
 

@@ -1,9 +1,16 @@
 """Decisions that depend on the device that will run a program, made when the program is traced."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+
+# Context managers of JAX that change how a program is traced or run. Each has an option of the same name.
+CONTEXTS = (
+    *("default_matmul_precision", "default_prng_impl", "enable_x64", "numpy_dtype_promotion"),
+    *("debug_nans", "debug_infs"),
+)
 
 _compiling_for: list[str] = []
 
@@ -30,3 +37,19 @@ def compile_for(platform: str) -> Iterator[None]:
         yield
     finally:
         _compiling_for.pop()
+
+
+def keep_contexts(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a function that another thread may call with the JAX contexts of this thread.
+
+    JAX keeps the options that a context such as `jax.debug_nans` sets in the thread.
+    """
+    values = {name: getattr(jax.config, f"jax_{name}") for name in CONTEXTS}
+
+    def call(*arguments: Any) -> Any:
+        with contextlib.ExitStack() as stack:
+            for name, value in values.items():
+                stack.enter_context(getattr(jax, name)(value))
+            return function(*arguments)
+
+    return call

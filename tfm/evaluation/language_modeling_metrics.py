@@ -10,8 +10,8 @@ from tfm.evaluation.score import Score
 def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str) -> list[Score]:
     """Computes bits per byte, bits per character, and perplexity per token.
 
-    Bits per byte and bits per character of models with different tokenizers can be compared. Perplexities can
-    be compared only between models with the same tokenizer.
+    Bits per byte and bits per character of models with different tokenizers can be compared if the tokenizers
+    keep all texts exactly. Perplexities can be compared only between models with the same tokenizer.
 
     Args:
       nats: float [texts], the negative log-probability of each text, including its EOS.

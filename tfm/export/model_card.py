@@ -12,7 +12,7 @@ from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
 TEMPLATE = """\
 # {title}
 
-{summary}
+Exported by tfm {version}.
 
 | | |
 | --- | --- |
@@ -78,22 +78,12 @@ def write(
         "data": getattr(data, "summary", _fields(vars(data))),
         "training": f"{_which(steps)} of {settings.training.steps:,}",
     }
-    summary = f"Exported by tfm {__version__}."
     python = 'from tfm.workdir import runs\n\nrun = runs.load("FOLDER")  # run.task and run.params'
     command = "tfm evaluate --workdir=FOLDER"
     if translates:
-        rows = {
-            "source and target": f"{data.source_language}, {data.target_language}",
-            "architecture": rows["architecture"],
-            "parameters": rows["parameters"],
-            "vocabulary": f"{pieces:,} word pieces, joint for both sides",
-            "data": rows["data"],
-            "training": rows["training"],
-            "decoding by default": _fields(dataclasses.asdict(settings.decoding)),
-        }
-        summary = (
-            f'A sequence-to-sequence model after "Attention Is All You Need", exported by tfm {__version__}.'
-        )
+        rows = {"source and target": f"{data.source_language}, {data.target_language}"} | rows
+        rows["vocabulary"] = f"{pieces:,} word pieces, joint for both sides"
+        rows["decoding by default"] = _fields(dataclasses.asdict(settings.decoding))
         python = 'import tfm\n\ntfm.Translator.load("FOLDER").translate(["..."])'
         command = "tfm translate --workdir=FOLDER < source.txt > translation.txt"
     title = f"A model of the task {settings.task}"
@@ -101,7 +91,7 @@ def write(
         title = f"Translation from {data.source_language} to {data.target_language}"
     card = TEMPLATE.format(
         title=title,
-        summary=summary,
+        version=__version__,
         rows="\n".join(f"| {name} | {_keep_in_cell(value)} |" for name, value in rows.items()),
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
         python=python,

@@ -39,6 +39,7 @@ ADVICE = {
 # TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
+ANY_NAME = re.compile(".*", re.DOTALL)
 log = logging.getLogger(__name__)
 
 
@@ -244,7 +245,7 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
         os.makedirs(parent, exist_ok=True)
     with open_locked(lock, flag, shown_as=path):
         try:
-            remove_temporary(parent, f"{name}.")
+            remove_temporary(parent, re.compile(re.escape(name)))
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -337,15 +338,16 @@ def clean_folder(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_temporary(folder: str, prefix: str = "") -> None:
-    """Removes the temporary files and folders of killed processes from a folder without other writers.
+def remove_temporary(folder: str, names: re.Pattern[str] = ANY_NAME) -> None:
+    """Removes the temporary files and folders of killed processes from a folder.
 
     Args:
       folder: the folder.
-      prefix: beginning of the names. Files with other names may have other writers.
+      names: the names of the files and folders that no other process writes.
     """
     for entry in os.scandir(folder):
-        if not entry.name.startswith(prefix) or not TEMPORARY_NAME.search(entry.name):
+        name, is_temporary = TEMPORARY_NAME.subn("", entry.name)
+        if not is_temporary or not names.fullmatch(name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)

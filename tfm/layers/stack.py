@@ -1,12 +1,17 @@
 """A stack of layers: the encoder or the decoder (section 3.1). Shape letters as in `tfm.layers`."""
 
+import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
+from jax.core import Tracer
+from jax.extend.core import ClosedJaxpr
 
 from tfm.devices import shards
 from tfm.errors import UserError
@@ -88,8 +93,7 @@ class Stack(nn.Module):
 
     def _scanned(self, x, arguments, keywords):
         """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters."""
-        self._check_scan()
-        layer, _ = self.layers[0].unbind()
+        layers = [layer.unbind()[0] for layer in self.layers]
         whole = [layer.variables["params"] for _, layer in self._steps()]
         params = [shards.find_shards(tree) for tree in whole]
         if len(set(map(jax.tree.structure, params))) > 1:  # A loss has changed the parameters of some layers.
@@ -98,22 +102,35 @@ class Stack(nn.Module):
         if keywords["train"] and self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), self.depth)
 
-        def call(x, params_and_key):
+        def call(x, params_and_key, layer=layers[0]):
             params, key = shards.gather(params_and_key[0]), params_and_key[1]
             rngs = None if key is None else {"dropout": key}
             result: Any = layer.apply({"params": params}, x, *arguments, rngs=rngs, **keywords)
             return result.astype(x.dtype), None  # A replaced part may return float32 for bfloat16.
 
+        def trace(index):
+            key = None if keys is None else keys[0]
+            one = functools.partial(call, layer=layers[index])
+            return jax.make_jaxpr(one)(x, (params[index], key))
+
+        self._check_scan(trace)
         if self.remat or shards.is_gathering():
             call = jax.checkpoint(call, policy=None if self.remat else shards.keep_all_but_gathered)
         stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
         return jax.lax.scan(call, x, (stacked, keys))[0]
 
-    def _check_scan(self) -> None:
-        """Raises a UserError unless one compiled layer can compute all layers of this stack."""
-        shapes = {str(jax.tree.map(jnp.shape, layer.variables["params"])) for layer in self.layers}
+    def _check_scan(self, trace: Callable[[int], ClosedJaxpr]) -> None:
+        """Raises a UserError unless one compiled layer can compute all layers of this stack.
+
+        Args:
+          trace: Function that returns the program of the layer with an index. Layers with equal programs have
+            equal shapes, windows and dropout, and compute the same in all other respects.
+        """
         has_state = any(layer.variables.keys() - {"params"} for layer in self.layers)
-        if len(shapes) > 1 or has_state or self.before_layer is not None or self.make_output is not None:
+        is_plain = not has_state and self.before_layer is None and self.make_output is None
+        if not is_plain or any(
+            not _are_equal(trace(0), trace(index)) for index in range(1, len(self.layers))
+        ):
             raise UserError(
                 "model.scan needs equal layers without state, but the layers of this stack differ or have "
                 "state, or the stack uses the index of each layer or the outputs of all layers. Set "
@@ -160,3 +177,16 @@ class Stack(nn.Module):
             outputs.append(x)
             written.append(cache)
         return outputs, written
+
+
+def _are_equal(program: ClosedJaxpr, other: ClosedJaxpr) -> bool:
+    """Returns whether two programs have the same operations and constants.
+
+    Functions that a program names, such as custom gradients, are printed with addresses, which do not count.
+    """
+    text, other_text = (re.sub(" at 0x[0-9a-f]+", "", str(each)) for each in (program, other))
+    constants = list(zip(program.consts, other.consts, strict=False))
+    return text == other_text and all(
+        a is b or (not isinstance(a, Tracer) and not isinstance(b, Tracer) and np.array_equal(a, b))
+        for a, b in constants
+    )

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
+from tfm.checkpoints.retention import rank
 from tfm.checkpoints.store import list_steps
 from tfm.config import changes
 from tfm.errors import UserError
@@ -22,6 +23,7 @@ from tfm.sweep.variants import PARAMETERS, TABLE_FILE, Variant
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
+from tfm.workdir.status import has_ended, open_scores
 
 DIGEST_CHARACTERS = 8  # of the hash in the name of an evaluation
 
@@ -77,21 +79,28 @@ def find_result(run: PlannedRun, requested: Requested) -> Result | None:
         return None
     record = read_record(path)
     steps = list_steps(os.path.join(run.workdir, CHECKPOINT_FOLDER))
-    training = run.config.training
-    is_trained = not steps or max(steps) >= training.steps or training.patience > 0
-    is_newest = not steps or record.checkpoint != "last" or record.checkpoints == [max(steps)]
-    is_finished = record.complete and is_trained and is_newest and _has_decoding_of(run, record)
+    is_trained = not steps or has_ended(run.config, run.workdir, max(steps))
+    is_finished = record.complete and is_trained and _is_current(record, run, requested, steps)
     return Result(run, record) if is_finished else None
 
 
-def _has_decoding_of(run: PlannedRun, record: EvaluationRecord) -> bool:
-    """Returns whether a run was evaluated with the decoding settings of its config.
+def _is_current(
+    record: EvaluationRecord, run: PlannedRun, requested: Requested, steps: Sequence[int]
+) -> bool:
+    """Returns whether a new evaluation of a run would have the same split, checkpoint and settings.
 
-    `tfm evaluate --config.decoding...` may have replaced the evaluation of the sweep.
+    `tfm evaluate` may have replaced the evaluation of the sweep, and the run may have been trained again.
+    `steps` are the steps with a checkpoint. A user may have deleted all of them.
     """
-    expected = dataclasses.asdict(run.config).get("decoding", {})
+    expected = getattr(run.config, "evaluation_settings", {})
     shared = expected.keys() & record.decoding.keys()
-    return all(record.decoding[name] == expected[name] for name in shared)
+    is_same = record.split == os.path.basename(requested.split) and len(record.checkpoints) == 1
+    is_same &= all(record.decoding[name] == expected[name] for name in shared)
+    if not steps:
+        return is_same and record.checkpoint == requested.checkpoint
+    scores = open_scores(run.config, run.workdir) if requested.checkpoint == "best" else None
+    best_first = rank(scores.ranking(), steps) if scores else []
+    return is_same and record.checkpoints == (best_first[:1] or [max(steps)])
 
 
 def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: str) -> list[Result]:
@@ -99,7 +108,7 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
 
     Raises:
       UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
-        if a run was evaluated on another split, at another checkpoint, or on other texts than the first run.
+        if a run was evaluated on other texts than the first run.
     """
     found = [find_result(run, requested) for run in planned]
     results = [result for result in found if result is not None]
@@ -113,26 +122,14 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
             "Give another --workdir, or the same config as before."
         )
     for result in results:
-        _check_evaluation(result, requested, results[0].record.texts, folder)
+        if result.record.texts != results[0].record.texts:
+            paths = [requested.path(each.run) for each in (result, results[0])]
+            raise UserError(
+                f"{result.run.name} was evaluated on other texts than {results[0].run.name}, and a table "
+                f"cannot contain both. Delete {' or '.join(paths)}, and repeat the command, which evaluates "
+                "the run again."
+            )
     return results
-
-
-def _check_evaluation(result: Result, requested: Requested, texts: str, folder: str) -> None:
-    """Raises a UserError if a run was evaluated in another way than the sweep evaluates."""
-    expected = {
-        "split": os.path.basename(requested.split),
-        "checkpoint": requested.checkpoint,
-        "texts": texts,
-        "ensemble": False,
-    }
-    given = result.record._asdict()
-    other = [name for name, value in expected.items() if given[name] != value]
-    if other:
-        raise UserError(
-            f"{folder} has {result.run.name}, evaluated with another {' and '.join(other)} "
-            f"({', '.join(f'{name} {given[name]}' for name in other)}), and a table cannot contain both. "
-            "Give another --workdir, or the same flags as before."
-        )
 
 
 def choose_scores(

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import logging
 import math
+import operator
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -128,6 +129,11 @@ class Config:
                 f"stride leaves tokens out, got {self.stride:,}."
             )
 
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """The settings on which the scores of an evaluation depend."""
+        return {"window": self.data.row_length, "stride": self.stride, "rows": self.data.rows}
+
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
@@ -147,6 +153,8 @@ class TokenizedDocuments:
       tokens: int [N], the tokens of all documents. Each document ends in EOS.
       ends: int [documents], the index in `tokens` after the last token of each document.
       fingerprint: hash of the content of the whole split.
+      changed: number of documents that differ from the text of their tokens, because the tokenizer has no
+        piece for a character or normalises texts.
 
     Raises:
       UserError: if the documents are missing, unusable or have no text.
@@ -164,6 +172,16 @@ class TokenizedDocuments:
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])
+        decoded = (tokenizer.decode(ids.tolist()) for ids in np.split(self.tokens, self.ends[:-1]))
+        self.changed = sum(map(operator.ne, decoded, self.texts))
+        if self.changed:
+            log.warning(
+                "The tokenizer changes %s of %s documents of the split '%s'. Their bits per byte cannot be "
+                "compared with other tokenizers, because the model does not predict the whole text",
+                f"{self.changed:,}",
+                f"{len(self.texts):,}",
+                split,
+            )
 
 
 class LanguageModelingData(PrefetchedData):
@@ -337,8 +355,7 @@ class LanguageModeling(Task):
             {"document": " ".join(text[:MAX_EXAMPLE_CHARACTERS].split()), "bits/byte": output}
             for text, output in zip(documents.texts, outputs, strict=True)
         ]
-        settings = {"window": self.config.data.row_length, "stride": self.config.stride}
-        identity = fingerprint_texts(documents.texts, [])
+        settings, identity = self.config.evaluation_settings, fingerprint_texts(documents.texts, [])
         yield Report(outputs, self._score(nats, documents), examples, settings, rate, identity)
 
     def document_nats(self, params: Any, documents: TokenizedDocuments) -> np.ndarray:
@@ -361,7 +378,9 @@ class LanguageModeling(Task):
 
     def _score(self, nats: np.ndarray, documents: TokenizedDocuments) -> list[Score]:
         """Returns the `likelihood_scores` of documents. `nats` is the result of `document_nats`."""
-        how = f"window {self.config.data.row_length:,}, stride {self.config.stride:,}"
+        how = ", ".join(f"{name} {value}" for name, value in self.config.evaluation_settings.items())
+        if documents.changed:
+            how += f", {documents.changed:,} changed by the tokenizer: compare only with the same tokenizer"
         return likelihood_scores(nats, len(documents.tokens), documents.texts, how)
 
     def default_examples(self) -> list[str]:

@@ -124,7 +124,7 @@ class Parsing(translation.Translation):
                 {"sentence": sentence, "reference": format_tree(gold), "parse": text}
                 for sentence, gold, text in zip(sentences, golds, texts, strict=True)
             ],
-            dataclasses.asdict(self.config.decoding),
+            self.config.evaluation_settings,
             rate,
             fingerprint_texts(sentences, references),
         )

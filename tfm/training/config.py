@@ -208,8 +208,8 @@ class TrainingConfig:
                 "Expected training.parallel to be 'mesh' or 'auto' because training.mesh_fsdp or mesh_tensor "
                 f"is above 1, got {self.parallel!r}. Change it, or set mesh_fsdp and mesh_tensor to 1."
             )
-        if self.schedule in DECAYING and self.warmup_steps >= self.steps:
+        if self.schedule in DECAYING and self.warmup_steps > self.steps:
             raise UserError(
-                f"Expected training.warmup_steps to be below training.steps ({self.steps}) with the schedule "
-                f"{self.schedule}, got {self.warmup_steps}."
+                f"Expected training.warmup_steps to be at most training.steps ({self.steps}) with the "
+                f"schedule {self.schedule}, got {self.warmup_steps}."
             )

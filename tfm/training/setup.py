@@ -15,6 +15,7 @@ import numpy as np
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore, list_steps
 from tfm.checkpoints.trees import check_shapes
+from tfm.devices.backend import keep_contexts
 from tfm.devices.memory import (
     advise_sizes,
     available_memory,
@@ -158,7 +159,7 @@ class Setup:
         """
         memory_errors = explain_out_of_memory(self.config.gradient_accumulation_steps)
         with memory_errors, ThreadPoolExecutor(1, "compilation") as pool:
-            compiling = pool.submit(self.compile_step, batch)
+            compiling = pool.submit(keep_contexts(self.compile_step), batch)
             state = self.make_state(checkpoints, step, initial_variables)
             return state, compiling.result()
 

@@ -3,13 +3,12 @@
 import contextlib
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from tfm import config, tasks
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError, suggest
-from tfm.io.files import atomic_file
 from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task
 from tfm.workdir import runs
@@ -21,29 +20,15 @@ log = logging.getLogger(__name__)
 
 
 def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
-    """Checks a config with `check_config`, and writes it into the work directory."""
-    check_config(chosen, workdir, allow_change=allow_change)
-    config.save(chosen, runs.config_path(workdir))
+    """Checks a config with `check_config`, and writes it unless the run has a checkpoint and a config.
 
-
-@contextlib.contextmanager
-def keep_config_of_failed_start(workdir: str) -> Iterator[None]:
-    """Puts the config of a run with a checkpoint back if the context ends with an error.
-
-    No step was trained with the new config then, and the earlier command resumes the run.
+    The config of a run with a checkpoint is replaced by `tfm.workdir.train.train` just before its first step.
+    If the start fails earlier, the run keeps its config, and the earlier command resumes it.
     """
+    check_config(chosen, workdir, allow_change=allow_change)
     path = runs.config_path(workdir)
-    content = None
-    if has_checkpoint(workdir) and os.path.exists(path):
-        with open(path, "rb") as file:
-            content = file.read()
-    try:
-        yield
-    except BaseException:
-        if content is not None:
-            with atomic_file(path, "wb") as file:
-                file.write(content)
-        raise
+    if not has_checkpoint(workdir) or not os.path.exists(path):
+        config.save(chosen, path)
 
 
 def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
@@ -122,15 +107,16 @@ def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
 
 def _check_resume(changed: Sequence[Change], chosen: Any, workdir: str, allowed: Sequence[str]) -> None:
     """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
-    forbidden = [change for change in changed if change.rule == OnResume.FIXED]
-    forbidden += [change for change in changed if change.rule == OnResume.ASK and change.path not in allowed]
-    _refuse([_reason(change) for change in forbidden], workdir)
-    moved = [change for change in changed if change.new.info.asset and change.path not in allowed]
+    moved = any(change.new.info.asset for change in changed)
     other = _other_data(chosen, workdir) if moved else ""
-    _refuse(
-        [_reason(change, f"the content of {other} has changed; ") for change in moved if other],
-        workdir,
-    )
+    reasons = []
+    for change in changed:
+        other_here = other if change.new.info.asset else ""
+        asks = change.rule == OnResume.ASK or other_here
+        is_never_allowed = change.rule == OnResume.FIXED or other_here == "train"
+        if is_never_allowed or (asks and change.path not in allowed):
+            reasons.append(_reason(change, other_here))
+    _refuse(reasons, workdir)
 
 
 def _other_data(chosen: Any, workdir: str) -> str:
@@ -143,10 +129,16 @@ def _other_data(chosen: Any, workdir: str) -> str:
     return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
 
 
-def _reason(change: Change, why: str = "") -> str:
-    """Returns the change of a field, why it is not allowed, and the flag that allows it if there is one."""
+def _reason(change: Change, other_data: str = "") -> str:
+    """Returns the change of a field, why it is not allowed, and the flag that allows it if there is one.
+
+    `other_data` is the name of a split whose content has changed, or "".
+    """
     if change.rule == OnResume.FIXED:
         return f"{change} (never allowed. {_advice(change.new.info)})"
+    if other_data == "train":  # `tfm.workdir.starts.check_same_data` allows no other batches
+        return f"{change} (never allowed, because the content of train has changed. Begin a new --workdir)"
+    why = f"the content of {other_data} has changed; " if other_data else ""
     if change.depends:
         why += f"{change.depends} depends on it; "
     return f"{change} ({why}--allow_change={change.path} allows it)"
@@ -189,12 +181,11 @@ def resume_from(step: int, task: Task, workdir: str) -> None:
     Raises:
       UserError: if there is no intact checkpoint of this step.
     """
+    files = [
+        os.path.join(workdir, name + ending)
+        for name, record in read_evaluations(workdir)
+        if max(record.checkpoints, default=0) > step
+        for ending in (".hypotheses", SUFFIX)  # a kill before the last file leaves the record
+    ]
     with contextlib.closing(open_checkpoints(task, task.config.training, workdir)) as checkpoints:
-        aside = checkpoints.set_aside_after(step)
-    if aside is None:
-        return
-    for name, record in read_evaluations(workdir):
-        if max(record.checkpoints, default=0) > step:
-            for file in (f"{name}.hypotheses", name + SUFFIX):
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(os.path.join(workdir, file), os.path.join(aside, file))
+        checkpoints.set_aside_after(step, files)

@@ -340,7 +340,7 @@ def choose_steps(checkpoints: Any, choice: Choice, every: int) -> list[int]:
         raise UserError(f"The checkpoint {words} or one of the steps {steps}, got {asked!r}.")
     if several == 1:
         return [int(newest)]
-    up_to = [step for step in steps if step <= int(newest)]
+    up_to = [step for step in steps if 0 < step <= int(newest)]  # a warm start saves the untrained step 0
     chosen = spaced_steps(up_to, several, every)
     if not chosen:
         raise UserError(

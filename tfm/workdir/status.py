@@ -17,6 +17,7 @@ from tfm.errors import UserError
 from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.training.run_log import read_metrics
+from tfm.training.scores import Scores
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -36,6 +37,7 @@ class Status(NamedTuple):
       is_export: whether the folder is an export. Exports cannot be trained.
       holder: description of the process that trains in the folder, or "".
       step: number of completed updates, from the log and the checkpoints.
+      has_ended: whether the run has completed its steps or was ended by its patience.
       training: last training line of the log, {"train/loss": ...}. {} before the first line.
       validation: last validation line of the log, {"validation/bleu": ...}. {} before the first evaluation.
       best: (step, value) of the best evaluation by `best_metric`. None before the first evaluation.
@@ -53,6 +55,7 @@ class Status(NamedTuple):
     is_export: bool
     holder: str
     step: int
+    has_ended: bool
     training: dict[str, float]
     validation: dict[str, float]
     best: tuple[int, float] | None
@@ -75,7 +78,7 @@ class Status(NamedTuple):
             return "training"
         if self.is_export:
             return "export"
-        if self.step >= self.config.training.steps:
+        if self.has_ended:
             return "finished"
         if self.step > 0 or self.start:
             return "stopped"
@@ -103,6 +106,7 @@ def read_status(workdir: str) -> Status:
         is_export=is_bundle(workdir),
         holder=holder,
         step=step,
+        has_ended=has_ended(config, workdir, step),
         training=training[-1] if training else {},
         validation=validation[-1] if validation else {},
         best=_find_best(validation, best) if best else None,
@@ -143,7 +147,8 @@ def _read_config(workdir: str) -> Any:
 def find_runs(folder: str) -> list[str]:
     """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
-    Symbolic links are followed, and each run is returned once.
+    Symbolic links are followed, and each run is returned once. A run that has checkpoints is not searched for
+    other runs.
 
     Raises:
       UserError: if the folder does not exist.
@@ -158,7 +163,8 @@ def find_runs(folder: str) -> list[str]:
         visited.add(real)
         if runs.CONFIG_FILE in files:
             found.append(path)
-            names.clear()  # a run contains no other runs
+            if CHECKPOINT_FOLDER in names:  # otherwise, the config may not belong to a run
+                names.clear()
         elif os.path.abspath(path).count(os.sep) - root >= DEPTH:
             names.clear()
         names[:] = [name for name in names if not name.startswith(".")]
@@ -173,6 +179,20 @@ def folder_bytes(folder: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(path, name)).st_size
     return total
+
+
+def open_scores(config: Any, workdir: str) -> Scores | None:
+    """Returns the scores of the evaluations during training, or None if the task cannot be opened."""
+    best, _ = _find_task(config, workdir)
+    return Scores(workdir, best) if best else None
+
+
+def has_ended(config: Any, workdir: str, step: int) -> bool:
+    """Returns whether a run has completed all training steps at a step, or was ended by its patience."""
+    if step >= config.training.steps:
+        return True
+    scores = open_scores(config, workdir)
+    return scores is not None and bool(scores.describe_end(step, config.training))
 
 
 def _find_task(config: Any, workdir: str) -> tuple[Any, str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 
+from tfm.config import save
 from tfm.io.lock import DirectoryGuard
 from tfm.io.signals import Preemption, SignalHandler
 from tfm.training.config import TrainingConfig
@@ -19,6 +20,7 @@ from tfm.training.scores import Scores
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Task, Variables, check_data
 from tfm.training.trackers.hook import TrackerHook
+from tfm.workdir.runs import config_path
 from tfm.workdir.starts import check_same_data, record_start
 
 log = logging.getLogger(__name__)
@@ -90,6 +92,8 @@ def train(
             checkpoints.save(0, setup.partitioner.fetch(state).items())
         # The last preparation, because a run with a record counts as started.
         record_start(workdir, task.config, data.identity(), step)
+        if jax.process_index() == 0:
+            save(task.config, config_path(workdir))
         sums = checkpoints.progress(step).get("sums", {}) if newest is not None else {}
         metrics = StepMetrics(setup, data, guard, called, step, sums)
         preemption = Preemption(signals)

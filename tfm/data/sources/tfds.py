@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 import io
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -64,7 +65,17 @@ def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
         except UnicodeDecodeError:
             raise UserError(f"Example {number} of {name} is not UTF-8: use another data set.") from None
 
-    return Source(read, lambda: f"tfds-{name}-{split}-{size}-{'-'.join(features)}", lambda: size)
+    return Source(read, lambda: fingerprint_files(builder, split, features), lambda: size)
+
+
+def fingerprint_files(builder: Any, split: str, features: Sequence[str]) -> str:
+    """Returns a text that identifies the content of a split, and the features that are read from it."""
+    digest, infos = hashlib.sha256(), builder.info.splits
+    for name, _ in find_parts(split, infos, builder.info.full_name):
+        for path in infos[name].filepaths:
+            with open(path, "rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"tfds-{builder.info.full_name}-{split}-{'-'.join(features)}-{digest.hexdigest()}"
 
 
 @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Translates and scores a split. The built-in language has further scores that need its grammar."""
 
-import dataclasses
 import itertools
 import logging
 import time
@@ -43,7 +42,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
             {"source": source, "reference": reference, "hypothesis": hypothesis}
             for source, reference, hypothesis in zip(sources, references, hypotheses, strict=True)
         ],
-        dataclasses.asdict(task.config.decoding),
+        task.config.evaluation_settings,
         rate,
         fingerprint_texts(sources, references),
     )

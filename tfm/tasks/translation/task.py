@@ -121,6 +121,11 @@ class Config:
         """Returns the target language, the middle of the file names SPLIT.LANGUAGE.hypotheses."""
         return self.data.target_language
 
+    @property
+    def evaluation_settings(self) -> dict[str, Any]:
+        """The settings on which the scores of an evaluation depend."""
+        return dataclasses.asdict(self.decoding)
+
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
