@@ -101,7 +101,7 @@ def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exac
 
 
 def test_error_names_the_update_that_is_not_finite(tmp_path):
-    """The generator's parameters overflow only after the discriminator was updated."""
+    """The discriminator is updated first and reads the huge samples of the generator."""
     task = EightGaussians(make_config(steps=9, peak_learning_rate=1000.0))
     setup, data = Setup(task, task.config.training), task.open_data()
     state = setup.initialize()

@@ -20,7 +20,7 @@ from tfm.devices.mesh import fetch
 from tfm.errors import UserError, first_line
 from tfm.io.tree_paths import join_path
 from tfm.training.setup import Setup
-from tfm.training.step import Learner, compute_updates, make_context, merge_trees, split_rows, split_tree
+from tfm.training.step import Learner, make_context, merge_trees, split_rows, split_tree
 from tfm.training.task import Batch, Context, Data, Variables
 
 NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
@@ -63,35 +63,19 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
     )
 
 
-def _find_culprit(setup, state, step, batch):
-    """Returns the name of the first tensor that is not finite, looked for in each update of the step."""
+def _find_culprit(setup: Setup, state: Any, step: int, batch: Batch) -> str:
+    """Returns the name of the first tensor that is not finite. Examines each update from the same state."""
     constants = fetch(setup.partitioner.fetch(setup.constants))
-    for index, learner in enumerate(setup.learners):
+    fetched = setup.partitioner.fetch(state)
+    variables = fetch({"params": fetched.params, **fetched.model_state})
+    variables = jax.device_put(variables, jax.local_devices()[0])
+    for learner in setup.learners:
         if not learner.is_due(step - 1):
             continue
-        before = _state_before(setup, index, state, batch) if index else state
-        fetched = setup.partitioner.fetch(before)
-        variables = fetch({"params": fetched.params, **fetched.model_state})
-        variables = jax.device_put(variables, jax.local_devices()[0])
         culprit = first_not_finite(learner, variables, split_step(setup, learner, step, batch, constants))
         if culprit:
             return culprit if len(setup.learners) == 1 else f"{culprit} (in the update {learner.name!r})"
     return "none when the parts are computed again: only their sum is not finite, or results vary"
-
-
-def _state_before(setup, index, state, batch):
-    """Returns the placed state before the update `index` of a step, whatever the earlier results are."""
-
-    def compute(state, batch, constants, *, over_rows):
-        learners, micro_batches = setup.learners[: index + 1], setup.config.gradient_accumulation_steps
-        *_, (_, before, _) = compute_updates(
-            learners, setup.step_key, state, batch, constants, over_rows, micro_batches
-        )
-        return before
-
-    partitioner = setup.partitioner
-    compiled = partitioner.compile(compute, setup.state, setup.constant_shapes, is_step=False)
-    return compiled(state, partitioner.place_batch(batch), setup.constants)
 
 
 def split_step(
