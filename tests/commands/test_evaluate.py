@@ -189,11 +189,11 @@ def test_output_folders_of_other_runs_are_errors(command, tmp_path):
     saved = json.loads((command.workdir / "config.json").read_text())
     saved["data"]["test"] = "val"
     (out / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(UserError, match=re.escape("or on other data (data.test is 'val' there")):
+    with pytest.raises(UserError, match=re.escape("or on other data (data.test was 'val' and")):
         command(output_dir=str(out))
     saved["data"]["test"], saved["model"]["d_ff"] = "test", 41
     (out / "config.json").write_text(json.dumps(saved))
-    with pytest.raises(UserError, match=r"evaluations of another run .*model\.d_ff is 41 there"):
+    with pytest.raises(UserError, match=r"evaluations of another run .*model\.d_ff was 41 and"):
         command(output_dir=str(out))
     (out / "checkpoints").mkdir()
     with pytest.raises(UserError, match="contains another run"):

@@ -117,6 +117,20 @@ def test_fingerprint_of_a_tfds_set_depends_on_its_content(tfds_dir, tmp_path):
     assert here == there != other
 
 
+def test_features_of_a_tfds_set_import_no_module(tmp_path, monkeypatch):
+    """The folder of a set that somebody else made may be part of the folder of a run."""
+    (tmp_path / "evil_features.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    folder = tmp_path / "stranger" / "1.0.0"
+    folder.mkdir(parents=True)
+    (folder / "dataset_info.json").write_text(
+        '{"name": "stranger", "version": "1.0.0", "fileFormat": "array_record"}'
+    )
+    (folder / "features.json").write_text('{"pythonClassName": "evil_features.Feature"}')
+    with pytest.raises(UserError, match=r"evil_features\.Feature, which is not part of TFDS"):
+        sources.open_pairs(tfds_config(tmp_path, name="stranger"), "train")
+
+
 @pytest.mark.parametrize("kind", ["builtin", "builtin_treebank"])
 def test_builtin_data_with_a_folder_are_an_error(tmp_path, kind):
     """A user who sets a folder has probably forgotten to set the kind."""

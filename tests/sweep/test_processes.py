@@ -49,6 +49,19 @@ def execute(tmp_path, monkeypatch):
     return execute
 
 
+@pytest.mark.long
+def test_processes_import_no_file_of_the_current_folder_in_place_of_a_library(tmp_path):
+    (tmp_path / "random.py").write_text("raise SystemExit('imported')")
+    lifeline, end = os.pipe()  # the process ends when the other end is closed
+    command = [*processes.COMMAND, "list", str(tmp_path)]
+    options = {"stdin": lifeline, "capture_output": True, "text": True, "check": False, "timeout": LIMIT}
+    result = subprocess.run(command, cwd=tmp_path, **options)
+    os.close(lifeline)
+    os.close(end)
+    assert result.returncode == 2
+    assert f"There is no run in {tmp_path}" in result.stderr
+
+
 def test_every_run_is_trained_and_then_evaluated(execute):
     failures, finished, calls = execute("a", "b")
     programs = os.path.abspath("sweep/compiled")

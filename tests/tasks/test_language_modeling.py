@@ -168,14 +168,18 @@ def test_ensemble_averages_probabilities(task, params, batch):
     [(["red dog", "cat"], 0), (["red dog", "\u0436\u0436 dog", "\uff43at"], 2)],
     ids=["kept", "unknown character and normalization"],
 )
-def test_signature_counts_documents_that_the_tokenizer_changes(task, tmp_path, caplog, texts, changed):
+def test_signature_counts_documents_that_the_tokenizer_changes(
+    task, tmp_path, caplog, monkeypatch, texts, changed
+):
     (tmp_path / "mine").write_text("\n".join(texts) + "\n", encoding="utf-8")
     data = dataclasses.replace(task.config.data, directory=str(tmp_path), documents="line", test="mine")
     lossy = LanguageModeling(dataclasses.replace(task.config, data=data), WordPieces(train_model()))
     documents = TokenizedDocuments(lossy.config, lossy.tokenizer, "mine")
     assert documents.changed == changed
     assert (f"changes {changed} of {len(texts)} documents" in caplog.text) == (changed > 0)
-    for score in lossy._score(np.ones(len(texts)), documents):
+    monkeypatch.setattr(lossy, "document_nats", lambda *_: np.ones(len(texts)), raising=False)
+    [report] = lossy.report({"params": None}, "mine")
+    for score in report.scores:
         assert (f"{changed} changed by the tokenizer" in score.signature) == (changed > 0)
 
 

@@ -25,7 +25,3 @@ def _end_with_parent(descriptor: int) -> None:
     """Waits until the other end of a pipe is closed, and sends SIGTERM to this process."""
     os.read(descriptor, 1)  # the sweep never writes
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-if __name__ == "__main__":
-    run_with_parent(sys.argv[1:])

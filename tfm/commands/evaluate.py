@@ -59,12 +59,9 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
         if change.path.startswith("data.") or change.rule != OnResume.FREE
     ]
     if changed:
-        several = "; ".join(
-            f"{change.path} is {change.old.value!r} there, here {change.new.value!r}" for change in changed
-        )
         raise UserError(
-            f"--output_dir={folder} contains evaluations of another run or on other data ({several}). Choose "
-            "another folder."
+            f"--output_dir={folder} contains evaluations of another run or on other data "
+            f"({'; '.join(map(str, changed))}). Choose another folder."
         )
 
 

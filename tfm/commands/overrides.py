@@ -6,7 +6,7 @@
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -57,8 +57,9 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     if not any(argument.startswith(OVERRIDES) for argument in before_dashes(arguments)):
         return Overridden(base, {}, arguments)
     named = _replace_named_sections(base, arguments)
-    _check_paths(named, arguments)
-    arguments = _keep_last_values(named, arguments)
+    fields = {f"{NAME}.{leaf.path}": leaf.value for leaf in walk_fields(named)}
+    _check_paths(fields, arguments)
+    arguments = _keep_last_values(fields, arguments)
     values = flags.FlagValues()
     with explain_flag_errors(values):
         flags_before_dashes = ["", *before_dashes(arguments)]
@@ -66,21 +67,22 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
             NAME, config.to_config_dict(named), "Fields.", values, sys_argv=flags_before_dashes
         )
         _, *rest = values(["", *arguments], known_only=True)
-    fields = config_flags.get_override_values(values[NAME])
-    config.allow_modules(config.dotted_names(fields))
-    shorten_warmup(values.config, fields)
+    changes = config_flags.get_override_values(values[NAME])
+    config.allow_modules(config.dotted_names(changes))
+    shorten_warmup(values.config, changes)
     changed = runs.parse_config(values.config)
     if not isinstance(named.model, type(base.model)):
         _warn_of_dropped_model(base, changed)
-    return Overridden(changed, fields, rest)
+    return Overridden(changed, changes, rest)
 
 
-def _keep_last_values(named: Any, arguments: Sequence[str]) -> list[str]:
+def _keep_last_values(fields: Mapping[str, Any], arguments: Sequence[str]) -> list[str]:
     """Returns the arguments that set fields in the form --config.field=value, each field once, and the rest.
+
+    `fields` are {path: value} of the config before the changes.
 
     ml_collections would add up the values of a field with several values.
     """
-    fields = {f"{NAME}.{leaf.path}": leaf.value for leaf in walk_fields(named)}
     before, rest = before_dashes(arguments), []
     last: dict[str, str] = {}
     remaining = iter(before)
@@ -185,12 +187,11 @@ def _show_count(config: Any) -> str:
     return UNKNOWN if count is None else f"{count:,}"
 
 
-def _check_paths(named: Any, arguments: Sequence[str]) -> None:
+def _check_paths(fields: Mapping[str, Any], arguments: Sequence[str]) -> None:
     """Raises a UserError if an argument sets a field that does not exist, or a whole section.
 
     A value for a whole section would reset its other fields.
     """
-    fields = {f"{NAME}.{leaf.path}": leaf.value for leaf in walk_fields(named)}
     for argument in before_dashes(arguments):
         flag = argument.lstrip("-").partition("=")[0]
         name = flag.removeprefix("no")

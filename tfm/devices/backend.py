@@ -6,10 +6,11 @@ from typing import Any
 
 import jax
 
-# Context managers of JAX that change how a program is traced or run. Each has an option of the same name.
-CONTEXTS = (
-    *("default_matmul_precision", "default_prng_impl", "enable_x64", "numpy_dtype_promotion"),
-    *("debug_nans", "debug_infs"),
+NUMERICAL_OPTIONS = (  # options of JAX on which the numbers of a run depend
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_enable_x64",
+    "jax_threefry_partitionable",
 )
 
 _compiling_for: list[str] = []
@@ -42,14 +43,14 @@ def compile_for(platform: str) -> Iterator[None]:
 def keep_contexts(function: Callable[..., Any]) -> Callable[..., Any]:
     """Returns a function that another thread may call with the JAX contexts of this thread.
 
-    JAX keeps the options that a context such as `jax.debug_nans` sets in the thread.
+    A context such as `jax.debug_nans` has the name of its option and sets it only in its own thread.
     """
-    values = {name: getattr(jax.config, f"jax_{name}") for name in CONTEXTS}
+    values = {name: getattr(jax.config, name) for name in (*NUMERICAL_OPTIONS, "jax_debug_nans")}
 
     def call(*arguments: Any) -> Any:
         with contextlib.ExitStack() as stack:
             for name, value in values.items():
-                stack.enter_context(getattr(jax, name)(value))
+                stack.enter_context(getattr(jax, name.removeprefix("jax_"))(value))
             return function(*arguments)
 
     return call

@@ -39,7 +39,6 @@ ADVICE = {
 # TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
-ANY_NAME = re.compile(".*", re.DOTALL)
 log = logging.getLogger(__name__)
 
 
@@ -245,7 +244,7 @@ def only_writer(path: str, flag: str) -> Iterator[None]:
         os.makedirs(parent, exist_ok=True)
     with open_locked(lock, flag, shown_as=path):
         try:
-            remove_temporary(parent, re.compile(re.escape(name)))
+            remove_temporary(parent, re.escape(name))
             yield
         finally:
             with contextlib.suppress(OSError):
@@ -338,7 +337,7 @@ def clean_folder(folder: str) -> Iterator[None]:
         os.close(descriptor)
 
 
-def remove_temporary(folder: str, names: re.Pattern[str] = ANY_NAME) -> None:
+def remove_temporary(folder: str, names: str | re.Pattern[str] = ".*") -> None:
     """Removes the temporary files and folders of killed processes from a folder.
 
     Args:
@@ -347,7 +346,7 @@ def remove_temporary(folder: str, names: re.Pattern[str] = ANY_NAME) -> None:
     """
     for entry in os.scandir(folder):
         name, is_temporary = TEMPORARY_NAME.subn("", entry.name)
-        if not is_temporary or not names.fullmatch(name):
+        if not is_temporary or not re.fullmatch(names, name):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path, ignore_errors=True)

@@ -109,9 +109,8 @@ class Stack(nn.Module):
             return result.astype(x.dtype), None  # A replaced part may return float32 for bfloat16.
 
         def trace(index):
-            key = None if keys is None else keys[0]
             one = functools.partial(call, layer=layers[index])
-            return jax.make_jaxpr(one)(x, (params[index], key))
+            return jax.make_jaxpr(one)(x, (params[index], None if keys is None else keys[0]))
 
         self._check_scan(trace)
         if self.remat or shards.is_gathering():

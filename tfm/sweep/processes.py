@@ -8,13 +8,19 @@ import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import tfm
 from tfm.errors import UserError
 from tfm.sweep.plan import PlannedRun
 from tfm.training.run_log import format_duration, read_metrics
 from tfm.training.setup import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
-COMMAND = (sys.executable, "-m", "tfm.commands.child_process")
+# Python imports nothing from the current folder in place of a library (-P), and finds tfm in a clone, too.
+PROGRAM = (
+    f"import sys; sys.path.append({os.path.dirname(os.path.dirname(tfm.__file__))!r}); "
+    "from tfm.commands.child_process import run_with_parent; run_with_parent(sys.argv[1:])"
+)
+COMMAND = (sys.executable, "-P", "-c", PROGRAM)
 POLL_SECONDS = 0.5
 REPORT_SECONDS = 30.0
 log = logging.getLogger(__name__)

@@ -110,8 +110,7 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
       UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
         if a run was evaluated on other texts than the first run.
     """
-    found = [find_result(run, requested) for run in planned]
-    results = [result for result in found if result is not None]
+    results = [result for run in planned if (result := find_result(run, requested))]
     listed: list[str] = []
     for run in (result.run for result in results):
         if changed := changes(runs.open_folder(run.workdir).config, run.config):

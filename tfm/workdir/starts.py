@@ -18,17 +18,12 @@ from typing import Any
 import jax
 
 import tfm
+from tfm.devices.backend import NUMERICAL_OPTIONS
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = ("JAX_", "XLA_")  # beginnings of names of environment variables
-NUMERICAL_OPTIONS = (  # options of JAX on which the numbers of a run depend
-    "jax_default_matmul_precision",
-    "jax_default_prng_impl",
-    "jax_enable_x64",
-    "jax_threefry_partitionable",
-)
 log = logging.getLogger(__name__)
 
 

@@ -45,12 +45,9 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
     saved = runs.open_folder(source).config
     changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
     if changed and not entries:
-        each = (
-            f"{change.path} is {change.old.value!r} there and {change.new.value!r} here" for change in changed
-        )
         raise UserError(
-            f"The run in {source} has another model: {'; '.join(each)}. Use its config.model, or choose the "
-            "parameters to take with --warm_start_map."
+            f"The run in {source} has another model: {'; '.join(map(str, changed))}. Use its "
+            "config.model, or choose the parameters to take with --warm_start_map."
         )
 
 

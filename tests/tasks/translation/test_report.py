@@ -186,7 +186,7 @@ def test_writing_outputs_to_a_run_with_other_data_is_an_error(tmp_path):
     save(Config(), runs.config_path(str(tmp_path)))
     eval_command.check_output_dir(str(tmp_path), "run", Config(decoding=DecodingConfig(beam_size=1)))
     other = Config(data=PairsConfig(test="dev"))
-    with pytest.raises(UserError, match=r"on other data \(data\.test is 'test' there, here 'dev'\)"):
+    with pytest.raises(UserError, match=r"on other data \(data\.test was 'test' and is now 'dev'\)"):
         eval_command.check_output_dir(str(tmp_path), "run", other)
 
 

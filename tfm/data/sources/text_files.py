@@ -26,7 +26,6 @@ from tfm.errors import UserError
 OPENERS: dict[str, Callable[[Any], Any]] = {"": contextlib.nullcontext, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # the first bytes of compressed files
-BOM = b"\xef\xbb\xbf"
 NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it to UTF-8"
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
 SIGNS = {b"\0": NULS, rb"\r(?=[^\r\n])": "has lines that end in CR; convert them to LF: tr '\\r' '\\n'"}

@@ -104,6 +104,7 @@ def find_builder(name: str, directory: str) -> Any:
     import tensorflow_datasets.translate
     from google.protobuf import json_format
 
+    tfds.features.FeatureConnector.cls_from_name = find_imported_feature
     not_found = tfds.core.registered.DatasetNotFoundError
     try:
         return tfds.builder(name, file_format="array_record", data_dir=directory or None)
@@ -113,6 +114,19 @@ def find_builder(name: str, directory: str) -> Any:
             f"({first_line(error)}): check data.name. If its files are damaged, delete their folder. If they "
             "are in another format than array_record, set data.directory to another folder."
         ) from None
+
+
+def find_imported_feature(name: str) -> Any:
+    """Returns the class of a feature, replacing the function of TFDS that imports the module of the class.
+
+    A features.json may come from somebody else, and importing the module that it names would run its code.
+    """
+    import tensorflow_datasets as tfds
+
+    registered = tfds.features.FeatureConnector._registered_features
+    if name not in registered:
+        raise ValueError(f"its features.json names the class {name}, which is not part of TFDS")
+    return registered[name]
 
 
 def prepare(builder: Any, name: str, directory: str) -> Any:
