@@ -2,11 +2,11 @@
 
 The function get_variants() of the config file yields the variants, see `tfm.sweep`. `tfm train` trains each
 variant with --seeds seeds, each run in the folder WORKDIR/VARIANT/seed_N, and `tfm evaluate` evaluates it.
-After each run, the command writes WORKDIR/table.md with the finished
-run. The same command resumes a sweep: it skips finished runs and continues interrupted runs from
-their newest checkpoints. --config.field=value changes a field of all variants. All runs of a folder must have
-the configs of one command, so that the table compares like with like. Only --seeds, --only, --split and
---checkpoint may change. A run that was trained again or evaluated by hand is evaluated again.
+After each run, the command writes the finished runs to WORKDIR/table.md. The same command resumes a sweep: it
+skips finished runs and continues interrupted runs from their newest checkpoints. --config.field=value changes
+a field of all variants. All runs of a folder must have the configs of one command, so that the table compares
+like with like. Only --seeds, --only, --split and --checkpoint may change. A run that was trained again or
+evaluated by hand is evaluated again.
 """
 
 import contextlib
