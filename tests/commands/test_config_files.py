@@ -89,9 +89,10 @@ def test_shipped_configs_are_found_by_name(tmp_path, monkeypatch):
     assert read_base("quickstart").training.steps == 2600
     (tmp_path / "quickstart").mkdir()  # such as the folder of a run
     assert read_base("quickstart").training.steps == 2600
-    (tmp_path / "wmt14").write_text("{")  # existing files take precedence
+    (tmp_path / "wmt14").write_text("{")  # a file that happens to have the name does not run
+    assert read_base("wmt14").data.name == "wmt14_translate/de-en"
     with pytest.raises(UserError, match="wmt14"):
-        read_base("wmt14")
+        read_base("./wmt14")
 
 
 def test_configs_in_an_installed_package_are_found(tmp_path, monkeypatch):

@@ -101,8 +101,7 @@ def find_config_file(path: str) -> str:
       UserError: if there is no such file.
     """
     shipped = shipped_configs()
-    if not os.path.isfile(path):  # a folder, such as the one of a run, does not hide a config of tfm
-        path = shipped.get(path, path)
+    path = shipped.get(path, path)  # a file of this name in the current folder does not run; ./NAME does
     if os.path.isfile(path):
         return path
     inside = os.path.join(path, runs.CONFIG_FILE)
