@@ -16,8 +16,15 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: object):
-        # Names and values from files may contain line ends, or control codes of a terminal.
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in str(message)))
+        super().__init__(escape(message))
+
+
+def escape(text: object) -> str:
+    """Returns a text on one line, in which characters that a terminal cannot print are escapes such as \\x1b.
+
+    Names and values from the files of others may contain line ends, or control codes of a terminal.
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def first_line(error: BaseException) -> str:

@@ -56,6 +56,20 @@ def test_status_of_a_finished_run_has_all_lines(workdir, capsys, monkeypatch):
     assert lines["last start"] == "2026-01-01 on here 01234567"
 
 
+def test_control_codes_in_the_files_of_a_run_do_not_reach_the_terminal(workdir, capsys):
+    """A run may come from somebody else. A line end would forge a line, and an escape could hide others."""
+    hostile = "\x1b[2Jhost\nstate           finished"
+    (workdir / "starts.jsonl").write_text(json.dumps({"time": "2026-01-01", "host": hostile}) + "\n")
+    write_record(
+        workdir / "test\x1b[31m.values.scores.json", scores=[Score(f"a{hostile}", 1.0, "", digits=1)]
+    )
+    for main in (status.main, list_command.main):
+        main([str(workdir)])
+        lines = capsys.readouterr().out.splitlines()
+        assert all(line.isprintable() for line in lines)
+        assert not [line for line in lines if line.startswith("state ") and "finished" in line]
+
+
 def test_clock_that_was_set_back_yields_no_negative_time(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0))
     monkeypatch.setattr(status.time, "time", lambda: 40.0)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from tfm.commands.command import command
 from tfm.commands.options import List
 from tfm.devices.memory import format_bytes
-from tfm.errors import UserError
+from tfm.errors import UserError, escape
 from tfm.workdir.evaluations import EvaluationRecord
 from tfm.workdir.status import find_runs, read_status
 
@@ -29,7 +29,7 @@ def main(options: List) -> None:
     rows = [describe(workdir) for workdir in runs.values()]
     if not rows:
         raise UserError(f"There is no run in {', '.join(folders)}. Train a model, or give another folder.")
-    print("\n".join(format_table([COLUMNS, *rows])))
+    print("\n".join(map(escape, format_table([COLUMNS, *rows]))))
 
 
 def describe(workdir: str) -> tuple[str, ...]:

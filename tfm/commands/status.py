@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.devices.memory import format_bytes
+from tfm.errors import escape
 from tfm.training.run_log import format_duration
 from tfm.workdir.status import Status, read_status
 
@@ -20,7 +21,7 @@ COLUMN = 16  # width of the column of names, in characters
 def main(options: command_options.Status) -> None:
     """Prints the status."""
     status = read_status(options.workdir)
-    print("\n".join(f"{name:<{COLUMN}}{text}" for name, text in describe(status)))
+    print("\n".join(escape(f"{name:<{COLUMN}}{text}") for name, text in describe(status)))
 
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:
