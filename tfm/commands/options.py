@@ -139,7 +139,7 @@ class DecodingRun(FinishedRun, HostOptions):
 
 @options
 class Quickstart:
-    """Train on the built-in language, evaluate and draw, in about five minutes."""
+    """Train on the built-in language, evaluate and draw, in about four minutes."""
 
     workdir: str = folder_option(
         "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."

@@ -1,6 +1,6 @@
 """Trains on the built-in English-German language, evaluates and draws: tfm quickstart
 
-Takes about five minutes on two CPU cores and downloads nothing. --workdir names the folder of the run. The
+Takes about four minutes on two CPU cores and downloads nothing. --workdir names the folder of the run. The
 default is runs/quickstart. If the command is interrupted, the same command resumes it. It does the same as
 these commands:
 
