@@ -89,11 +89,16 @@ class RecordImages:
             size = len(self._records)
         self._channels = builder.info.features["image"].shape[-1]
         self.label_names = list(builder.info.features["label"].names)
-        self.fingerprint = tfds.fingerprint_files(builder, split, ("image", "label"))
+        self._read_fingerprint = functools.partial(tfds.fingerprint_files, builder, split, ("image", "label"))
         self.take(np.linspace(0, size - 1, min(size, CHECKED_IMAGES)).astype(int))
 
     def __len__(self):
         return len(self._records)
+
+    @functools.cached_property
+    def fingerprint(self) -> str:
+        """Hash of the files. A check of the split does not read it, because hashing reads all files."""
+        return self._read_fingerprint()
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """See `ArrayImages.take`."""
