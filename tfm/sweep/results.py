@@ -1,7 +1,7 @@
 """The finished runs of a sweep, read from their folders, and the reports that are made of them.
 
-The folders of the runs are the only memory of a sweep. `table.md` is a report for people, which the sweep
-writes again after each run and never reads.
+The folders of the runs are the only memory of a sweep. `table.md` is a report for people. The sweep writes it
+again after each run and never reads it.
 """
 
 import dataclasses
@@ -43,7 +43,7 @@ class Requested(NamedTuple):
     def name(self) -> str:
         """The name of the evaluation, or "" for the name of the split.
 
-        The split of a path gets a name of its own, because splits of several folders may have the same name.
+        The split of a path gets a separate name, because splits of several folders may have the same name.
         """
         base = os.path.basename(self.split)
         if base == self.split:
