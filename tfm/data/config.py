@@ -19,11 +19,6 @@ SPLITS = ("train", "validation", "test")
 DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
 KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
-PIPE = "-"  # the name of a split that is read from standard input
-NOT_READ = (
-    f"The split '{PIPE}' is standard input. Only tfm train with data.kind=table reads it, once, and keeps it "
-    "in a file. The config.json of the run contains the name of that file."
-)
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
