@@ -1,7 +1,6 @@
 """Tests of steps that are not finite: unchanged state, skipped steps, error messages and divergence."""
 
 import contextlib
-import json
 import re
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Context, LossOutput, Update
 from tfm.workdir import runs
+from tfm.workdir.replay import replay_step
 
 OPTIMIZER = optax.adam(0.1)
 
@@ -150,7 +150,7 @@ def poison(monkeypatch):
 
 
 @pytest.mark.long
-def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
+def test_run_stops_and_its_step_can_be_replayed(tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(log_every=3), tmp_path / "run")
@@ -159,18 +159,11 @@ def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
     facts = task.open_data().describe_batch(4)
     assert facts["batch"] == 4
     assert f"'batch': 4, 'points': [{facts['points'][0]}, " in sentence
-    folder = tmp_path / "run" / "non_finite" / "step-5"
-    assert str(folder) in sentence
-    assert json.loads((folder / "report.json").read_text())["batch"] == facts
-    # The state of step 4 and the batch of step 5 reproduce the infinite loss.
-    with contextlib.closing(CheckpointStore(folder)) as store:
-        like = Setup(task, make_config().training).state
-        state = TrainState.from_items(store.restore(4, like.items()))
-    assert int(state.step) == 4
-    assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
-    with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
-        batch = dict(saved)
-    output = task.loss(state.variables, batch, Context(4, jax.random.key(0)))
+    assert f"tfm replay --workdir={tmp_path / 'run'} --step=5 " in sentence
+    # Replaying the step reproduces the infinite loss from the checkpoint before it.
+    replay = replay_step(task, task.config.training, str(tmp_path / "run"), 5)
+    assert replay.facts == facts
+    output = task.loss(replay.before.variables, replay.batch, Context(4, jax.random.key(0)))
     assert np.isinf(output.terms["loss"][0])
 
 
@@ -184,19 +177,16 @@ def test_error_examines_the_updates_that_are_due(tmp_path, poison, monkeypatch):
 
 
 @pytest.mark.long
-def test_run_stops_if_nothing_can_be_saved(tmp_path, poison, monkeypatch):
+def test_run_stops_if_the_tensor_cannot_be_found(tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
         raise RuntimeError("RESOURCE_EXHAUSTED: no memory\nand more")
 
     monkeypatch.setattr(non_finite, "first_not_finite", fails)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "non_finite").write_text("in the way of the folder")
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(log_every=3), tmp_path / "run")
     assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
-    assert "State and batch could not be saved (" in str(raised.value)
 
 
 def test_description_of_a_batch_lists_its_pairs(corpus, tmp_path):

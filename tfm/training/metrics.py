@@ -30,7 +30,7 @@ class StepMetrics:
     Args:
       setup: of the run.
       data: counts the units of a batch.
-      guard: guard of the run folder, in which a diagnosis is written.
+      guard: guard of the run folder.
       hooks: a `Hook` that is called after each step.
       step: number of completed steps.
       sums: {name: (sum, count)} since the last line of the log, as the checkpoint of `step` contains them.
@@ -78,7 +78,6 @@ class StepMetrics:
         self._unread = None
         metrics = jax.device_get(metrics)
         if self._monitor.must_end(step, metrics):
-            self._guard.check()  # `explain` creates a folder in the run folder
             raise explain(self._setup, self._data, self._guard.path, state, step, batch)
         add_sums(self.sums, metrics)
         self._count += self._data.count(batch) * jax.process_count()
