@@ -1,4 +1,4 @@
-"""Tests of steps that are not finite: unchanged state, skipped steps, error messages and divergence."""
+"""Tests of steps that are not finite: unchanged state, skipped steps and error messages."""
 
 import contextlib
 import re
@@ -23,7 +23,7 @@ from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
-from tfm.training.metrics import MAX_SKIPPED, DivergenceMonitor
+from tfm.training.metrics import MAX_SKIPPED
 from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.setup import Setup
@@ -268,43 +268,12 @@ def test_error_names_a_gradient_if_the_loss_is_finite():
     assert find(loss, {"v": params["v"], "w": params["w"] + 1}, micro_batches) is None
 
 
-def metrics_of(loss, skipped=0.0):
-    return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
-
-
-def test_divergence_yields_one_warning(caplog):
-    watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
-    losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three losses above the first loss in a row
-    assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
-    assert not caplog.records
-    for step in range(8, 20):
-        watch.must_end(step, metrics_of(6.0))
-    assert len(caplog.records) == 1
-    assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
-
-
-def test_divergence_of_one_update_is_found_if_the_other_loss_counts_nothing(caplog):
-    monitor = DivergenceMonitor(TrainingConfig(diverged_after=3), ("a/loss", "b/loss"))
-    for step in range(1, 9):
-        monitor.must_end(step, {"skipped": (0.0, 1.0), "a/loss": (step, 1.0), "b/loss": (0.0, 0.0)})
-    [record] = caplog.records
-    assert "above 1, " in record.message
-
-
-def test_no_warning_without_a_limit_or_below_the_first_loss_of_the_run(caplog):
-    for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
-        watch = DivergenceMonitor(config, first_losses={"loss": first})
-        for step in range(10):
-            watch.must_end(step, metrics_of(2.0 + step / 10))
-    assert not caplog.records
-
-
-def test_too_many_skipped_steps_in_a_row_end_the_run():
-    watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
-    ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED - 1)]
-    ends.append(watch.must_end(98, metrics_of(1.0)))
-    ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED)]
-    assert ends == [False] * (len(ends) - 1) + [True]
+@pytest.mark.long
+def test_too_many_skipped_steps_in_a_row_end_the_run(tmp_path, poison):
+    poison(2, *range(4, 4 + MAX_SKIPPED))
+    last = 3 + MAX_SKIPPED
+    with pytest.raises(UserError, match=rf"step {last} is not finite"):
+        train_run(make_config(on_non_finite="skip", steps=40), tmp_path / "run")
 
 
 @pytest.mark.long

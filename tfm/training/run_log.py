@@ -1,6 +1,5 @@
 """The log of a run, metrics.jsonl: written while it trains, and read."""
 
-import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -62,18 +61,6 @@ def drop_repeated(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
 def _is_number(value: Any) -> bool:
     """Returns whether a value is a float, including NaN and infinity, or an integer of at most 64 bits."""
     return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
-
-
-def first_losses(workdir: str) -> dict[str, float]:
-    """Returns {name: first finite value} of the training losses that the metrics of a run folder contain."""
-    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
-        return {}
-    losses: dict[str, float] = {}
-    for row in read_metrics(workdir):
-        for name, value in row.items():
-            if name.startswith("train/") and name.endswith("loss") and math.isfinite(value):
-                losses.setdefault(name.removeprefix("train/"), value)
-    return losses
 
 
 class MetricsWriter(Hook):
