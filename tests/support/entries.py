@@ -140,7 +140,7 @@ def treebank(folder, content):
 def evaluation(folder, content):
     """Checks hypotheses for `compare` whose scores.json has some content."""
     write(folder, "test.de.scores.json", content)
-    compare.check_texts(os.path.join(folder, "test.de.scores.json"), ["a"], ["b"])
+    compare.read_record(os.path.join(folder, "test.de.scores.json"))
 
 
 NUMBERS = b"0\n1\n2\n3\n4\n"

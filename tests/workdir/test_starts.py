@@ -123,7 +123,8 @@ def test_start_at_step_0_may_have_any_data(tmp_path, caplog):
 
 
 def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypatch):
-    monkeypatch.setenv("JAX_LOG_COMPILES", "0")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    monkeypatch.setenv("JAX_API_KEY", "secret")
     record(tmp_path, 0)
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_234)
@@ -133,7 +134,9 @@ def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypa
     assert message in caplog.text
     caplog.clear()
     assert starts(tmp_path)[1]["jax"]["jax_default_prng_impl"] == "rbg"
-    assert starts(tmp_path)[1]["environment"]["JAX_LOG_COMPILES"] == "0"
+    environment = starts(tmp_path)[1]["environment"]
+    assert environment["XLA_FLAGS"] == "--xla_cpu_multi_thread_eigen=false"
+    assert "JAX_API_KEY" not in environment
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_300)
     record(tmp_path, 0)  # a run that begins again may differ

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tfm
 from tfm.errors import UserError
+from tfm.io.files import no_link
 from tfm.sweep.plan import PlannedRun
 from tfm.training.run_log import read_metrics
 from tfm.training.setup import COMPILED_FOLDER
@@ -70,7 +71,7 @@ class RunProcess:
         if code != 0 or not self._left:
             return code
         self.wait()
-        with open(self.log_path, "ab") as file:
+        with open(self.log_path, "ab", opener=no_link) as file:
             # If this process is killed, the pipe ends the command, see `tfm.commands.child_process`.
             self._process = subprocess.Popen(
                 [*COMMAND, *self._left.pop(0)],

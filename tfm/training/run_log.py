@@ -9,7 +9,7 @@ import jax
 
 from tfm.config import LARGEST_INT
 from tfm.errors import UserError
-from tfm.io.files import append_json_line, read_json_lines, writing
+from tfm.io.files import append_json_line, no_link, read_json_lines, writing
 from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
@@ -82,7 +82,7 @@ class MetricsWriter(Hook):
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Creates the file, or marks the restart in a file that already has lines."""
-        with writing(self._path), open(self._path, "a", encoding="utf-8") as file:
+        with writing(self._path), open(self._path, "a", encoding="utf-8", opener=no_link) as file:
             has_lines = file.tell() > 0
         if has_lines:
             self.on_log(step, {RESUMED: 1})
