@@ -144,7 +144,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
         )
     if record is not None and record.texts != fingerprint_texts(sources, references):
         raise UserError(
-            f"{scores} and its hypotheses belong to other texts than the test set here. Give the --split that "
-            "was evaluated, or evaluate again."
+            f"{scores} and its hypotheses belong to other texts than the test set here. Give the --split "
+            "that was evaluated, or evaluate again."
         )
     return System(path, data.target_language, sources, references, hypotheses)

@@ -4,6 +4,7 @@ Prints step, speed and time left, the best and the last evaluation, checkpoints,
 command only reads the work directory, so it does not disturb a run that trains, here or on another machine.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +13,8 @@ from tfm.commands.command import command
 from tfm.devices.memory import format_bytes
 from tfm.errors import escape
 from tfm.training.run_log import format_duration
-from tfm.workdir.status import Status, read_status
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir.status import Status, folder_bytes, read_status
 
 COLUMN = 16  # width of the column of names, in characters
 
@@ -40,7 +42,8 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         yield "last evaluation", f"step {status.validation['step']:,}: {scores}"
     if status.checkpoints:
         steps = ", ".join(f"{step:,}" for step in status.checkpoints)
-        yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
+        size = folder_bytes(os.path.join(status.workdir, CHECKPOINT_FOLDER))
+        yield "checkpoints", f"{steps} ({format_bytes(size)})"
     for name, evaluated in status.evaluations.items():
         steps = ", ".join(f"{step:,}" for step in evaluated.checkpoints)
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])

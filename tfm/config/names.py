@@ -1,5 +1,6 @@
 """Parts that a config names: short names of tfm, and dotted names of other packages."""
 
+import functools
 import importlib
 import importlib.machinery
 import os
@@ -44,10 +45,7 @@ def find_by_name(
       UserError: if there is no such part, if its module is not allowed or cannot be imported, or if it does
         not have an attribute of `needs`.
     """
-    if isinstance(known, Mapping):
-        names = list(known)
-    else:
-        names = [module.name for module in pkgutil.iter_modules(known.__path__)]
+    names = list(known) if isinstance(known, Mapping) else _list_modules(known)
     if name in names:
         if isinstance(known, Mapping):
             return known[name]
@@ -61,6 +59,12 @@ def find_by_name(
     if missing:
         raise UserError(f"{path}={name} must have {' and '.join(needs)}, but it has no {missing[0]}.")
     return found
+
+
+@functools.cache  # a list of hundreds of runs asks thousands of times
+def _list_modules(package: ModuleType) -> list[str]:
+    """Returns the names of the modules of a package."""
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
 
 
 def is_dotted(name: Any) -> bool:
