@@ -78,7 +78,7 @@ def test_lock_of_a_killed_process_is_taken_over(tmp_path, caplog):
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": 3}', "[" * 4000, "x" * 10**6])
 def test_lock_with_a_damaged_file_is_still_held(tmp_path, content):
     with lock_workdir(tmp_path):
         (tmp_path / "lock").write_text(content)

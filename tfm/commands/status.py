@@ -4,6 +4,7 @@ Prints step, speed and time left, the best and the last evaluation, checkpoints,
 command only reads the work directory, so it does not disturb a run that trains, here or on another machine.
 """
 
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -49,7 +50,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
         yield name, f"step {steps}: {shown}" if steps else shown
     if status.start:
-        commit = (status.start.get("code") or {}).get("commit", "")
+        commit = status.start.get("code", {}).get("commit", "")
         yield (
             "last start",
             f"{status.start.get('time', '')} on {status.start.get('host', '')} {commit[:8]}".rstrip(),
@@ -76,7 +77,8 @@ def describe_training(status: Status) -> str:
     row = status.training
     rate = row.get(f"train/{status.unit}_per_second")
     speed = "" if rate is None else f"  {rate:,.0f} {status.unit}/s"
-    ago = format_duration(max(time.time() - row["time"], 0)) if "time" in row else ""
+    age = time.time() - row.get("time", math.nan)
+    ago = format_duration(max(age, 0)) if math.isfinite(age) else ""
     return f"loss {row['train/loss']:.4f}{speed}  at step {row['step']:,}" + (f", {ago} ago" if ago else "")
 
 

@@ -136,7 +136,7 @@ def _holder(file: IO[bytes]) -> str:
     try:
         owner = json.loads(file.read(MAX_RECORD_BYTES))
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (ValueError, KeyError, TypeError):  # the owner has not written its record yet
+    except (ValueError, KeyError, TypeError, RecursionError):  # the owner has not written its record yet
         return "another process"
 
 

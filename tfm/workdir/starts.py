@@ -83,8 +83,9 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
 
 def _is_start(line: dict) -> bool:
     """Returns whether the fields of a line have the types that `record_start` writes."""
-    sections = all(isinstance(line.get(name, {}), dict) for name in ("data", "config", "jax"))
-    return sections and isinstance(line.get("step", 0), int)
+    types = {"data": dict, "config": dict, "jax": dict, "code": dict, "step": int, "time": str, "host": str}
+    has_types = all(isinstance(line.get(name, kind()), kind) for name, kind in types.items())
+    return has_types and isinstance(line.get("code", {}).get("commit", ""), str)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
