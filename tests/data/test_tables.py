@@ -248,7 +248,7 @@ def test_file_that_unpacks_to_much_more_than_a_text_ends_early(name, tmp_path, m
     monkeypatch.setattr(text_files, "MAX_SMALL_BYTES", 1 << 20)
     text = "word " * 20
     if name.endswith("parquet"):
-        column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 40_000), [text])
+        column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200_000), [text])
         pyarrow.parquet.write_table(pyarrow.table({"en": column, "de": column}), tmp_path / name)
     else:
         opener = gzip.open if name.endswith("gz") else lzma.open
