@@ -74,7 +74,8 @@ def _check_array(name: str, array: Any, annotation: Any, shapes: dict[str, tuple
         )
     if kind != "Shaped" and array.dtype.name not in annotation.dtypes:
         raise ValueError(f"Expected {what} to be {KINDS[kind]}, got {array.dtype}.")
-    if not isinstance(array, jaxtyping.Shaped[Any, annotation.dim_str]):  # type: ignore[misc]
+    shaped: Any = jaxtyping.Shaped[Any, annotation.dim_str]
+    if not isinstance(array, shaped):
         others = "".join(f", and {other} has {shape}" for other, shape in shapes.items())
         raise ValueError(f"Expected {what} to have this shape, got {array.shape}{others}.")
     shapes[name] = array.shape

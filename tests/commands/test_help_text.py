@@ -39,7 +39,7 @@ def help_of(capsys, name, *arguments):
         (
             "visualize",
             "usage: tfm visualize --workdir=WORKDIR [EXAMPLE ...] [--FLAG",
-            ["  --layer=LAYER ", "  --difference ", DECODING],
+            ["  --layer=LAYER ", "  --words ", DECODING],
         ),
         ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --split=test "]),
     ],

@@ -1,9 +1,7 @@
 """Tests of `tfm train`: checks before training, failed starts, pipes and shortened warmups."""
 
 import contextlib
-import dataclasses
 import errno
-import json
 import shutil
 import types
 from unittest import mock
@@ -79,30 +77,6 @@ def test_dry_run_makes_the_checks_of_a_run(flags, message, regression_run):
         train.main(
             [f"--config={regression_run}/config.json", f"--workdir={regression_run}", "--dry_run", *flags]
         )
-
-
-@pytest.mark.long
-def test_run_from_a_pipe_resumes_without_the_pipe(tmp_path):
-    """The config of the run has the path of the stored rows. Other rows are an error."""
-    write_corpus(tmp_path)
-    for split in ("train", "val"):
-        sides = [(tmp_path / f"{split}.{language}").read_text().splitlines() for language in ("en", "de")]
-        (tmp_path / f"{split}.tsv").write_text("".join(map("{}\t{}\n".format, *sides)))
-    rows = (tmp_path / "train.tsv").read_text()
-    table = {"kind": "table", "source_column": "1", "target_column": "2", "train": "-", "test": ""}
-    config = make_config(tmp_path)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
-    path, workdir = write_config_file(tmp_path, config), tmp_path / "run"
-    arguments = ("train", f"--config={path}", f"--workdir={workdir}")
-    assert run_command(*arguments, stdin=rows).code == 0
-    (kept,) = (tmp_path / "cache" / "pipes").iterdir()
-    assert json.loads((workdir / "config.json").read_text())["data"]["train"] == str(kept)
-    assert kept.read_text() == rows
-    resumed = run_command("train", f"--config={workdir}/config.json", f"--workdir={workdir}")
-    assert resumed.code == 0, resumed.error
-    refused = run_command(*arguments, stdin=rows + "red\trot\n")
-    assert refused.code == 2
-    assert "data.train" in refused.error
 
 
 @pytest.mark.parametrize(

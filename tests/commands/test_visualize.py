@@ -71,9 +71,9 @@ def test_warning_if_translation_uses_another_search(fields, search, caplog):
     ],
 )
 def test_layer_is_drawn_for_every_attention_that_has_it(layer, head, kinds):
-    names = ("attention-1", "attention-2", "difference-1-2")
+    names = ("attention-1", "attention-2")
     examples = [make_deep_decoder(seed) for seed in (0, 1)]
-    drawings = visualize.list_figures(examples, Selection(layer, head), True)
+    drawings = visualize.list_figures(examples, Selection(layer, head))
     assert list(drawings) == [f"{name}-{kind}" for name in names for kind in kinds]
 
 
@@ -86,12 +86,12 @@ def test_lines_are_drawn_for_a_layer_that_only_the_decoder_has():
 def test_layer_that_no_attention_has_is_an_error(layer):
     message = f"--layer .*0 to 0 for encoder .*0 to 2 for decoder .*0 to 2 for cross .*got {layer}"
     with pytest.raises(UserError, match=message):
-        visualize.list_figures([make_deep_decoder()], Selection(layer), False)
+        visualize.list_figures([make_deep_decoder()], Selection(layer))
     with pytest.raises(UserError, match=message):
         visualize.list_line_figures([make_deep_decoder()], Selection(layer, 0), "Tier")
     for example, kind in ((make_text(), "decoder"), (make_image(), "encoder")):
         with pytest.raises(UserError, match=f"--layer .*0 to 1 for {kind} attention, got {layer}"):
-            visualize.list_figures([example], Selection(layer), False)
+            visualize.list_figures([example], Selection(layer))
 
 
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
@@ -181,7 +181,6 @@ def test_sentences_may_be_arguments_or_flags(tiny_run, tmp_path, quick):
         (["a", "--head=all"], "--head to be a number from 0 on, mean or rollout, got 'all'"),
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer to be from 0"),
-        (["a", "--difference"], "--difference needs at least two examples, got 1"),
         (["a", "--head=rollout", "--measure=norms"], "--head=rollout needs attention weights"),
         (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),
@@ -201,10 +200,9 @@ def test_selected_panels_are_drawn(tiny_run, tmp_path, monkeypatch):
     call(tiny_run, tmp_path, "red dog", "--layer=0", "--head=mean", "--words")
     assert [panels.titles for panels in drawn] == [[["layer 0, mean of the heads"]]] * 3
     assert drawn[0].keys.labels == ["red", "dog", "</s>"]
-    names = call(tiny_run, tmp_path, "red dog", "red cat", "--difference", "--measure=norms")
-    assert len(drawn) == 3 + 2 * 3 + 3
+    names = call(tiny_run, tmp_path, "red dog", "red cat", "--measure=norms")
+    assert len(drawn) == 3 + 2 * 3
     assert "norm" in drawn[3].unit
-    assert "first minus second" in drawn[-1].unit
     assert "attention.html" in names
 
 

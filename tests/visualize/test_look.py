@@ -26,12 +26,12 @@ PROPERTIES = (
 OF_AXES = ("xlim", "ylim", "xscale", "yscale", "aspect")
 
 
-def make_panels(shape, least=0.0):
+def make_panels(shape):
     """Returns panels of fixed numbers for a shape [layers, heads, L, M]."""
-    weights = np.arange(np.prod(shape)).reshape(shape) / np.prod(shape) + least
+    weights = np.arange(np.prod(shape)).reshape(shape) / np.prod(shape)
     queries, keys = (Axis(f"axis {n}", [f"word{'x' * 40 * i}" for i in range(n)]) for n in shape[2:])
     titles = [[f"layer {i}, head {j}" for j in range(shape[1])] for i in range(shape[0])]
-    return Panels(weights, queries, keys, titles, "unit", least)
+    return Panels(weights, queries, keys, titles, "unit")
 
 
 def draw_all(monkeypatch):
@@ -48,12 +48,11 @@ def draw_all(monkeypatch):
     for module in (figures, lines):
         monkeypatch.setattr(module, "save", lambda figure, path, dpi=figures.DPI: drawn.append((figure, dpi)))
     figures.draw_attention(make_panels((2, 3, 2, 4)), "title " * 100, "x.png")
-    figures.draw_attention(make_panels((1, 1, 2, 2), least=-1.0), "title", "x.png")
-    for elements, least in ((5, -0.5), (4, 0.0)):  # with and without a class token
+    for elements in (5, 4):  # with and without a class token
         track = image_track(np.linspace(-1, 1, 16).reshape(4, 4, 1), elements)
-        figures.draw_patches(make_panels((1, 2, elements, elements), least), track, "title", "x.png")
+        figures.draw_patches(make_panels((1, 2, elements, elements)), track, "title", "x.png")
     lines.draw_lines([make_panels((1, 1, 2, 2)), make_panels((1, 1, 3, 3))], "word", "title", "x.png")
-    names = ("attention", "signed attention", "patches", "patches without class token", "lines")
+    names = ("attention", "patches", "patches without class token", "lines")
     for name, (figure, dpi) in zip(names, drawn, strict=True):
         yield f"{name}, {dpi} dpi", figure
 

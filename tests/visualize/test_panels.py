@@ -8,7 +8,7 @@ import pytest
 from tests.support.observations import SOURCE, TARGET, make_image, make_observation
 from tfm.errors import UserError
 from tfm.interpret import reductions
-from tfm.visualize.panels import Selection, parse_head, select, select_difference, summarize
+from tfm.visualize.panels import Selection, parse_head, select, summarize
 
 
 @pytest.fixture(scope="module")
@@ -109,17 +109,3 @@ def test_selected_norms_replace_the_weights(observation):
     without_norms = observation.attention["cross"]._replace(norms=None, joint_norms=None)
     with pytest.raises(UserError, match=r"cross .*--measure"):
         select(observation._replace(attention={"cross": without_norms}), "cross", Selection(measure="norms"))
-
-
-def test_difference_compares_corresponding_tokens(observation):
-    """The second target has another word at place 3, with fewer pieces."""
-    other = make_observation(1, target=[*TARGET[:3], "▁breit", *TARGET[5:]])
-    panels = select_difference(observation, other, "cross", Selection(layer=1, head=0))
-    first, second = (each.attention["cross"].weights[1, 0] for each in (observation, other))
-    np.testing.assert_allclose(panels.weights[0, 0], first[[0, 1, 2, 5, 6]] - second[[0, 1, 2, 4, 5]])
-    assert panels.keys.labels == list(SOURCE)
-    assert panels.queries.labels[3] == ". (de) / . (▁breit)"
-    assert -panels.least == panels.largest == np.abs(panels.weights).max()
-    words = select_difference(observation, other, "cross", Selection(words=True))
-    assert words.queries.labels == ["Das", "Tier", "ist", "müde. / breit.", "</s>"]
-    np.testing.assert_array_equal(select_difference(other, other, "cross").weights, 0)

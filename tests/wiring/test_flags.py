@@ -155,7 +155,7 @@ VALUES: dict[Any, str] = {
     ("sweep", "config"): "{other_sweep}",
     ("train", "config"): "{other_line}",
     ("translate", "input"): "{text}",
-    **{(command, "split"): "val" for command in ("evaluate", "compare")},
+    **{(command, "split"): "val" for command in ("evaluate", "compare", "plot")},
     **{(command, "workdir"): "{out}/elsewhere" for command in ("train", "sweep")},
 }
 # Flags that some runs cannot have. An error that names the flag is the effect.

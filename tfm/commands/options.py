@@ -319,9 +319,6 @@ class Visualize(FinishedRun):
         "Measure to draw: the attention weights, or the norms of the weighted values.",
         choices=MEASURES,
     )
-    difference: bool = option(
-        False, "Also draw the first example minus each other example, for tokens that correspond."
-    )
     lines: str | None = option(
         None,
         "Word whose attention in every example is also drawn as lines. Commas separate words of which each "

@@ -116,7 +116,7 @@ def separate_output() -> None:
     output = os.fdopen(os.dup(stream.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), stream.fileno())
     sys.stdout = io.TextIOWrapper(
-        output, stream.encoding, stream.errors, line_buffering=stream.line_buffering
+        output, stream.encoding, stream.errors, line_buffering=bool(stream.line_buffering)
     )
 
 

@@ -5,7 +5,7 @@ each example the attention of every head. Also writes attention.html, a page to 
 predictions and the beam search of all examples, which opens from disk.
 An example is a sentence to translate or to parse, a text for a language model to read, or the number of a
 test image to classify. Examples on the command line, also with --sentence, replace the default examples.
---format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD also draws the
+--format, --layer, --head, --words and --measure choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.
 --lines=es,sie takes whichever of the two words an example has.
 Figures of an earlier call with other examples stay in the folder. An export has no curves. A run whose model
@@ -28,15 +28,13 @@ from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
 from tfm.visualize.lines import draw_lines, find_word, select_differing_head
 from tfm.visualize.page import make_page
-from tfm.visualize.panels import Selection, parse_head, select, select_difference, selectable_kinds
+from tfm.visualize.panels import Selection, parse_head, select, selectable_kinds
 from tfm.visualize.plots import plot_curves
 from tfm.workdir import runs
 
 FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
-FIGURE_NAME = re.compile(
-    rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})"
-)
+FIGURE_NAME = re.compile(rf"{re.escape(PAGE)}|(curves|(attention-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})")
 Rows = Sequence[Mapping[str, float]]  # of the log of a run, see `read_metrics`
 Drawings = dict[str, Callable[[str], Any]]  # {file name without its ending: function that writes a path}
 log = logging.getLogger(__name__)
@@ -67,7 +65,7 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     observations = [run.task.observe(variables, example, options.max_tokens) for example in examples]
     if observations and observations[0].beam:
         warn_of_another_search(run.task.config.decoding)
-    figures = list_figures(observations, selection, options.difference)
+    figures = list_figures(observations, selection)
     if options.lines is not None:
         figures |= list_line_figures(observations, selection, options.lines)
     if not figures:
@@ -129,34 +127,21 @@ def choose_examples(given: Sequence[str], task: Any) -> list[str]:
     return []
 
 
-def list_figures(observations: Sequence[Observation], selection: Selection, differences: bool) -> Drawings:
+def list_figures(observations: Sequence[Observation], selection: Selection) -> Drawings:
     """Returns the figures of all examples, for each kind of attention that has the selected layer and head.
 
     Args:
       observations: one for each example.
       selection: the part of the attention to draw.
-      differences: whether to draw also the first example minus each other example.
 
     Raises:
-      UserError: if a figure is too large, the model does not have the selected attention, or `differences` is
-        True with fewer than two examples.
+      UserError: if a figure is too large, or the model does not have the selected attention.
     """
-    figures = {
+    return {
         f"attention-{number}-{kind}": _draw_kind(each, kind, select(each, kind, selection), each.title)
         for number, each in enumerate(observations, 1)
         for kind in selectable_kinds(each.attention, selection)
     }
-    if not differences:
-        return figures
-    if len(observations) < 2:
-        raise UserError(f"--difference needs at least two examples, got {len(observations)}.")
-    first, *others = observations
-    for number, other in enumerate(others, 2):
-        title = f"difference: {first.title} / {other.title}"
-        for kind in selectable_kinds(first.attention, selection):
-            panels = select_difference(first, other, kind, selection)
-            figures[f"difference-1-{number}-{kind}"] = _draw_kind(first, kind, panels, title)
-    return figures
 
 
 def _draw_kind(observation: Observation, kind: str, panels: Panels, title: str) -> Callable[[str], Any]:

@@ -48,8 +48,7 @@ class Panels(NamedTuple):
       queries, keys: the `Axis` of L and of M.
       titles: for each layer, the titles of its panels.
       unit: label of the colour bar: what the numbers measure.
-      least, largest: range of the colours. If `least` is below 0, negative and positive numbers have
-        different colours with white at 0.
+      largest: number with the darkest colour. White is 0.
     """
 
     weights: np.ndarray
@@ -57,7 +56,6 @@ class Panels(NamedTuple):
     keys: Axis
     titles: list[list[str]]
     unit: str = "attention weight\n(each row sums to 1)"
-    least: float = 0.0
     largest: float = 1.0
 
 
@@ -77,8 +75,7 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     queries, keys = (_shorten(axis.labels) for axis in panels[1:3])
     grid = plan_grid(panels, title)
     figure, axes, bar = _start_figure(grid, panels.titles)
-    palette = "PuOr" if panels.least < 0 else "Blues"
-    colours: dict[str, Any] = {"cmap": palette, "vmin": panels.least, "vmax": panels.largest}
+    colours: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0, "vmax": panels.largest}
     for (layer, head), panel in np.ndenumerate(axes):
         image = panel.imshow(panels.weights[layer, head], **colours, aspect="auto", interpolation="nearest")
         panel.tick_params(length=2, pad=1)
@@ -113,12 +110,11 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     grid = _plan(panels, (PICTURE_PANEL, PICTURE_PANEL), GAP, GAP, title)
     figure, axes, bar = _start_figure(grid, panels.titles)
     extent = (0, track.grid[1], track.grid[0], 0)
-    largest = float(np.abs(tints).max()) or 1.0
-    is_signed = panels.least < 0
-    colours = ScalarMappable(Normalize(-largest * is_signed, largest), "PuOr" if is_signed else "Oranges")
+    largest = float(tints.max()) or 1.0
+    colours = ScalarMappable(Normalize(0.0, largest), "Oranges")
     for index, panel in np.ndenumerate(axes):
         panel.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
-        alpha: Any = TINT * np.abs(tints[index]) / largest
+        alpha: Any = TINT * tints[index] / largest
         shades: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm, "alpha": alpha}
         panel.imshow(tints[index], **shades, extent=extent, interpolation="nearest")
         panel.set_axis_off()

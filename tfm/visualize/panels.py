@@ -8,7 +8,6 @@ import numpy as np
 from tfm.errors import UserError
 from tfm.interpret import reductions
 from tfm.interpret.observation import AttentionMap, Observation, Track
-from tfm.interpret.words import align_tokens
 from tfm.visualize.figures import Axis, Panels
 
 MEASURES = ("weights", "norms")  # attention weights, or norms of the weighted values
@@ -95,40 +94,6 @@ def select(observation: Observation, kind: str, selection: Selection = ALL) -> P
     if selection.measure == "norms":
         return panels._replace(unit="norm of the\nweighted value", largest=float(numbers.max()) or 1.0)
     return panels
-
-
-def select_difference(
-    first: Observation, second: Observation, kind: str, selection: Selection = ALL
-) -> Panels:
-    """Returns the `Panels` of the attention of the first observation minus that of the second.
-
-    The panels contain only tokens that correspond, see `words.align_tokens`.
-
-    Raises:
-      UserError: see `select`.
-    """
-    minuend, subtrahend = (select(observation, kind, selection) for observation in (first, second))
-    attention = first.attention[kind]
-    sides = [
-        align_tokens(*(_texts(each.tracks[name], selection.words) for each in (first, second)))
-        for name in (attention.queries, attention.keys)
-    ]
-    rows, columns = (np.array(pairs, int).reshape(-1, 2).T for pairs in sides)  # [2, tokens] for both panels
-    both = (
-        panels.weights[..., rows[i][:, None], columns[i]] for i, panels in enumerate((minuend, subtrahend))
-    )
-    numbers = np.subtract(*both)
-
-    def join(label: str, other: str) -> str:
-        return label if label == other else f"{label} / {other}"
-
-    queries, keys = (
-        Axis(axis.title, [join(axis.labels[i], others.labels[j]) for i, j in pairs])
-        for axis, others, pairs in zip(minuend[1:3], subtrahend[1:3], sides, strict=True)
-    )
-    largest = float(np.abs(numbers).max(initial=0)) or 1.0
-    unit = f"{minuend.unit.partition('(')[0].strip()},\nfirst minus second"
-    return Panels(numbers, queries, keys, minuend.titles, unit, -largest, largest)
 
 
 def summarize(attention: dict[str, AttentionMap], kind: str, summary: str) -> np.ndarray | None:
