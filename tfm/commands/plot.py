@@ -31,6 +31,7 @@ from tfm.commands.command import command, flag_fields
 from tfm.commands.compilation import prepare_device
 from tfm.commands.options import Plot
 from tfm.data.sources.opening import check_splits, open_pairs
+from tfm.data.tokenizers.making import sample_evenly
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
@@ -38,7 +39,6 @@ from tfm.evaluation import translation_metrics
 from tfm.interpret.observation import check_probabilities
 from tfm.io.files import atomic_file
 from tfm.tasks.translation.report import find_fitting_pairs
-from tfm.tasks.translation.task import sample_evenly
 from tfm.training.run_log import read_metrics
 from tfm.training.samples import format_samples, read_samples
 from tfm.visualize import measures, plots
