@@ -297,11 +297,16 @@ class PairsConfig(TextSection):
         return self.source_language, self.target_language
 
     @property
-    def columns(self) -> tuple[str, str]:
+    def columns(self) -> tuple[str, ...]:
         """The source and the target column, feature or ending of a file."""
         if self.kind not in ("table", "huggingface"):
             return self.languages
         return self.source_column or self.source_language, self.target_column or self.target_language
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns that become tokens."""
+        return self.columns
 
     @property
     def max_side_length(self) -> int:

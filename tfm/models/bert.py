@@ -132,7 +132,7 @@ class Bert(layers.TransformerBase):
         return dense(features, kernel_init=self.make_table_init(), dtype=jnp.dtype(self.config.dtype))
 
     def __call__(
-        self, tokens: jax.Array, *, types: jax.Array | None = None, train: bool
+        self, tokens: jax.Array, types: jax.Array | None = None, *, train: bool
     ) -> jax.Array | tuple[jax.Array, jax.Array]:
         """Returns the logits of the head. See `features` for the arguments.
 

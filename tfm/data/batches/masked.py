@@ -16,7 +16,7 @@ BOS and EOS take the places of BERT's [CLS] and [SEP].
 import dataclasses
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -140,8 +140,8 @@ class MaskedPairs:
         if len(np.unique(documents)) < 2:
             raise UserError(
                 "Expected at least two documents of two or more sentences, because half of the rows continue "
-                f"with another document, got {len(np.unique(documents))}. Add texts, or set data.documents to "
-                "the unit of the text files that is a document."
+                f"with another document, got {len(np.unique(documents))}. Add texts, or set data.documents "
+                "to the unit of the text files that is a document."
             )
         self._begin, self._end = (np.searchsorted(documents, documents, side) for side in ("left", "right"))
         self.pieces = len(documents)
@@ -178,8 +178,10 @@ class MaskedPairs:
         follows = bool(rng.random() < FOLLOWING_SHARE)
         cut = int(rng.integers(first + 1, last))
         begin, end = (cut, last) if follows else self._draw_other(rng, row)
-        texts = fit(self._read(first, cut), self._read(begin, end), self._room)
-        tokens, types = join_texts(*texts)
+        texts = self._read(first, cut), self._read(begin, end)
+        of_first, of_second = fit_lengths(len(texts[0]), len(texts[1]), self._room)
+        # The tokens next to the boundary of the texts remain.
+        tokens, types = join_texts(texts[0][len(texts[0]) - of_first :], texts[1][:of_second])
         predicted = choose_tokens(rng, tokens, self._share)
         return {
             "tokens": self._hide(rng, tokens, predicted),
@@ -223,17 +225,13 @@ def empty_batch(shape: tuple[int, int], share: float) -> Batch:
     return batch | {name: np.zeros(rows, np.int32) for name in ("follows", "rows")}
 
 
-def fit(first: np.ndarray, second: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray]:
-    """Shortens the longer of two texts until both have at most `room` tokens.
-
-    The tokens next to the boundary of the texts remain: the end of the first and the beginning of the second.
-    """
-    of_second = min(len(second), max(room - len(first), room // 2))
-    of_first = min(len(first), room - of_second)
-    return first[len(first) - of_first :], second[:of_second]
+def fit_lengths(first: int, second: int, room: int) -> tuple[int, int]:
+    """Returns the lengths of two texts after the longer text was shortened until both have `room` tokens."""
+    of_second = min(second, max(room - first, room // 2))
+    return min(first, room - of_second), of_second
 
 
-def join_texts(*texts: np.ndarray | list[int]) -> tuple[np.ndarray, np.ndarray]:
+def join_texts(*texts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns the tokens of a row with BOS and an EOS after each text, and the type of each token."""
     tokens = np.concatenate([[BOS_ID], *([*text, EOS_ID] for text in texts)]).astype(np.int32)
     lengths = [len(text) + 1 for text in texts]

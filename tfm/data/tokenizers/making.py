@@ -25,7 +25,8 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
         copy_tokenizer(data.tokenizer, path)
     elif isinstance(data, PairsConfig):
         pairs = open_pairs(data, "train")
-        texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs))
+        sides = len(data.text_columns)
+        texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs, sides))
         symbols = sorted(set(split_tags(data.tags)) - {""})
         learn_word_pieces(texts, data.vocabulary_size, path, symbols=symbols)
     elif data.tokenizer == "characters":
@@ -36,7 +37,8 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
         learn_word_pieces(parts, data.vocabulary_size, path, lossless=True)
 
 
-def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
-    """Yields both texts of at most `most` pairs, spread evenly over the source."""
+def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:
+    """Yields the first `sides` texts of at most `most` rows, spread evenly over the source."""
     stride = -(-len(pairs) // most)
-    return itertools.chain.from_iterable(itertools.islice(pairs, 0, None, stride))
+    rows = itertools.islice(pairs, 0, None, stride)
+    return itertools.chain.from_iterable(row[:sides] for row in rows)
