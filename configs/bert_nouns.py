@@ -38,16 +38,16 @@ def get_config():
                 batch_tokens=1024,
             ),
             training=TrainingConfig(
-                steps=400,
+                steps=250,
                 schedule="linear_decay",
-                warmup_steps=40,
+                warmup_steps=25,
                 peak_learning_rate=1e-3,
                 optimizer=AdamW(b2=0.99, weight_decay=0.01),
                 clip_norm=1.0,
                 log_every=100,
-                eval_every=200,
-                checkpoint_every=200,
-                keep=2,
+                eval_every=250,
+                checkpoint_every=250,
+                keep=1,
             ),
         )
     )

@@ -132,12 +132,17 @@ class TextClassification(Task):
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the cross-entropy per label. The metrics are "nll" and "accuracy"."""
-        labels, weights = batch["labels"], batch["weights"].astype(jnp.float32)
+        labels, weights = self._labels(batch)
         inputs = batch["tokens"], batch["types"]
         logits, state = apply_model(self.model, variables, *inputs, context=context)
         nll = smoothed_cross_entropy(logits, labels, weights, smoothing=0.0)
         correct = ((logits.argmax(-1) == labels) * weights).sum()
         return LossOutput({"loss": nll}, {"nll": nll, "accuracy": (correct, nll[1])}, state)
+
+    def _labels(self, batch: Batch) -> tuple[Any, Any]:
+        """Returns the labels and the weights in the shape of the model's output, [B] or [B, L]."""
+        labels, weights = batch["labels"], batch["weights"].astype(np.float32)
+        return (labels, weights) if self._has_tags else (labels[:, 0], weights[:, 0])
 
     def open_data(self) -> LabelledData:
         """Opens and tokenizes the training and validation texts."""
@@ -178,10 +183,11 @@ class TextClassification(Task):
         for numbers, batch in texts.in_order():
             placed = place_rows((batch["tokens"], batch["types"]), like=variables)
             log_probabilities = fetch(self._log_probabilities(variables, placed))
+            labels, weights = self._labels(batch)
             for row, number in enumerate(numbers.tolist()):
-                counts = batch["weights"][row] > 0
+                counts = weights[row] > 0
                 values = log_probabilities[row][counts].reshape(-1, len(self.label_names))
-                counted.append((values, np.atleast_1d(batch["labels"][row][counts])))
+                counted.append((values, np.atleast_1d(labels[row][counts])))
                 order.append(number)
         rate = len(order) / (time.monotonic() - began)
         predictions = {number: values.argmax(-1) for number, (values, _) in zip(order, counted, strict=True)}

@@ -1,13 +1,11 @@
 """Batches of texts with labels: a label of each text, of each pair of texts, or of each word.
 
-A batch is a dict of int32 arrays:
+A batch is a dict of int32 arrays [B, L]:
 
-    tokens      BOS, the text, EOS, and for a pair the second text and another EOS [B, L]
-    types       0 up to the first EOS, 1 after it [B, L]
-    labels      of the rows [B], or of the tokens [B, L]
-    weights     1 for a label that counts, 0 for all others and for padding, in the shape of the labels
-
-A label of a word is at the first token of the word.
+    tokens      BOS, the text, EOS, and for a pair the second text and another EOS
+    types       0 up to the first EOS, 1 after it
+    labels      the label of a row at its BOS, the label of a word at the first token of the word
+    weights     1 for a label, 0 for all other tokens
 """
 
 import dataclasses
@@ -28,6 +26,7 @@ from tfm.data.source import Row
 from tfm.errors import UserError
 
 NO_LABEL = "-"  # in place of the tag of a word without a tag
+MAX_SHOWN_LABELS = 9  # in an error message
 KINDS = ("table", "huggingface", "tfds")
 _asset_field = functools.partial(field, asset=VOCABULARY_FILE)
 
@@ -86,7 +85,7 @@ class LabelledConfig(PairsConfig):
 
 
 class LabelledText(NamedTuple):
-    """The arrays of a row without padding: int [L], and labels and weights int [L] for tags, otherwise []."""
+    """The arrays of a row without padding, int [L]."""
 
     tokens: np.ndarray
     types: np.ndarray
@@ -123,8 +122,9 @@ def encode_rows(
     """
     if unknown := sorted(find_labels(rows, has_tags) - set(names)):
         raise UserError(
-            f"Expected labels of the training split ({', '.join(names[:9])}{', ...' * (len(names) > 9)}), got "
-            f"{', '.join(map(repr, unknown[:3]))}. Correct the labels, or train with examples of them."
+            f"Expected labels of the training split ({', '.join(names[:MAX_SHOWN_LABELS])}), got "
+            f"{', '.join(map(repr, unknown[:MAX_SHOWN_LABELS]))}. Correct the labels, or add them to the "
+            "training split."
         )
     classes = {name: number for number, name in enumerate(names)}
     if has_tags:
@@ -133,7 +133,7 @@ def encode_rows(
         ]
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
     return [
-        LabelledText(*join_texts(*_cut(ids, max_length)), np.array(classes[row[-1]]), np.ones((), int))
+        _label(*join_texts(*_cut(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
         for row, *ids in zip(rows, *encoded, strict=True)
     ]
 
@@ -144,6 +144,19 @@ def _cut(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
         return [texts[0][: max_length - SPECIAL_TOKENS + 1]]
     lengths = fit_lengths(len(texts[0]), len(texts[1]), max_length - SPECIAL_TOKENS)
     return [ids[:length] for ids, length in zip(texts, lengths, strict=True)]
+
+
+def _label(
+    tokens: np.ndarray,
+    types: np.ndarray,
+    places: np.ndarray,
+    place_labels: Sequence[int],
+    place_weights: Sequence[int],
+) -> LabelledText:
+    """Returns the arrays of a row with labels at some places."""
+    labels, weights = np.zeros_like(tokens), np.zeros_like(tokens)
+    labels[places], weights[places] = place_labels, place_weights
+    return LabelledText(tokens, types, labels, weights)
 
 
 def _encode_words(
@@ -169,10 +182,8 @@ def _encode_words(
             f"{number:,} has {len(tokens):,}. Increase data.max_length, or shorten the text."
         )
     starts = np.cumsum([1, *map(len, ids[:-1])])
-    labels, weights = np.zeros_like(tokens), np.zeros_like(tokens)
-    labels[starts] = [classes.get(tag, 0) for tag in tags]
-    weights[starts] = [tag != NO_LABEL for tag in tags]
-    return LabelledText(tokens, types, labels, weights)
+    has_label = [tag != NO_LABEL for tag in tags]
+    return _label(tokens, types, starts, [classes.get(tag, 0) for tag in tags], has_label)
 
 
 class LabelledTexts:
@@ -202,12 +213,10 @@ class LabelledTexts:
 
     def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
         """See `Epochs`."""
-        of_labels = shape if self._texts[0].labels.ndim else shape[:1]
-        shapes = (shape, shape, of_labels, of_labels)
-        arrays = LabelledText(*(np.zeros(each, np.int32) for each in shapes))
+        arrays = LabelledText(*(np.zeros(shape, np.int32) for _ in LabelledText._fields))
         for place, number in enumerate(self._rows.pieces[rows]):
             for array, values in zip(arrays, self._texts[number], strict=True):
-                array.reshape(len(array), -1)[place, : values.size] = values
+                array[place, : len(values)] = values
         return arrays._asdict()
 
     def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
