@@ -246,7 +246,7 @@ class TextClassification(Task):
         shape = (1, len(tokens)) if self._has_tags else (1,)
         labels = np.zeros(shape, int)  # the true labels are unknown
         probabilities, attention = observe(self.model, variables, tokens[None], types[None], labels=labels)
-        read = Track("piece", *split_words(self.tokenizer, tokens))
+        read = Track("piece", *split_words(self.tokenizer, tokens.tolist()))
         rows = zip(np.atleast_2d(probabilities.ids[0]), np.atleast_2d(probabilities.best[0]), strict=True)
         choices = [
             [(self.label_names[i], value) for i, value in zip(*row, strict=True)]

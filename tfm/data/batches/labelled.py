@@ -13,11 +13,11 @@ import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.config import DOTTED, field
+from tfm.config import DOTTED, constants, field
 from tfm.data.batches.masked import SPECIAL_TOKENS, fit_lengths, join_texts
 from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
@@ -32,6 +32,19 @@ _asset_field = functools.partial(field, asset=VOCABULARY_FILE)
 
 
 @dataclasses.dataclass(frozen=True)
+@constants(
+    source_language="text",
+    target_language="label",
+    source_column="",
+    target_column="",
+    mixing="",
+    tags="",
+    joined_share=0.0,
+    subword_dropout=0.0,
+    subword_samples=1,
+    batching="buckets",
+    row_length=0,
+)
 class LabelledConfig(PairsConfig):
     """The source of labelled texts, their vocabulary, and how they become batches."""
 
@@ -60,18 +73,6 @@ class LabelledConfig(PairsConfig):
         maximum=MAX_SIDE_TOKENS,
         unit="tokens",
     )
-    # The fields of `PairsConfig` that have no meaning for labelled texts are constants.
-    source_language: ClassVar[str] = "text"
-    target_language: ClassVar[str] = "label"
-    source_column: ClassVar[str] = ""
-    target_column: ClassVar[str] = ""
-    mixing: ClassVar[str] = ""
-    tags: ClassVar[str] = ""
-    joined_share: ClassVar[float] = 0.0
-    subword_dropout: ClassVar[float] = 0.0
-    subword_samples: ClassVar[int] = 1
-    batching: ClassVar[str] = "buckets"
-    row_length: ClassVar[int] = 256
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -129,7 +130,8 @@ def encode_rows(
     classes = {name: number for number, name in enumerate(names)}
     if has_tags:
         return [
-            _encode_words(number, *row, tokenizer, classes, max_length) for number, row in enumerate(rows, 1)
+            _encode_words(number, text, label, tokenizer, classes, max_length)
+            for number, (text, label) in enumerate(rows, 1)
         ]
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
     return [

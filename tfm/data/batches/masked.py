@@ -17,11 +17,11 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.config import field
+from tfm.config import constants, field
 from tfm.data.batches.rows import concatenate_ranges
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, DocumentsConfig
@@ -38,10 +38,10 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 
 
 @dataclasses.dataclass(frozen=True)
+@constants(rows="sentences")
 class SentencesConfig(DocumentsConfig):
     """The source of documents, their tokenizer, and the size of rows with two texts of sentences."""
 
-    rows: ClassVar[str] = "sentences"  # no field, because each row has one pair of texts
     row_length: int = field(
         512,
         "Tokens of a row: two texts, BOS and two EOS.",
