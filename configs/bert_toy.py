@@ -4,7 +4,8 @@
     python eval.py --workdir=runs/bert_toy
 
 The second text of half of the rows is therefore the translation of the first. See configs/bert_nouns.py and
-configs/bert_pronouns.py for the tasks that begin with this model.
+configs/bert_classes.py for the tasks that begin with this model.
+Expected: 32 % of the hidden test tokens after 7 minutes of CPU time, see benchmarks/notes/bert.md.
 """
 
 from tfm.config import to_config_dict
