@@ -207,3 +207,10 @@ def test_observation_has_a_prediction_for_the_text_or_for_each_token(
     for wrong in ("", "a" * 40):
         with pytest.raises(UserError):
             task.observe({}, wrong, 64)
+
+
+def test_data_command_describes_each_column():
+    result = run_command("data", "--config=bert_classes:translations", "--split=validation")
+    assert result.code == 0, result.error
+    names = ["text", "translation", "label"]
+    assert [line.strip() for line in result.output.splitlines() if line.strip() in names] == names

@@ -292,7 +292,7 @@ class PairsConfig(TextSection):
         self.check_batch("row_length" if self.batching == "packed" else "max_length")
 
     @property
-    def languages(self) -> tuple[str, str]:
+    def languages(self) -> tuple[str, ...]:
         """The source and the target language."""
         return self.source_language, self.target_language
 

@@ -84,6 +84,11 @@ class LabelledConfig(PairsConfig):
         """The columns of the texts and of the label."""
         return (*self.text_columns, self.label_column)
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """The names of the columns for `tfm data`."""
+        return self.columns
+
 
 class LabelledText(NamedTuple):
     """The arrays of a row without padding, int [L]."""
