@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 FLAGS = flags.FLAGS
 flags.DEFINE_string("pretrained", None, "Folder of the pretrained run.", required=True)
 flags.DEFINE_string("folder", None, "Folder of all runs and of the figure.", required=True)
-flags.DEFINE_list("sentences", ["100", "1000", "5000"], "Numbers of labelled sentences.")
+flags.DEFINE_list("sentences", ["100", "300", "1000", "5000"], "Numbers of labelled sentences.")
 flags.DEFINE_list("starts", ["random", "pretrained"], "Initial parameters.")
 flags.DEFINE_list("arguments", [], "Further arguments of each training.")
 SCORES = "test.labels.scores.json"
