@@ -12,7 +12,7 @@ from tests.wiring.observers import (
     LM,
     PAIRS,
     PICTURES,
-    SENTENCES,
+    RUNNING_TEXTS,
     TRANSFORMER,
 )
 from tfm.data.batches.labelled import LabelledConfig
@@ -93,7 +93,7 @@ CASES = [
     *make_cases(PairsConfig(name="a"), observers.observe_library),
     *make_cases(DOCUMENTS, observers.observe_data, TABLE | {"feature": "en"}, WORD_PIECES),
     *make_cases(DocumentsConfig(kind="tfds", name="a"), observers.observe_library),
-    *make_cases(SENTENCES, observers.observe_data, TABLE, WORD_PIECES),
+    *make_cases(RUNNING_TEXTS, observers.observe_data, TABLE, WORD_PIECES),
     *make_cases(SentencesConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(LABELLED, observers.observe_data),
     *make_cases(LabelledConfig(kind="tfds", name="a"), observers.observe_library),
@@ -122,7 +122,7 @@ config = language_modeling.Config(
 )
 CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
 CASES += make_cases(classification.Config(model=VIT), observers.observe_loss)
-config = masked_language_modeling.Config(model=BERT, data=SENTENCES, loss_chunk_size=2)
+config = masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2)
 CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
 CASES += make_cases(
     text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=LABELLED),

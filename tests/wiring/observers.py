@@ -87,7 +87,7 @@ DOCUMENTS = DocumentsConfig(
     test="test.en",
     cache_dir="cache",
 )
-SENTENCES = SentencesConfig(
+RUNNING_TEXTS = SentencesConfig(
     documents="line",
     directory="corpus",
     row_length=16,
