@@ -34,7 +34,8 @@ MAY_IMPORT = {
     "tfm.decoding": EQUATIONS
     | {"tfm.config", "tfm.data", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.layers"},
     "tfm.interpret": EQUATIONS | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.layers"},
-    "tfm.training": EQUATIONS | {"tfm.checkpoints", "tfm.config", "tfm.devices", "tfm.io", "tfm.layers"},
+    "tfm.training": EQUATIONS
+    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.devices", "tfm.io", "tfm.layers"},
     "tfm.visualize": EQUATIONS
     | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.training"},
     "tfm.tasks": EQUATIONS

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.paths import CONFIGS
-from tfm import config
+from tfm import config, tasks
 from tfm.commands.config_files import read_config_file, read_variants
 from tfm.commands.overrides import override
 from tfm.errors import UserError
@@ -105,7 +105,7 @@ def test_missing_or_damaged_config_is_a_user_error(tmp_path):
 def test_every_config_builds_and_documents_its_command(path):
     module = runpy.run_path(str(path))
     built = runs.parse_config(module["get_config"]())
-    assert built.task in ("translation", "classification", "language_modeling", "parsing")
+    assert isinstance(built, tasks.find(built.task).Config)
     assert f"train.py --config=configs/{path.name}" in module["__doc__"]
     shows_result = ("docs/results.md", "benchmarks/notes/", "not measured")
     assert any(text in module["__doc__"] for text in shows_result)
@@ -141,3 +141,27 @@ def test_defaults_are_the_base_model_of_the_paper():
     ].items()
     assert values["label_smoothing"] == 0.1
     assert (values["data"]["vocabulary_size"], values["data"]["batch_tokens"]) == (37_000, 25_000)
+
+
+def test_constants_leave_out_fields_of_the_base_class():
+    @dataclasses.dataclass(frozen=True)
+    class Base:
+        name: str = config.field("a", "Name.")
+        size: int = config.field(3, "Size.")
+
+        @property
+        def area(self):
+            return self.size**2
+
+    @dataclasses.dataclass(frozen=True)
+    @config.constants(size=5)
+    class Fixed(Base):
+        pass
+
+    assert [field.name for field in dataclasses.fields(Fixed)] == ["name"]
+    assert [leaf.path for leaf in config.walk_fields(Fixed())] == ["name"]
+    assert config.from_mapping(Fixed, {"name": "b"}).area == 25
+    assert Base().area == 9
+    for mapping in ({"size": 5}, {"name": "b", "size": 3}):
+        with pytest.raises(UserError, match="size"):
+            config.from_mapping(Fixed, mapping)

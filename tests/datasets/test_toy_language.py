@@ -8,7 +8,14 @@ import pytest
 
 from tfm.data.trees import clean_tree, list_leaves, read_trees
 from tfm.datasets import toy_language
-from tfm.datasets.toy_language import SIZES, TREE_SIZES, read_examples, read_pronoun_words
+from tfm.datasets.toy_language import (
+    NOUN_TAGS,
+    SIZES,
+    TAGGED_SIZES,
+    TREE_SIZES,
+    read_examples,
+    read_pronoun_words,
+)
 from tfm.errors import UserError
 from tools.toy_language.numbers import english_number
 
@@ -138,3 +145,26 @@ def test_pronoun_split_begins_with_the_famous_sentences():
         "Das Tier überquerte die Straße nicht, weil es zu müde war.",
     )
     assert second[1] == "Das Tier überquerte die Straße nicht, weil sie zu breit war."
+
+
+@pytest.mark.parametrize("split", TAGGED_SIZES)
+def test_noun_tags_agree_with_the_article_before_the_noun(split):
+    articles = {"der": {"m.nom", "f.dat"}, "das": {"n.nom", "n.acc"}, "dem": {"m.dat", "n.dat"}}
+    articles |= {
+        "ein": {"m.nom", "n.nom", "n.acc"},
+        "einen": {"m.acc"},
+        "einer": {"f.dat"},
+        "im": {"m.dat", "n.dat"},
+    }
+    found = set()
+    lines = toy_language.read_noun_tags(split)
+    assert len(lines) == TAGGED_SIZES[split]
+    for line, example in zip(lines, read_examples(split), strict=False):
+        tags, words = line.split(), example.de.split()
+        assert len(tags) == len(words)
+        assert set(tags) <= {"-", *NOUN_TAGS}
+        for before, word, tag in zip(words, words[1:], tags[1:], strict=False):
+            allowed = articles.get(before.lower(), NOUN_TAGS) if word[0].isupper() else {"-"}
+            assert tag in allowed or tag == "-", (before, word, tag)
+            found.add(tag)
+    assert found == {"-", *NOUN_TAGS}

@@ -101,6 +101,19 @@ def test_model_without_attention_has_predictions_only():
     np.testing.assert_array_equal(probabilities.ids[0], np.argsort(-X[0], axis=-1))
 
 
+class SeveralOutputs(NoAttention):
+    """A model whose first output are the logits."""
+
+    def __call__(self, x, train):
+        return x, -x[:, 0]
+
+
+def test_first_of_several_outputs_has_the_predictions():
+    probabilities, _ = observe(SeveralOutputs(), {"params": {}}, X, labels=LABELS)
+    plain, _ = observe(NoAttention(), {"params": {}}, X, labels=LABELS)
+    np.testing.assert_array_equal(probabilities.of_labels, plain.of_labels)
+
+
 def test_declared_weights_that_are_not_computed_are_an_error():
     with pytest.raises(UserError, match=r"'weights'.*tfm\.layers\.observe"):
         observe(MissingWeights(), {"params": {}}, X, labels=LABELS)

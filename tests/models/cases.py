@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from tests.support.paths import ROOT
 from tfm import layers
 from tfm.models import Transformer, TransformerConfig
+from tfm.models.bert import Bert, BertConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -89,6 +90,11 @@ RNNS = {
     }.items()
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}
+BERT = BertConfig(encoder_layers=2, **SIZES, attention_dropout=0.0, max_positions=12, classes=3)
+ENCODERS = {
+    f"BERT, {head}": Bert(dataclasses.replace(BERT, head=head), VOCABULARY)
+    for head in ("pretraining", "classes", "tags")
+}
 
 # Custom parts, as a user would write them.
 

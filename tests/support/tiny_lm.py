@@ -11,16 +11,17 @@ from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
 
 WORDS = ("red", "blue", "green", "small", "dog", "cat", "runs", "sleeps")
+SENTENCES = tuple(f"A {word}." for word in WORDS)
 MODEL = DecoderLMConfig(
     layers=3, d_model=20, d_ff=24, heads=2, dropout=0.1, attention_dropout=0.0, max_positions=32
 )
 
 
-def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8))):
-    """Writes documents of random words, one document per line."""
+def write_documents(folder, sizes=(("train", 60), ("validation", 7), ("test", 8)), words=WORDS):
+    """Writes documents of random words, or of random sentences, one document per line."""
     rng = np.random.default_rng(0)
     for split, size in sizes:
-        lines = [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(size)]
+        lines = [" ".join(rng.choice(words, rng.integers(2, 9))) for _ in range(size)]
         (folder / split).write_text("\n".join(lines), encoding="utf-8")
 
 

@@ -6,11 +6,12 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tests.support import images, tiny, tiny_lm, tiny_trees
+from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
+from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import ImagesConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.tasks import classification
+from tfm.tasks import classification, masked_language_modeling
 
 RNN_SIZES = {
     "layers": 1,
@@ -48,12 +49,31 @@ def make_parsing(model: Any, folder: pathlib.Path) -> Any:
     return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
 
 
+def make_masked_language_modeling(model: Any, folder: pathlib.Path) -> Any:
+    """Writes documents of sentences, with 16 rows in the split "test", and returns the config."""
+    tiny_lm.write_documents(folder, words=tiny_lm.SENTENCES)
+    fields = {"documents": "line", "row_length": 24, "batch_tokens": 96, "tokenizer": "characters"}
+    folders = {"directory": str(folder), "cache_dir": str(folder / "cache")}
+    return masked_language_modeling.Config(model=model, data=SentencesConfig(**fields, **folders))
+
+
+def make_text_classification(model: Any, columns: dict[str, str], folder: pathlib.Path) -> Any:
+    """Writes a table of labelled texts, with 9 in the split "test", and returns the config."""
+    labelled_texts.write_tables(folder)
+    return labelled_texts.make_config(folder, model, **columns)
+
+
 TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
     "rnn_luong": LuongConfig(**RNN_SIZES),
 }
-# {module of tfm.tasks: {module of tfm.models: (folder) -> config}}
+BERT_HEADS = {
+    "bert, classes": ("classes", {}),
+    "bert, classes of pairs": ("classes", {"second_column": "second"}),
+    "bert, tags": ("tags", {"label_column": "tags"}),
+}
+# {module of tfm.tasks: {module of tfm.models, and what else differs after a comma: (folder) -> config}}
 TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "translation": {
         name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()
@@ -61,4 +81,13 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
+    "masked_language_modeling": {
+        "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)
+    },
+    "text_classification": {
+        name: functools.partial(
+            make_text_classification, dataclasses.replace(labelled_texts.BERT, head=head), columns
+        )
+        for name, (head, columns) in BERT_HEADS.items()
+    },
 }

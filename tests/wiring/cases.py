@@ -5,13 +5,31 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from tests.wiring import observers
-from tests.wiring.observers import DOCUMENTS, LM, PAIRS, PICTURES, TRANSFORMER
+from tests.wiring.observers import (
+    BERT,
+    DOCUMENTS,
+    LABELLED,
+    LM,
+    PAIRS,
+    PICTURES,
+    RUNNING_TEXTS,
+    TRANSFORMER,
+)
+from tfm.data.batches.labelled import LabelledConfig
+from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.vit import ViTConfig
-from tfm.tasks import classification, language_modeling, parsing, translation
+from tfm.tasks import (
+    classification,
+    language_modeling,
+    masked_language_modeling,
+    parsing,
+    text_classification,
+    translation,
+)
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion
 
@@ -61,6 +79,7 @@ CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
     *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
     *make_cases(VIT, observers.observe_model, POST),
+    *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(LuongConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(
@@ -74,6 +93,10 @@ CASES = [
     *make_cases(PairsConfig(name="a"), observers.observe_library),
     *make_cases(DOCUMENTS, observers.observe_data, TABLE | {"feature": "en"}, WORD_PIECES),
     *make_cases(DocumentsConfig(kind="tfds", name="a"), observers.observe_library),
+    *make_cases(RUNNING_TEXTS, observers.observe_data, TABLE, WORD_PIECES),
+    *make_cases(SentencesConfig(kind="tfds", name="a"), observers.observe_library),
+    *make_cases(LABELLED, observers.observe_data),
+    *make_cases(LabelledConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(PICTURES, observers.observe_data),
     *make_cases(ImagesConfig(name="a"), observers.observe_library),
     *make_cases(PLAIN, observers.observe_setup, {"schedule": "cosine_decay"}, DECAYED),
@@ -99,6 +122,12 @@ config = language_modeling.Config(
 )
 CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
 CASES += make_cases(classification.Config(model=VIT), observers.observe_loss)
+config = masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2)
+CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
+CASES += make_cases(
+    text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=LABELLED),
+    observers.observe_loss,
+)
 
 # Other values of the fields that contain paths, names or patterns.
 SPLITS = {"train": "more", "validation": "check", "test": "exam"}
@@ -119,12 +148,33 @@ VALUES: dict[type, dict[str, Any]] = {
     }
     | SPLITS,
     DocumentsConfig: {
+        "kind": "table",
         "name": "b",
         "directory": "elsewhere",
         "feature": "fr",
         "tokenizer": "characters",
         "cache_dir": "other_cache",
         **{split: f"{other}.en" for split, other in SPLITS.items()},
+    },
+    SentencesConfig: {
+        "kind": "table",
+        "name": "b",
+        "directory": "elsewhere",
+        "feature": "other",
+        "tokenizer": "characters",
+        "cache_dir": "other_cache",
+        **{split: f"{other}.txt" for split, other in SPLITS.items()},
+    },
+    LabelledConfig: {
+        "kind": "tfds",
+        "name": "b",
+        "directory": "elsewhere",
+        "text_column": "other",
+        "second_column": "other",
+        "label_column": "letter",
+        "tokenizer": "own.model",
+        "cache_dir": "other_cache",
+        **{split: f"{other}.tsv" for split, other in SPLITS.items()},
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
     TrainingConfig: {

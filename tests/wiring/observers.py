@@ -6,6 +6,7 @@ the current folder, which `write_data` fills.
 """
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import logging
@@ -24,6 +25,8 @@ import numpy as np
 
 from tests.support import images, tiny, tiny_regression, tiny_trees
 from tfm import tasks
+from tfm.data.batches.labelled import LabelledConfig
+from tfm.data.batches.masked import SentencesConfig, empty_batch
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.data.images import open_images
 from tfm.data.sources import opening as sources
@@ -34,10 +37,18 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import Continuation, generate_batch
 from tfm.decoding.translate import search_batch
 from tfm.models import TransformerConfig
+from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.vit import ViTConfig
 from tfm.search import Hypotheses
-from tfm.tasks import classification, language_modeling, parsing, translation
+from tfm.tasks import (
+    classification,
+    language_modeling,
+    masked_language_modeling,
+    parsing,
+    text_classification,
+    translation,
+)
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer
@@ -56,6 +67,7 @@ BATCHES = 24  # number of compared training batches, which is more than an epoch
 
 TRANSFORMER = TransformerConfig(encoder_layers=1, decoder_layers=2, d_model=8, d_ff=12, heads=2)
 LM = DecoderLMConfig(layers=1, d_model=8, d_ff=12, heads=2, max_positions=32)
+BERT = BertConfig(encoder_layers=1, d_model=8, d_ff=12, heads=2, max_positions=32)
 PAIRS = PairsConfig(
     kind="text",
     directory="corpus",
@@ -75,6 +87,27 @@ DOCUMENTS = DocumentsConfig(
     test="test.en",
     cache_dir="cache",
 )
+RUNNING_TEXTS = SentencesConfig(
+    documents="line",
+    directory="corpus",
+    row_length=16,
+    batch_tokens=64,
+    train="train.txt",
+    validation="validation.txt",
+    test="test.txt",
+    cache_dir="cache",
+)
+LABELLED = LabelledConfig(
+    directory="corpus",
+    train="train.tsv",
+    validation="validation.tsv",
+    test="test.tsv",
+    vocabulary_size=330,
+    vocabulary_pairs=30,
+    max_length=16,
+    batch_tokens=64,
+    cache_dir="cache",
+)
 PICTURES = ImagesConfig(kind="arrays", file="images.npz", batch_size=8)
 
 
@@ -88,7 +121,11 @@ def write_data() -> None:
             sides = [[" ".join(words[i] for i in line) for line in lines] for words in LANGUAGES.values()]
             for language, side in zip(LANGUAGES, sides, strict=True):
                 (folder / f"{split}.{language}").write_text("\n".join(side))
-            rows = ["\t".join(LANGUAGES), *map("\t".join, zip(*sides, strict=True))]
+            texts = [[f"{line.replace(' ', '. ', 1)}." for line in side] for side in sides[:2]]
+            (folder / f"{split}.txt").write_text("\n".join(texts[0]))
+            labels = [["no", "yes"][len(line) % 2] for line in sides[0]], [line[0] for line in sides[0]]
+            names = [*LANGUAGES, "text", "other", "label", "letter"]
+            rows = ["\t".join(names), *map("\t".join, zip(*sides, *texts, *labels, strict=True))]
             (folder / f"{split}.tsv").write_text("\n".join(rows))
     learn_word_pieces(tiny.WORDS, 280, "own.model")
     tiny_trees.write_treebank(pathlib.Path("corpus"))
@@ -111,7 +148,11 @@ def make_batch(config: Any) -> dict[str, Any]:
         size = config.model.image_size
         shape = (2, size, size, config.model.channels)
         return {"images": np.zeros(shape, np.float32), "labels": np.zeros(2, int), "weights": np.ones(2)}
-    if isinstance(config, language_modeling.Config):
+    if isinstance(config, masked_language_modeling.Config):
+        return empty_batch((2, 8), config.predicted_share)
+    if isinstance(config, text_classification.Config):
+        names = ["tokens", "types", "labels", "weights"]
+    elif isinstance(config, language_modeling.Config):
         names = ["inputs", "positions", "segments", "targets", "weights"]
     else:
         names = [f"{side}{kind}" for side in ("input", "target") for kind in ("s", "_positions", "_segments")]
@@ -123,11 +164,14 @@ def observe_loss(config: Any) -> Observation:
     if isinstance(config, classification.Config):
         names = [str(number) for number in range(config.model.classes)]
         task: Any = classification.Classification(config, names, "")
+    elif isinstance(config, text_classification.Config):
+        task = text_classification.TextClassification(config, VOCABULARY, [], "")
     else:
         kinds = {
             translation.Config: translation.Translation,
             parsing.Config: parsing.Parsing,
             language_modeling.Config: language_modeling.LanguageModeling,
+            masked_language_modeling.Config: masked_language_modeling.MaskedLanguageModeling,
         }
         task = kinds[type(config)](config, VOCABULARY)
     key = jax.random.key(0)
@@ -140,6 +184,12 @@ def observe_model(model: Any) -> Observation:
     """Observes the loss of the task to which a model belongs."""
     if isinstance(model, ViTConfig):
         return observe_loss(classification.Config(model=model))
+    if isinstance(model, BertConfig):
+        data: Any = LabelledConfig(max_length=8)
+        if model.head != "pretraining":
+            return observe_loss(text_classification.Config(model=model, data=data))
+        data = SentencesConfig(row_length=8)
+        return observe_loss(masked_language_modeling.Config(model=model, data=data))
     if isinstance(model, DecoderLMConfig):
         data = DocumentsConfig(row_length=8)
         return observe_loss(language_modeling.Config(model=model, data=data, stride=8))
@@ -207,18 +257,39 @@ def observe_evaluated_images(task: Any, data: Any) -> Observation:
     return {"validation": list_values(data.validation_batches()), "test": report.examples}
 
 
+def observe_masked_documents(task: Any, data: Any) -> Observation:
+    """Observes the pairs of texts that the evaluation of a pretrained model reads."""
+    return {
+        "validation": list_values(data.validation.in_order()),
+        "test": list_values(task.open_split("test", 0)[0].in_order()),
+    }
+
+
+def observe_evaluated_texts(task: Any, data: Any) -> Observation:
+    """Observes the labelled texts that the evaluation of a classifier reads."""
+    splits = {"validation": data.validation, "test": task.open_split("test")[0]}
+    return {name: list_values(batch for _, batch in texts.in_order()) for name, texts in splits.items()}
+
+
 EVALUATIONS: dict[type, Callable[[Any, Any], Observation]] = {
     translation.Translation: observe_evaluated_pairs,
     parsing.Parsing: observe_evaluated_pairs,
     language_modeling.LanguageModeling: observe_evaluated_documents,
     classification.Classification: observe_evaluated_images,
+    masked_language_modeling.MaskedLanguageModeling: observe_masked_documents,
+    text_classification.TextClassification: observe_evaluated_texts,
 }
 
 
 def observe_data(data: Any) -> Observation:
     """Observes a run with this data section."""
-    if isinstance(data, DocumentsConfig):
-        config: Any = language_modeling.Config(model=LM, data=data, stride=8)
+    if isinstance(data, SentencesConfig):
+        config: Any = masked_language_modeling.Config(model=BERT, data=data)
+    elif isinstance(data, LabelledConfig):
+        model = dataclasses.replace(BERT, head="classes", classes=8 if data.label_column == "letter" else 2)
+        config = text_classification.Config(model=model, data=data)
+    elif isinstance(data, DocumentsConfig):
+        config = language_modeling.Config(model=LM, data=data, stride=8)
     elif isinstance(data, ImagesConfig):
         config = classification.Config(model=images.MODEL, data=data)
     else:
@@ -250,6 +321,7 @@ def observe_library(data: Any) -> Observation:
         "tfm.data.sources.huggingface.open_dataset": Recorded,
     }
     openers = {PairsConfig: sources.open_pairs, DocumentsConfig: sources.open_documents}
+    openers |= {LabelledConfig: sources.open_pairs, SentencesConfig: sources.open_documents}
     with contextlib.ExitStack() as stack:
         for name, replacement in replaced.items():
             stack.enter_context(mock.patch(name, replacement))

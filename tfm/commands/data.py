@@ -63,7 +63,7 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     Args:
       chosen: config of a task with sentence pairs or documents.
       names: names of the splits. If empty, all splits of the data are read.
-      tokenizer: tokenizer to count tokens. None counts words.
+      tokenizer: tokenizer to count tokens. None counts words, and so do tasks with batches of another kind.
 
     Raises:
       UserError: if a split cannot be used. The message lists all problems.
@@ -80,7 +80,7 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
         source = open_split(data, name)
         reader = read_split(source, languages, lambda line: log.info("%s", line))
         lengths = batching = None
-        if tokenizer is not None:
+        if tokenizer is not None and type(data) in (PairsConfig, DocumentsConfig):  # others batch otherwise
             cache = TokenCache.open(source, tokenizer, data.cache)
             lengths, batching = cache.lengths, _plan(cache, chosen, name, tokenizer)
         found.append(reader.summarize(name, training, lengths, tokenizer, batching))

@@ -203,7 +203,8 @@ def observe(
         `attention_tracks` the tracks of the queries and of the keys. A model without them has no attention.
       variables: variables of the model.
       *inputs: arguments of the call, a batch of one row.
-      labels: ids whose probabilities are returned, int [1, L]. The model returns the logits [1, L, V].
+      labels: ids whose probabilities are returned, int [1, L]. The model, or the first of several outputs,
+        returns the logits [1, L, V].
       lengths: {track: number of elements without padding}. None means that nothing is padded.
 
     Returns:
@@ -269,7 +270,7 @@ def _forward(
     # A module that is called several times names its later activations "weights#2" and so on.
     recorder = Recorder([*(f"{point}*" for point in points.values()), "*.value*"])
     with activate(recorder):
-        logits = model.apply(variables, *inputs, train=False)
+        logits = jax.tree.leaves(model.apply(variables, *inputs, train=False))[0]
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
     of_labels = jnp.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     best = jax.lax.top_k(probabilities, min(MAX_CHOICES, logits.shape[-1]))

@@ -25,13 +25,13 @@ def find(name: str) -> Any:
     return find_by_name(sys.modules[__name__], name, "config.model.name", needs=("Config", "Model"))
 
 
-def model_field(default: type, text: str = "Config of the model that model.name selects.") -> Any:
+def model_field(default: Any, text: str = "Config of the model that model.name selects.") -> Any:
     """Returns the field `model` for the config of a task.
 
     The field's value is an instance of the `Config` class of the model that its `name` selects.
 
     Args:
-      default: The `Config` class of the default model.
+      default: The `Config` class of the default model, or an instance of it.
       text: Help of the field.
     """
     return field(default, text, section_class=lambda section: find(section["name"]).Config)

@@ -6,10 +6,8 @@ weights float32 [B]. The weight of a padding row is 0.
 
 import dataclasses
 import functools
-import hashlib
 import inspect
 import itertools
-import json
 import logging
 import os
 import time
@@ -38,17 +36,15 @@ from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
 from tfm.interpret.observation import Observation, Prediction, image_track, observe
-from tfm.io.files import atomic_file, read_limited
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
+from tfm.training.assets import LABELS_FILE, read_labels, write_labels
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
-LABELS_FILE = "labels.json"  # a list of the names of the classes
-MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
 DEFAULT_EXAMPLES = 2  # number of images to observe
 log = logging.getLogger(__name__)
 
@@ -312,9 +308,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
             with collect(problems):
                 open_split(config, split, names)
         raise_all(problems)
-        with atomic_file(path, "w") as file:
-            json.dump(names, file)
-    return Classification(config, *_read_labels(path, config.model.classes))
+        write_labels(path, names)
+    return Classification(config, *read_labels(path, config.model.classes))
 
 
 def open_split(config: Config, split: str, label_names: list[str] | None) -> Images:
@@ -361,27 +356,6 @@ def _read_index(text: str, split: str, count: int) -> int:
             f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
         )
     return int(text)
-
-
-def _read_labels(path: str, classes: int) -> tuple[list[str], str]:
-    """Returns the names of the classes, and the SHA-256 of their file.
-
-    Raises:
-      UserError: if the file is missing, or is not a list of as many texts as the model has classes.
-    """
-    try:
-        content = read_limited(path, MAX_LABELS_BYTES)
-    except FileNotFoundError:
-        raise UserError(f"Expected the names of the classes in {path}, but the file is missing.") from None
-    try:
-        names = json.loads(content)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"Expected a list of texts in {path}. The file is damaged: copy it again.")
-    if len(names) != classes:
-        raise UserError(f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes.")
-    return names, hashlib.sha256(content).hexdigest()
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

@@ -9,7 +9,6 @@ import functools
 import logging
 import math
 import operator
-import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
@@ -22,18 +21,15 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import score_windows, train_batches, window_batches
 from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.config import SPLITS, TOKENIZER_FILE, DocumentsConfig, remove_paths
-from tfm.data.sources.opening import check_splits, fingerprint_texts, open_documents
-from tfm.data.token_cache import TokenCache, check_folder
-from tfm.data.tokenizers.characters import learn_characters
-from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, plan_size
-from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.config import TOKENIZER_FILE, DocumentsConfig, remove_paths
+from tfm.data.sources.opening import fingerprint_texts, open_documents
+from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, Tokenizer
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.parameters import as_ensemble
 from tfm.decoding.protocol import check_continues
-from tfm.devices.memory import check_batches_fit
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
@@ -41,9 +37,9 @@ from tfm.evaluation.score import Score
 from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
-from tfm.training.setup import check_plan, has_checkpoint
 from tfm.training.task import (
     Batch,
     Best,
@@ -439,45 +435,8 @@ def plan(config: Config) -> LanguageModeling:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
-    """Creates the task of a run with the tokenizer in `workdir`.
-
-    Args:
-      config: config of the run.
-      workdir: work directory of the run.
-      new: checks the memory and the data. If `workdir` has no tokenizer yet and the config needs one, copies
-        the user's file, or learns a tokenizer from the training documents.
-
-    Raises:
-      UserError: if the model is not a language model, the data or the tokenizer cannot be used (with all
-        problems in the message), or the model of a new run does not fit into the memory.
-    """
-    path, data = os.path.join(workdir, TOKENIZER_FILE), config.data
-    # A tokenizer of bytes has no file.
-    has_begun = os.path.exists(path) or has_checkpoint(workdir)
-    begins = new and not has_begun
-    if begins:
-        check_plan(plan(config), config.training)
-    if new:
-        check_batches_fit(data.batch_tokens)
-        check_splits(data, SPLITS if begins else SPLITS[:2])
-        check_folder(data.cache)
-    if new and data.tokenizer != "bytes" and not os.path.exists(path):
-        make_tokenizer(data, path)
-    return LanguageModeling(config, load_tokenizer(path, data.tokenizer))
-
-
-def make_tokenizer(data: DocumentsConfig, path: str) -> None:
-    """Copies the user's tokenizer to `path`, or learns a tokenizer from the training documents."""
-    if is_own_file(data.tokenizer):
-        copy_tokenizer(data.tokenizer, path)
-        return
-    documents = open_documents(data, "train")
-    log.info("Making a tokenizer of %s from %s documents", data.tokenizer, f"{len(documents):,}")
-    if data.tokenizer == "characters":
-        learn_characters((text for (text,) in documents), path)
-        return
-    paragraphs = RepeatableTexts(lambda: (part for (text,) in documents for part in text.split("\n\n")))
-    learn_word_pieces(paragraphs, data.vocabulary_size, path, lossless=True)
+    """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
+    return LanguageModeling(config, prepare_tokenizer(config, workdir, TOKENIZER_FILE, plan, new=new))
 
 
 def fingerprint(config: Config, split: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from tfm.config import OnResume, field
-from tfm.data.config import PairsConfig
+from tfm.data.config import VOCABULARY_FILE, PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
     TOP,
@@ -32,7 +32,7 @@ from tfm.errors import UserError
 from tfm.evaluation.bracketing import Parse, bracketing_scores
 from tfm.evaluation.score import Score
 from tfm.tasks import translation
-from tfm.tasks.translation.task import prepare_tokenizer
+from tfm.training.assets import prepare_tokenizer
 from tfm.training.task import Best, Report, parameters_of
 
 DATA = PairsConfig(kind="treebank", source_language="words", target_language="trees", vocabulary_size=16_000)
@@ -131,8 +131,8 @@ class Parsing(translation.Translation):
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Parsing:
-    """Creates the task of a run. For `new` and the errors, see `translation.task.prepare_tokenizer`."""
-    return Parsing(config, prepare_tokenizer(config, workdir, new=new))
+    """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
+    return Parsing(config, prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new))
 
 
 def count_well_formed(parses: Sequence[Restored]) -> Score:

@@ -36,10 +36,21 @@ def assert_trees_close(found: Any, expected: Any, **tolerance: Any) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), found, expected)
 
 
-def mean_loss(logits: jax.Array) -> jax.Array:
-    """Returns a loss whose gradient reaches everything that the logits [..., V] depend on."""
-    labels = jnp.arange(logits[..., 0].size).reshape(logits.shape[:-1]) % logits.shape[-1]
-    return -jnp.take_along_axis(jax.nn.log_softmax(logits.astype(jnp.float32)), labels[..., None], -1).mean()
+def mean_loss(outputs: Any) -> jax.Array:
+    """Returns a loss whose gradient reaches everything that the logits [..., V] of each output depend on."""
+
+    def of_logits(logits: jax.Array) -> jax.Array:
+        labels = jnp.arange(logits[..., 0].size).reshape(logits.shape[:-1]) % logits.shape[-1]
+        log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
+        return -jnp.take_along_axis(log_probabilities, labels[..., None], -1).mean()
+
+    return sum(map(of_logits, jax.tree.leaves(outputs)), jnp.float32(0))
+
+
+def join_outputs(outputs: Any) -> jax.Array:
+    """Returns the only output of a model, or several outputs as one flat array."""
+    leaves = jax.tree.leaves(outputs)
+    return leaves[0] if len(leaves) == 1 else jnp.concatenate(list(map(jnp.ravel, leaves)))
 
 
 class ModelContract:
@@ -85,7 +96,7 @@ class ModelContract:
         return _parameters(contract, model)
 
     def apply(self, model: nn.Module, params: Any, *, train: bool = False, seed: int = 0) -> np.ndarray:
-        """Returns the logits for the arguments of the contract."""
+        """Returns the outputs for the arguments of the contract; see `join_outputs`."""
         return np.asarray(_apply(model, params, self.arguments(), train, seed), np.float32)
 
     def gradient(self, model: nn.Module) -> Any:
@@ -346,6 +357,29 @@ class SequenceToSequenceContract(SequenceContract):
             np.testing.assert_allclose(attention.sum(-1), 1, atol=1e-5)
 
 
+class EncoderContract(ModelContract):
+    """The contract of a model that reads all tokens of a row at once. Outputs are [B, ...] or [B, L, ...]."""
+
+    TOKENS: ClassVar[np.ndarray] = np.array([[5, 9, 4, 12, 7, 2], [8, 14, 2, 0, 0, 0]])
+
+    def arguments(self) -> tuple[np.ndarray, ...]:
+        return (self.TOKENS,)
+
+    def test_every_token_reaches_every_output_and_padding_reaches_none(self, model):
+        params, (rows, length) = self.parameters(model), self.TOKENS.shape
+        others = np.tile(self.TOKENS, (length, 1, 1))  # each copy gets one other token, also in the padding
+        for position, copy in enumerate(others):
+            copy[:, position] = np.where(copy[:, position] > 0, 3 + copy[:, position] % 9, 0)
+        apply = quick_jit(lambda params, tokens: model.apply({"params": params}, tokens, train=False))
+        outputs = jax.tree.leaves(apply(params, np.concatenate([self.TOKENS, *others])))
+        alone = jax.tree.leaves(apply(params, self.TOKENS[1:, :3]))
+        for found, short in zip(outputs, alone, strict=True):
+            plain, changed = found[:rows], found[rows:].reshape(length, *found[:rows].shape)
+            assert np.abs(changed - plain)[:, 0].max(-1).min() > 1e-7, "some token is ignored"
+            expected = plain[1, :3] if plain.ndim == 3 else plain[1]
+            np.testing.assert_allclose(short[0], expected, atol=2e-5, err_msg="padding is read")
+
+
 class ClassifierContract(ModelContract):
     """The contract of a model of images."""
 
@@ -386,7 +420,7 @@ def _outputs(contract: Any, model: nn.Module) -> Outputs:
 @quick_jit(static_argnums=(0, 3))
 def _apply(model, params, arguments, train, seed):
     rngs = {"dropout": jax.random.key(seed)}
-    return model.apply({"params": params}, *arguments, train=train, rngs=rngs)
+    return join_outputs(model.apply({"params": params}, *arguments, train=train, rngs=rngs))
 
 
 @quick_jit(static_argnums=0)

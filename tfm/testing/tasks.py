@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from tfm import tasks
@@ -37,6 +38,7 @@ from tfm.workdir import runs
 from tfm.workdir.train import train
 
 STEPS = 5
+LEARNED_ROWS, LEARNING_STEPS = 3, 300  # rows of a batch, and steps in which a tiny model learns them by heart
 # Four checkpoints. The last one is not a multiple of checkpoint_every.
 TRAINING = TrainingConfig(
     steps=STEPS,
@@ -94,10 +96,12 @@ class TaskContract:
     Attributes:
       cases: {name: make_config}, as `make_tiny_run` takes it. The config must have dropout.
       test_examples: number of examples in the split "test" of all cases.
+      learning_rate: rate with which the models learn the first rows of a batch by heart.
     """
 
     cases: ClassVar[Mapping[str, Callable[[pathlib.Path], Any]]] = {}
     test_examples: ClassVar[int] = 0
+    learning_rate: ClassVar[float] = 5e-3
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Parametrizes each test by all cases."""
@@ -202,6 +206,35 @@ class TaskContract:
         assert same == again
         assert same != other, "the config must have dropout"
         assert same != plain
+
+    @pytest.mark.long
+    def test_training_on_a_few_rows_learns_their_targets(self, run, batch):
+        if len(run.task.updates()) > 1:
+            pytest.skip("the updates of the task oppose each other")
+        optimizer = optax.adam(optax.linear_schedule(0, self.learning_rate, LEARNING_STEPS // 4))
+
+        rows = {name: x[:LEARNED_ROWS] for name, x in batch.items()}
+
+        def loss(params, state):
+            terms, metrics, _ = run.task.loss({**state, "params": params}, rows, Context())
+            return sum(total / count for total, count in terms.values()), metrics
+
+        @quick_jit
+        def learn(key):
+            state = dict(run.task.init(key))
+            params = state.pop("params")
+
+            def step(carry, _):
+                params, moments = carry
+                gradient, metrics = jax.grad(loss, has_aux=True)(params, state)
+                changes, moments = optimizer.update(gradient, moments)
+                return (optax.apply_updates(params, changes), moments), metrics
+
+            return jax.lax.scan(step, (params, optimizer.init(params)), None, length=LEARNING_STEPS)[1]
+
+        for name, (total, count) in learn(jax.random.key(0)).items():
+            if name.endswith("accuracy"):
+                assert total[-1] > 0.8 * count[-1], f"{name}: {total[-1]} of {count[-1]} are learned"
 
     def test_batches_are_a_function_of_seed_and_step(self, run):
         data, resumed = run.task.open_data(), run.task.open_data()

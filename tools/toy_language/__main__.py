@@ -5,7 +5,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-from tfm.datasets.toy_language import Example, PronounWords
+from tfm.datasets.toy_language import TAGGED_SIZES, Example, PronounWords
 from tools.toy_language import corpus, trees
 
 
@@ -21,6 +21,8 @@ def list_files() -> Iterator[tuple[str, Iterator[str]]]:
     """Yields the name and the lines of each file."""
     for split in corpus.SIZES:
         yield f"{split}.tsv.xz", format_pairs(split)
+    for split in TAGGED_SIZES:
+        yield f"nouns_{split}.txt.xz", corpus.generate_noun_tags(split)
     for split in trees.SIZES:
         yield f"trees_{split}.mrg.xz", trees.generate(split)
 

@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from tfm.datasets.toy_language import Example, PronounWords
+from tfm.datasets.toy_language import NOUN_TAGS, TAGGED_SIZES, Example, PronounWords
 from tfm.errors import UserError
 from tools.toy_language import english, german
 from tools.toy_language.meaning_tree import Adjective, Sentence, Word, align
@@ -89,7 +89,26 @@ def _unique(items: Iterator[T], english_of: Callable[[T], str]) -> Iterator[T]:
             yield item
 
 
+def generate_noun_tags(split: str) -> Iterator[str]:
+    """The gender and the case of the nouns of each German sentence, in the order of `generate(split)`.
+
+    A line has an item for each word: "m.nom", "f.dat" and so on for a noun, "-" for another word.
+    """
+    items = _unique(_ordinary_meanings(_random(split), split), lambda item: item[1].en)
+    for meaning, _ in islice(items, TAGGED_SIZES[split]):
+        yield " ".join(_noun_tag(word) for word in german.say(meaning))
+
+
+def _noun_tag(word: Word) -> str:
+    ends = (".".join(node.split(".")[-2:]) for node in word.nodes)
+    return next((end for end in ends if end in NOUN_TAGS), "-")
+
+
 def _ordinary(rng: Random, split: str) -> Iterator[Example]:
+    return (example for _, example in _ordinary_meanings(rng, split))
+
+
+def _ordinary_meanings(rng: Random, split: str) -> Iterator[tuple[Sentence, Example]]:
     """Every English sentence belongs to one split by its hash, so that the three can share none."""
     while True:
         meaning = sentence(rng)
@@ -98,7 +117,7 @@ def _ordinary(rng: Random, split: str) -> Iterator[Example]:
             continue
         example = _translated(meaning, source)
         if max(_lengths(example)) <= LONGEST:
-            yield example
+            yield meaning, example
 
 
 def _split_of(english_sentence: str) -> str:

@@ -182,7 +182,7 @@ def noun_phrase(item: NounPhrase, case: str, negated: bool = False) -> list[Word
     if item.adjective:
         ending = (_WEAK if shows_gender else _STRONG)[case][column]
         words.append(Word(item.adjective.stem + ending, ("adjective",)))
-    return [*words, Word(_noun(item, case), ("noun",))]
+    return [*words, Word(_noun(item, case), ("noun", f"{item.noun.gender}.{case}"))]
 
 
 def _determiner(item: NounPhrase, case: str, column: int, negated: bool) -> tuple[str, bool]:

@@ -25,7 +25,8 @@ the words:
 Splits of pairs: `train` (at most 20 words), `validation` and `test` (the same kind, no sentence shared),
 `pronoun` (sentences like the last two, in twins, with nouns and adjective never combined in training) and
 `long` (each sentence is longer than any training sentence). Splits of trees with the labels and tags of the
-Penn Treebank: `train`, `validation` and `test`.
+Penn Treebank: `train`, `validation` and `test`. The nouns of some German sentences have tags of gender and
+case.
 """
 
 import functools
@@ -38,6 +39,8 @@ from tfm.errors import UserError
 VERSION = "2.0.0"  # identifies the content of all files
 SIZES = {"train": 50_000, "validation": 1_000, "test": 1_000, "pronoun": 500, "long": 500}
 TREE_SIZES = {"train": 10_000, "validation": 500, "test": 500}
+TAGGED_SIZES = {"train": 5_000, "validation": 1_000, "test": 1_000}  # sentences whose nouns have tags
+NOUN_TAGS = tuple(f"{gender}.{case}" for gender in "mfn" for case in ("nom", "acc", "dat"))
 
 
 class Example(NamedTuple):
@@ -103,6 +106,18 @@ def read_trees(split: str) -> list[str]:
     """
     _require_split(split, TREE_SIZES)
     return _read_lines(f"trees_{split}.mrg.xz")
+
+
+def read_noun_tags(split: str) -> list[str]:
+    """Returns the gender and the case of the nouns of the first German sentences of a split of pairs.
+
+    A line has an item for each word of a sentence: one of `NOUN_TAGS` for a noun, "-" for another word.
+
+    Raises:
+      UserError: if no nouns of the split have tags.
+    """
+    _require_split(split, TAGGED_SIZES)
+    return _read_lines(f"nouns_{split}.txt.xz")
 
 
 def _require_split(split: str, sizes: dict[str, int]) -> None:

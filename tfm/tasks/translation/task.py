@@ -5,9 +5,7 @@ A batch (see `tfm.data.batches.pairs`) is a dict of int32 arrays: inputs, input_
 """
 
 import dataclasses
-import itertools
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
 
@@ -17,15 +15,12 @@ import jax.numpy as jnp
 from tfm import models
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
-from tfm.data.config import SPLITS, VOCABULARY_FILE, PairsConfig, remove_paths
-from tfm.data.sources.opening import check_splits, find_problems, open_pairs, split_tags
-from tfm.data.token_cache import check_folder
-from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_word_pieces, plan_size
-from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.config import VOCABULARY_FILE, PairsConfig, remove_paths
+from tfm.data.sources.opening import open_pairs
+from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
-from tfm.devices.memory import check_batches_fit
 from tfm.errors import UserError
 from tfm.interpret.observation import EXAMPLES, Observation
 from tfm.losses import fused_linear_cross_entropy
@@ -33,9 +28,9 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.observe import make_samples, observe_sentence
 from tfm.tasks.translation.pipeline import TextTranslation
+from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_metrics
-from tfm.training.setup import check_plan
 from tfm.training.task import (
     Batch,
     Best,
@@ -238,59 +233,13 @@ def plan(config: Config) -> Translation:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
-    """Creates the task of a run. For `new` and the errors, see `prepare_tokenizer`."""
-    return Translation(config, prepare_tokenizer(config, workdir, new=new))
-
-
-def prepare_tokenizer(config: Config, workdir: str, *, new: bool) -> PieceTokenizer:
-    """Returns the tokenizer in `workdir`.
-
-    Args:
-      config: config of the run.
-      workdir: work directory of the run.
-      new: checks the memory and the data. If `workdir` has no tokenizer yet, copies the user's file, or
-        learns a tokenizer from the training pairs.
-
-    Raises:
-      UserError: if the data or the tokenizer cannot be used, with all problems in the message, or if the
-        model of a new run does not fit into the memory.
-    """
-    path, data = os.path.join(workdir, VOCABULARY_FILE), config.data
-    begins = new and not os.path.exists(path)
-    if begins:
-        check_plan(plan(config), config.training)  # first, because learning a tokenizer takes minutes
-    if new:
-        check_batches_fit(data.batch_tokens)
-        check_splits(data, SPLITS if begins else SPLITS[:2])
-    if begins:
-        check_folder(data.cache)
-        make_tokenizer(data, path)
-    elif new:  # a resumed run does not read its test split
-        for problem in find_problems(data, ["test"]):
-            log.warning("The test split cannot be used: %s", problem)
-    return load_word_pieces(path)
-
-
-def make_tokenizer(data: PairsConfig, path: str) -> None:
-    """Copies the user's tokenizer to `path`, or learns word pieces from the training pairs."""
-    if is_own_file(data.tokenizer):
-        copy_tokenizer(data.tokenizer, path)
-        return
-    pairs = open_pairs(data, "train")
-    log.info("Learning a vocabulary of word pieces (data.vocabulary_size=%s)", data.vocabulary_size)
-    texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs))
-    learn_word_pieces(texts, data.vocabulary_size, path, symbols=sorted(set(split_tags(data.tags)) - {""}))
+    """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
+    return Translation(config, prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new))
 
 
 def fingerprint(config: Config, split: str) -> str:
     """Returns a hash of the content of a split."""
     return open_pairs(config.data, split).fingerprint
-
-
-def sample_evenly(pairs: Any, most: int) -> Iterator[str]:
-    """Yields both texts of at most `most` pairs, spread evenly over the source."""
-    stride = -(-len(pairs) // most)
-    return itertools.chain.from_iterable(itertools.islice(pairs, 0, None, stride))
 
 
 def shift_right(targets: Array, positions: Array) -> jax.Array:

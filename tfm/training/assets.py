@@ -1,0 +1,81 @@
+"""The files that a task writes before its first step: its tokenizer, and the names of its classes."""
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tfm.data.config import SPLITS
+from tfm.data.sources.opening import check_splits, find_problems
+from tfm.data.token_cache import check_folder
+from tfm.data.tokenizers.files import load_tokenizer
+from tfm.data.tokenizers.making import make_tokenizer
+from tfm.devices.memory import check_batches_fit
+from tfm.errors import UserError
+from tfm.io.files import atomic_file, read_limited
+from tfm.training.setup import check_plan, has_checkpoint
+from tfm.training.task import Task
+
+LABELS_FILE = "labels.json"  # a list of the names of the classes
+MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
+log = logging.getLogger(__name__)
+
+
+def prepare_tokenizer(config: Any, workdir: str, file: str, plan: Callable[[Any], Task], *, new: bool) -> Any:
+    """Returns the tokenizer of a run. A new run without a tokenizer makes one after checking its config.
+
+    Args:
+      config: config of the run. Its section `data` is a `tfm.data.config.TextSection`.
+      workdir: work directory of the run.
+      file: name of the tokenizer's file in `workdir`. A tokenizer of bytes has no file.
+      plan: returns the task of a config before it has a tokenizer.
+      new: checks the memory and the data, and makes the tokenizer if it is missing.
+
+    Raises:
+      UserError: if `plan` raises, the data or the tokenizer cannot be used (with all problems in the
+        message), or the model of a new run does not fit into the memory.
+    """
+    path, data = os.path.join(workdir, file), config.data
+    is_missing = not os.path.exists(path)
+    begins = new and is_missing and not has_checkpoint(workdir)
+    if begins:
+        check_plan(plan(config), config.training)  # first, because learning a tokenizer takes minutes
+    if new:
+        check_batches_fit(data.batch_tokens)
+        check_splits(data, SPLITS if begins else SPLITS[:2])
+        check_folder(data.cache)
+    if new and not begins:  # a resumed run does not read its test split
+        for problem in find_problems(data, ["test"]):
+            log.warning("The test split cannot be used: %s", problem)
+    if new and is_missing and data.tokenizer != "bytes":
+        make_tokenizer(data, path)
+    return load_tokenizer(path, data.tokenizer)
+
+
+def write_labels(path: str, names: Sequence[str]) -> None:
+    """Writes the names of the classes, by label."""
+    with atomic_file(path, "w") as file:
+        json.dump(names, file)
+
+
+def read_labels(path: str, classes: int) -> tuple[list[str], str]:
+    """Returns the names of the classes, and the SHA-256 of their file.
+
+    Raises:
+      UserError: if the file is missing, or is not a list of as many texts as the model has classes.
+    """
+    try:
+        content = read_limited(path, MAX_LABELS_BYTES)
+    except FileNotFoundError:
+        raise UserError(f"Expected the names of the classes in {path}, but the file is missing.") from None
+    try:
+        names = json.loads(content)
+    except (ValueError, RecursionError):
+        names = None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"Expected a list of texts in {path}. The file is damaged: copy it again.")
+    if len(names) != classes:
+        raise UserError(f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes.")
+    return names, hashlib.sha256(content).hexdigest()
