@@ -189,7 +189,7 @@ class Ponder(nn.Module):
     """A module that returns the sum of all outputs by learned halting probabilities, and its cost."""
 
     @nn.compact
-    def __call__(self, outputs):
+    def __call__(self, outputs, mask):
         weights = jax.nn.softmax(nn.Dense(1, name="halt")(jnp.stack(outputs)), axis=0)
         steps = jnp.arange(1, len(outputs) + 1)[:, None, None, None]
         return (weights * jnp.stack(outputs)).sum(0), (weights * steps).sum(0)[..., 0]
@@ -225,6 +225,25 @@ def test_stack_may_return_a_cost_with_its_output():
     assert cost.shape == (B, L)
     assert (cost > 1).all()
     assert (cost < 3).all()
+
+
+class MeanOfTokens(nn.Module):
+    """A module that returns the mean of the last outputs over all tokens of the batch, without padding."""
+
+    def __call__(self, outputs, mask):
+        is_token = mask.any(-1)[:, 0, :, None]
+        return (outputs[-1] * is_token).sum((0, 1)) / is_token.sum()
+
+
+@pytest.mark.long
+def test_output_of_a_stack_may_leave_out_padding():
+    stack = layers.Stack(make_layer, depth=2, make_output=MeanOfTokens)
+    is_token = jnp.arange(L) < jnp.array([[L], [2]])
+    where = {"mask": (is_token[:, :, None] & is_token[:, None])[:, None], "train": False}
+    variables = initialize(stack, X, **where)
+    padded = jnp.where(is_token[..., None], X, 99.0)
+    expected = apply(stack, variables, X, **where)
+    np.testing.assert_allclose(apply(stack, variables, padded, **where), expected, atol=1e-5)
 
 
 # Memory-compressed decoder
@@ -314,7 +333,7 @@ class EachOutput(nn.Module):
     """A module that applies the same norm to the outputs of all layers."""
 
     @nn.compact
-    def __call__(self, outputs):
+    def __call__(self, outputs, mask):
         norm = nn.LayerNorm(name="norm")
         return [norm(x) for x in outputs]
 

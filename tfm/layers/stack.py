@@ -34,8 +34,9 @@ class Stack(nn.Module):
       before_layer: Function that changes the input of each layer, for example by adding an encoding of the
         layer's index: (x, index of the layer, positions) -> array like x. None changes nothing.
       make_output: Function that returns a module, which maps the outputs of all layers (a list of N arrays
-        [B, L, D]) to the output of the stack. The stack then ignores `final_norm`. With None, the stack
-        returns the output of the last layer after the final norm.
+        [B, L, D]) and the mask of self-attention (or None) to the output of the stack. A position that may
+        attend to nothing is padding. The stack then ignores `final_norm`. With None, the stack returns the
+        output of the last layer after the final norm.
     """
 
     make_layer: Callable[[int], nn.Module]
@@ -79,16 +80,16 @@ class Stack(nn.Module):
             for index, layer in self._steps():
                 x = transform(layer, self.prepare(x, index, positions))
                 outputs.append(x)
-            return self._finish(outputs)
+            return self._finish(outputs, keywords.get("mask"))
 
     def _steps(self) -> Iterator[tuple[int, nn.Module]]:
         """Returns (index, layer) for each of the N layers. With `shared`, it is always the same layer."""
         return ((index, self.layers[0 if self.shared else index]) for index in range(self.depth))
 
-    def _finish(self, outputs: list[Array]) -> Any:
+    def _finish(self, outputs: list[Array], mask: Array | None) -> Any:
         """Computes the output of the stack from the outputs of all layers."""
         if self.make_output is not None:
-            return self.output(outputs)
+            return self.output(outputs, mask)
         return observe(self, "output", self.norm(outputs[-1]))
 
     def _scanned(self, x, arguments, keywords):
@@ -158,7 +159,7 @@ class Stack(nn.Module):
         """
         with with_positions(where["positions"]):
             outputs, written = self._run_cached("decode_step", x, caches, position, **where)
-            return self._finish(outputs), written
+            return self._finish(outputs, where["mask"]), written
 
     def prefill(self, x: Array, caches: list[Any], **where: Any) -> list[Any]:
         """Appends x [B, P', D] to the prefix of all layers, see `Layer.prefill`. Returns the caches."""
