@@ -17,7 +17,7 @@ from tfm.losses import fused_linear_cross_entropy
 from tfm.masks import causal_mask
 from tfm.models.decoder_lm import DecoderLM
 from tfm.search.state import gather_beams
-from tfm.testing.models import quick_jit
+from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.testing.parameters import random_parameters
 
 RNG = np.random.default_rng(0)
@@ -207,13 +207,47 @@ def test_shared_layer_runs_several_times_with_a_cache_for_each_step():
     np.testing.assert_allclose(apply(stack, variables, X, **where), x, atol=1e-5)
 
 
+class Signal(nn.Module):
+    """A module that adds a learned vector of the step and a sinusoid of the position."""
+
+    @nn.compact
+    def __call__(self, x, index, positions):
+        steps = self.param("steps", nn.initializers.normal(1.0), (3, x.shape[-1]))
+        return x + steps[index] + jnp.sin(positions[..., None])
+
+
 @pytest.mark.long
-def test_scan_of_a_shared_layer_equals_the_loop():
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("hooks", [{}, {"before_layer": add_step}, {"before_layer": Signal()}], ids=str)
+@pytest.mark.parametrize("make_output", [None, Ponder])
+def test_scan_equals_the_loop(shared, hooks, make_output):
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
-    loop, scan = (layers.Stack(make_layer, depth=3, shared=True, scan=scan) for scan in (False, True))
+    loop, scan = (
+        layers.Stack(make_layer, depth=3, shared=shared, scan=scan, make_output=make_output, **hooks)
+        for scan in (False, True)
+    )
     variables = initialize(loop, X, **where)
-    expected, found = (apply(stack, variables, X, **where) for stack in (loop, scan))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    def gradient(stack):
+        def loss(variables):
+            return sum(jnp.sin(x).sum() for x in jax.tree.leaves(stack.apply(variables, X, **where)))
+
+        return quick_jit(jax.value_and_grad(loss))(variables)
+
+    assert_trees_close(gradient(scan), gradient(loop), rtol=1e-4, atol=1e-4)
+
+
+def test_program_of_a_scanned_shared_layer_does_not_grow_with_the_depth():
+    where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
+
+    def count_lines(depth):
+        stack = layers.Stack(make_layer, depth, shared=True, scan=True, before_layer=add_step)
+        variables = stack.init(jax.random.key(0), X, **where)
+        return str(jax.make_jaxpr(lambda variables: stack.apply(variables, X, **where))(variables)).count(
+            "\n"
+        )
+
+    assert count_lines(9) == count_lines(3)
 
 
 @pytest.mark.long
