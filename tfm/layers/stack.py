@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr
 
 from tfm.devices import shards
 from tfm.errors import UserError
+from tfm.layers.loss_terms import LOSS_TERMS
 from tfm.layers.observe import is_active, observe, with_positions
 
 
@@ -114,11 +115,11 @@ class Stack(nn.Module):
         def call(x, step, layer=layers[0]):
             index, own, key = step
             x = prepare(x, index, keywords.get("positions"))
-            options = keywords | {"rngs": None if key is None else {"dropout": key}}
+            options = keywords | {"rngs": None if key is None else {"dropout": key}, "mutable": [LOSS_TERMS]}
             tree = {"params": shards.gather(params[0] if self.shared else own)}
-            output: Any = layer.apply(tree, x, *arguments, **options)
+            output, state = layer.apply(tree, x, *arguments, **options)
             output = output.astype(x.dtype)  # A replaced part may return float32 for bfloat16.
-            return output, output if self.make_output else None
+            return output, (output if self.make_output else None, state.get(LOSS_TERMS, {}))
 
         def trace(index):
             one = functools.partial(call, layer=layers[index])
@@ -128,8 +129,17 @@ class Stack(nn.Module):
         if self.remat or shards.is_gathering():
             call = jax.checkpoint(call, policy=None if self.remat else shards.keep_all_but_gathered)
         stacked = None if self.shared else jax.tree.map(lambda *x: jnp.stack(x), *params)
-        x, outputs = jax.lax.scan(call, x, (jnp.arange(self.depth), stacked, keys))
+        x, (outputs, terms) = jax.lax.scan(call, x, (jnp.arange(self.depth), stacked, keys))
+        self._add_terms(terms)
         return [x] if outputs is None else list(outputs)
+
+    def _add_terms(self, terms: Any) -> None:
+        """Adds the loss terms of the scanned layers, whose leaves are (sum [N], count [N])."""
+        if not terms or not self.is_mutable_collection(LOSS_TERMS):
+            return
+        for index, layer in enumerate(self.layers):
+            own = slice(None) if self.shared else slice(index, index + 1)
+            self.put_variable(LOSS_TERMS, layer.name, jax.tree.map(lambda x, own=own: x[own].sum(), terms))
 
     def _check_scan(self, trace: Callable[[int], ClosedJaxpr]) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack.
@@ -138,7 +148,7 @@ class Stack(nn.Module):
           trace: Function that returns the program of the layer with an index. Layers with equal programs have
             equal shapes, windows and dropout, and compute the same in all other respects.
         """
-        has_state = any(layer.variables.keys() - {"params"} for layer in self.layers)
+        has_state = any(layer.variables.keys() - {"params", LOSS_TERMS} for layer in self.layers)
         if has_state or any(not _are_equal(trace(0), trace(index)) for index in range(1, len(self.layers))):
             raise UserError(
                 "model.scan needs equal layers without state, but the layers of this stack differ or have "
