@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.cases import decoder_lm
+from tests.models.cases import decoder_lm, transformer
 from tfm import layers
 from tfm.errors import UserError
 from tfm.layers.kv_cache import DecodingCache
 from tfm.losses import fused_linear_cross_entropy
 from tfm.masks import causal_mask
+from tfm.models import Transformer
 from tfm.models.decoder_lm import DecoderLM
 from tfm.search.state import gather_beams
 from tfm.testing.models import assert_trees_close, quick_jit
@@ -417,6 +418,32 @@ def test_model_may_replace_the_projections_of_all_sublayers():
     assert jax.tree.structure(doubled) == jax.tree.structure(random_parameters(plain, TOKENS))
     found = apply(model, {"params": random_parameters(model, TOKENS)}, TOKENS, train=False)
     np.testing.assert_allclose(found, apply(plain, {"params": doubled}, TOKENS, train=False), atol=1e-5)
+
+
+class Quiet(layers.MultiHeadAttention):
+    """An attention whose output is halved."""
+
+    def __call__(self, *arguments, **keywords):
+        return super().__call__(*arguments, **keywords) / 2
+
+
+class QuietTransformer(Transformer):
+    attention_class = Quiet
+
+
+def test_model_may_exchange_the_class_of_all_attentions():
+    fields = {"attention_bias": True, "key_value_heads": 2, "attention_window": 2, "positions": "rotary"}
+    model = transformer(cls=QuietTransformer, **fields)
+    bound = model.bind({"params": random_parameters(model, TOKENS, TOKENS)})
+    attentions = [
+        bound.encoder.layers[0].self_attention,
+        bound.decoder.layers[0].self_attention,
+        bound.decoder.layers[0].cross_attention,
+    ]
+    assert {type(attention) for attention in attentions} == {Quiet}
+    assert {attention.use_bias for attention in attentions} == {True}
+    assert {attention.key_value_heads for attention in attentions} == {2}
+    assert [attention.restrict_mask is None for attention in attentions] == [False, False, True]
 
 
 # Prior of a discrete VAE

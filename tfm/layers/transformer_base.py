@@ -3,7 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -53,9 +53,11 @@ class TransformerBase(ComposedModule):
 
     Attributes:
       config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
+      attention_class: Class of every attention, which takes the fields of `MultiHeadAttention`.
     """
 
     config: Any
+    attention_class: ClassVar[Callable[..., nn.Module]] = MultiHeadAttention
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
         """Returns two initializers: for the kernels inside of a sublayer, and for its output kernel."""
@@ -91,7 +93,7 @@ class TransformerBase(ComposedModule):
         """Returns an attention without relative positions, such as the attention to an encoder output."""
         config = self.config
         kernel_init, output_init = self.make_initializers()
-        return MultiHeadAttention(
+        return self.attention_class(
             features=config.d_model,
             heads=config.heads,
             key_features=config.key_features,
