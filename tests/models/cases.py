@@ -15,6 +15,7 @@ from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.models.universal import UniversalConfig, UniversalTransformer
 from tfm.models.vit import VisionTransformer, ViTConfig
 from tfm.testing.models import VOCABULARY
 
@@ -86,6 +87,17 @@ RNNS = {
         "no attention, LSTM": RNNConfig(**RNN_SIZES, attention="none", cell="lstm", layers=2),
         "no attention, forwards": RNNConfig(**RNN_SIZES, attention="none", bidirectional=False),
         "no attention, fed": LuongConfig(**RNN_SIZES, layers=1, attention="none"),
+    }.items()
+}
+UNIVERSAL = UniversalConfig(encoder_layers=2, decoder_layers=3, **SIZES, max_positions=16)
+UNIVERSALS = {
+    name: transformer(UNIVERSAL, UniversalTransformer, **fields)
+    for name, fields in {
+        "sinusoids": {},
+        "learned": {"step_signal": "learned", "positions": "learned"},
+        "halting": {"halting": True, "halting_epsilon": 0.1},
+        "scan": {"halting": True, "halting_epsilon": 0.1, "scan": True},
+        "rotary": {"positions": "rotary", "norm_order": "pre"},
     }.items()
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}

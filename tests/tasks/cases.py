@@ -10,6 +10,7 @@ from tests.support import images, tiny, tiny_lm, tiny_trees
 from tfm.data.config import ImagesConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.universal import UniversalConfig
 from tfm.tasks import classification
 
 RNN_SIZES = {
@@ -52,6 +53,9 @@ TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
     "rnn_luong": LuongConfig(**RNN_SIZES),
+    "universal": UniversalConfig(
+        encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, halting=True, random_start=4
+    ),
 }
 # {module of tfm.tasks: {module of tfm.models: (folder) -> config}}
 TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {

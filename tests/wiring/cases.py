@@ -10,6 +10,7 @@ from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.universal import UniversalConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks import classification, language_modeling, parsing, translation
 from tfm.training.config import TrainingConfig
@@ -31,6 +32,7 @@ def make_cases(base: Any, observe: Callable, *changes: dict[str, Any]) -> list[C
 VIT = ViTConfig(
     image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
 )
+UNIVERSAL = UniversalConfig(**{**dataclasses.asdict(TRANSFORMER), "name": "universal"})
 RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
 LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
@@ -59,6 +61,7 @@ TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 
 CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
+    *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
     *make_cases(VIT, observers.observe_model, POST),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
