@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from tests.support.paths import ROOT
 from tfm import layers
 from tfm.models import Transformer, TransformerConfig
+from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -98,6 +99,13 @@ UNIVERSALS = {
         "halting": {"halting": True, "halting_epsilon": 0.1},
         "scan": {"halting": True, "halting_epsilon": 0.1, "scan": True},
         "rotary": {"positions": "rotary", "norm_order": "pre"},
+    }.items()
+}
+CONVOLUTIONAL = {
+    name: ConvS2S(ConvS2SConfig(**fields, embedding_features=6, max_positions=12, dropout=0.0), VOCABULARY)
+    for name, fields in {
+        "two widths": {"encoder": "1x8/3,1x5/2", "decoder": "2x8/3,1x7/1"},
+        "one width": {"encoder": "2x6/5", "decoder": "2x6/2"},
     }.items()
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support import images, tiny, tiny_lm, tiny_trees
 from tfm.data.config import ImagesConfig
+from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.universal import UniversalConfig
@@ -53,6 +54,7 @@ TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
     "rnn_luong": LuongConfig(**RNN_SIZES),
+    "conv_s2s": ConvS2SConfig(encoder="2x12/3", decoder="2x12/3", embedding_features=12),
     "universal": UniversalConfig(
         encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, halting=True, random_start=4
     ),

@@ -8,6 +8,7 @@ from tests.wiring import observers
 from tests.wiring.observers import DOCUMENTS, LM, PAIRS, PICTURES, TRANSFORMER
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.universal import UniversalConfig
@@ -33,6 +34,7 @@ VIT = ViTConfig(
     image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
 )
 UNIVERSAL = UniversalConfig(**{**dataclasses.asdict(TRANSFORMER), "name": "universal"})
+CONV = ConvS2SConfig(encoder="1x8/3", decoder="1x8/3", embedding_features=6, max_positions=16, dropout=0.1)
 RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
 LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
@@ -61,6 +63,7 @@ TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 
 CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
+    *make_cases(CONV, observers.observe_model),
     *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
     *make_cases(VIT, observers.observe_model, POST),
@@ -130,6 +133,7 @@ VALUES: dict[type, dict[str, Any]] = {
         **{split: f"{other}.en" for split, other in SPLITS.items()},
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},
     TrainingConfig: {
         "freeze": ("offset",),
         "learning_rate_factors": ("offset=0.5",),
