@@ -282,10 +282,10 @@ def test_custom_pairs_are_read(my_lab):
     assert open_pairs(data, "validation")[3] == ("3", "3 !")
     assert find_problems(dataclasses.replace(data, validation="dev"), SPLITS) == ["There is no split dev."]
     for name, problem in (
-        ("open_nothing", "has no pairs in the split"),
+        ("open_nothing", "has no rows in the split"),
         ("open_rows", "with fingerprint."),
-        ("open_numerals", "must return a source whose slices are lists of pairs of strings"),
-        ("open_gap", "Row 3 of the split 'train' of data.kind=my_lab.pairs:open_gap must be a pair"),
+        ("open_numerals", "lists of rows of 2 strings, (en, de)"),
+        ("open_gap", "Row 3 of the split 'train' of data.kind=my_lab.pairs:open_gap must have 2 strings"),
     ):
         (found, *_) = find_problems(PairsConfig(kind=f"my_lab.pairs:{name}"), ["train"])
         assert problem in found

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from tests.support.paths import ROOT
 from tfm import layers
 from tfm.models import Transformer, TransformerConfig
+from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig
@@ -106,6 +107,19 @@ CONVOLUTIONAL = {
     for name, fields in {
         "two widths": {"encoder": "1x8/3,1x5/2", "decoder": "2x8/3,1x7/1"},
         "one width": {"encoder": "2x6/5", "decoder": "2x6/2"},
+    }.items()
+}
+COMPRESSED_LM = CompressedLMConfig(
+    layers=3, **SIZES, attention_dropout=0.0, max_positions=12, local_block=4, compression=2
+)
+COMPRESSED = {
+    name: CompressedLM(dataclasses.replace(COMPRESSED_LM, **fields), VOCABULARY)
+    for name, fields in {
+        "local and compressed": {},
+        "compressed": {"pattern": "M", "compression": 3, "layers": 2},
+        "local": {"pattern": "L", "local_block": 3, "layers": 2},
+        "learned positions, grouped keys": {"positions": "learned", "key_value_heads": 2, "compression": 3},
+        "relative bias": {"positions": "relative_bias", "compression": 1},
     }.items()
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}

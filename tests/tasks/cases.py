@@ -8,11 +8,12 @@ from typing import Any
 
 from tests.support import images, tiny, tiny_lm, tiny_trees
 from tfm.data.config import ImagesConfig
+from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.universal import UniversalConfig
-from tfm.tasks import classification
+from tfm.tasks import classification, summarization
 
 RNN_SIZES = {
     "layers": 1,
@@ -44,6 +45,18 @@ def make_language_modeling(model: Any, folder: pathlib.Path) -> Any:
     return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
 
 
+def make_summarization(folder: pathlib.Path) -> Any:
+    """Writes articles with summaries, with 8 in the split "test", and returns the config."""
+    tiny_lm.write_documents(folder)
+    for path in folder.iterdir():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join(f"{line}; {line.split()[0]}" for line in lines), encoding="utf-8")
+    config = tiny_lm.make_lm_config(folder, data={"row_length": 64, "batch_tokens": 128, "rows": "packed"})
+    model = CompressedLMConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return summarization.Config(**fields | {"task": "summarization", "model": model, "separator": "; "})
+
+
 def make_parsing(model: Any, folder: pathlib.Path) -> Any:
     """Writes a treebank, with 5 trees in the split "test", and returns the config."""
     tiny_trees.write_treebank(folder)
@@ -66,5 +79,6 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "summarization": {"compressed_lm": make_summarization},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
 }

@@ -37,7 +37,7 @@ from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.vit import ViTConfig
 from tfm.search import Hypotheses
-from tfm.tasks import classification, language_modeling, parsing, translation
+from tfm.tasks import classification, language_modeling, parsing, summarization, translation
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer
@@ -128,6 +128,7 @@ def observe_loss(config: Any) -> Observation:
             translation.Config: translation.Translation,
             parsing.Config: parsing.Parsing,
             language_modeling.Config: language_modeling.LanguageModeling,
+            summarization.Config: summarization.Summarization,
         }
         task = kinds[type(config)](config, VOCABULARY)
     key = jax.random.key(0)
@@ -211,6 +212,7 @@ EVALUATIONS: dict[type, Callable[[Any, Any], Observation]] = {
     translation.Translation: observe_evaluated_pairs,
     parsing.Parsing: observe_evaluated_pairs,
     language_modeling.LanguageModeling: observe_evaluated_documents,
+    summarization.Summarization: observe_evaluated_documents,
     classification.Classification: observe_evaluated_images,
 }
 

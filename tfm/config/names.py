@@ -19,7 +19,7 @@ MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": names of modules outside tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
-allowed_modules = {"tfm.data.sources"}  # whose functions are data of tfm
+allowed_modules: set[str] = set()
 
 
 def find_by_name(
@@ -65,7 +65,7 @@ def allow_modules(names: Iterable[str]) -> None:
     """Allows configs to import these modules and their submodules.
 
     Importing a module runs its code, and a config.json may come from somebody else. So tfm imports foreign
-    modules only if the command line or a config file in Python names them.
+    modules only if the command line or a config file in Python names them. Modules of tfm are always allowed.
 
     Args:
       names: names such as "my_lab.models" or "my_lab.models:gru".
@@ -105,7 +105,7 @@ def _import(name: str, path: str) -> Any:
       UserError: if the module is not allowed, cannot be imported, or has no such attribute.
     """
     module, _, attribute = name.partition(":")
-    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in allowed_modules):
+    if not any(f"{module}.".startswith(f"{allowed}.") for allowed in ("tfm", *allowed_modules)):
         raise UserError(
             f"{path} names {name!r}, which is not part of tfm and is not imported by default. If you trust "
             f"it, give --import={module}, or call tfm.config.allow_modules(['{module}'])."

@@ -54,6 +54,14 @@ def _tokenizer_rules(*kinds: str) -> dict[str, Any]:
     }
 
 
+def _kind_rules(*kinds: str) -> dict[str, Any]:
+    """Returns the rules of a field that contains a kind of data, or names a function that opens the data."""
+    return {
+        "pattern": re.compile("|".join((*kinds, DOTTED.pattern)), re.ASCII),
+        "form": f"one of {', '.join(kinds)}, or package.module:function",
+    }
+
+
 class DataSection:
     """The base of all data sections of a config. Its subclasses are frozen dataclasses."""
 
@@ -126,8 +134,7 @@ class PairsConfig(TextSection):
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
         "language. treebank: bracketed files. builtin_treebank: trees of the built-in language. "
         "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
-        pattern=re.compile(rf"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
-        form=f"one of {', '.join(KINDS)}, or package.module:function",
+        **_kind_rules(*KINDS),
     )
     name: str = _vocabulary_field(
         "wmt14_translate/de-en",
@@ -313,8 +320,9 @@ class DocumentsConfig(TextSection):
         "text",
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
-        "built-in data set.",
-        choices=DOCUMENT_KINDS,
+        "built-in data set. package.module:function: your function (data section, split) -> source, see "
+        "`tfm.data.source`.",
+        **_kind_rules(*DOCUMENT_KINDS),
     )
     name: str = _tokenizer_field(
         "",

@@ -1,12 +1,13 @@
 """Opens the texts of a config, and finds what is wrong with them before work is put into them."""
 
 import dataclasses
+import functools
 import json
 import re
 import reprlib
 from collections.abc import Callable, Sequence
 
-from tfm.config import find_by_name
+from tfm.config import find_by_name, is_dotted
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
@@ -133,51 +134,54 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
         return tfds.open_records(config.name, config.directory, name, config.columns)
     if config.kind == "builtin":
         return builtin.open_texts(config, name)
+    if is_dotted(config.kind):
+        return _open_by_function(config, name)
     assert isinstance(config, PairsConfig)  # documents have no other kinds
     if config.kind == "builtin_treebank":
         return builtin.open_trees(config, name)
-    if config.kind == "treebank":
-        return treebank.open_treebank(config, name)
-    return _open_by_function(config, name)
+    return treebank.open_treebank(config, name)
 
 
 def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     """Calls the user's function `data.kind`, and checks the source that it returns."""
     function = find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
     try:
-        pairs = function(config, name)
+        source = function(config, name)
     except UserError as error:  # the function has no other way to say that a split is missing
         raise MissingFile(str(error)) from None
-    missing = [member for member in SOURCE_MEMBERS if not hasattr(pairs, member)]
+    missing = [member for member in SOURCE_MEMBERS if not hasattr(source, member)]
     if missing:
         raise UserError(f"data.kind={config.kind} must return a source with {' and '.join(missing)}.")
-    first = pairs[:1]
-    if not isinstance(first, tuple | list) or not all(map(_is_pair, first)):
+    is_row = functools.partial(_is_row, len(config.columns))
+    form = f"{len(config.columns)} strings, ({', '.join(config.columns)})"
+    first = source[:1]
+    if not isinstance(first, tuple | list) or not all(map(is_row, first)):
         raise UserError(
-            f"data.kind={config.kind} must return a source whose slices are lists of pairs of strings, "
-            f"(source, target). The first slice of the split '{name}' is {reprlib.repr(first)}."
+            f"data.kind={config.kind} must return a source whose slices are lists of rows of {form}. The "
+            f"first slice of the split '{name}' is {reprlib.repr(first)}."
         )
     if not first:
-        raise UserError(f"data.kind={config.kind} has no pairs in the split '{name}'.")
-    if isinstance(pairs, Source):
-        return pairs
+        raise UserError(f"data.kind={config.kind} has no rows in the split '{name}'.")
+    if isinstance(source, Source):
+        return source
 
     def read():
-        for first in range(0, len(pairs), CHUNK_ROWS):
-            rows = pairs[first : first + CHUNK_ROWS]
+        for first in range(0, len(source), CHUNK_ROWS):
+            rows = source[first : first + CHUNK_ROWS]
             for number, row in enumerate(rows, first + 1):
-                if not _is_pair(row):
+                if not is_row(row):
                     raise UserError(
-                        f"Row {number:,} of the split '{name}' of data.kind={config.kind} must be a pair of "
-                        f"strings, (source, target), got {reprlib.repr(row)}."
+                        f"Row {number:,} of the split '{name}' of data.kind={config.kind} must have {form}, "
+                        f"got {reprlib.repr(row)}."
                     )
             yield from rows
 
-    return Source(read, lambda: pairs.fingerprint, lambda: len(pairs))
+    return Source(read, lambda: source.fingerprint, lambda: len(source))
 
 
-def _is_pair(row: object) -> bool:
-    return isinstance(row, tuple | list) and list(map(type, row)) == [str, str]
+def _is_row(columns: int, row: object) -> bool:
+    """Returns whether a row consists of a string for each column."""
+    return isinstance(row, tuple | list) and list(map(type, row)) == [str] * columns
 
 
 def _find_problems(config: PairsConfig | DocumentsConfig, split: str) -> list[str]:
