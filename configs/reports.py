@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/reports
     tfm generate --workdir=runs/reports --prefix="The colour was red."
 
-A report has about 250 tokens, and local attention sees blocks of 32. With --config.model.pattern=L, all
+A report has about 150 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
 layers are local, and the model cannot find what it has to copy. Deviations from the paper are the sizes, the
 data and Adam in place of Adafactor.
 """
@@ -26,29 +26,29 @@ def get_config():
                 heads=4,
                 dropout=0.0,
                 attention_dropout=0.0,
-                local_block=32,
+                local_block=16,
             ),
             data=DocumentsConfig(
                 kind="tfm.data.sources.reports:reports",
                 tokenizer="word_pieces",
                 vocabulary_size=600,
                 rows="packed",
-                row_length=320,
+                row_length=256,
                 batch_tokens=2560,
             ),
             training=TrainingConfig(
-                steps=1500,
+                steps=1200,
                 schedule="linear_decay",
                 warmup_steps=100,
                 peak_learning_rate=2e-3,
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=750,
-                checkpoint_every=750,
+                eval_every=600,
+                checkpoint_every=600,
                 keep=2,
             ),
             decoding=GenerationConfig(max_tokens=40, beam_size=1, samples=0),
-            stride=320,
+            stride=256,
             validation_documents=50,
         )
     )

@@ -34,7 +34,7 @@ FILLERS = (
     "A letter from the council was read aloud.",
     "There were no further questions.",
 )
-SENTENCES = (16, 32)  # fewest and most sentences about nothing
+SENTENCES = (8, 24)  # fewest and most sentences about nothing
 
 
 def reports(config: DocumentsConfig, split: str) -> Source:
