@@ -7,8 +7,11 @@ import pytest
 
 from tests.models.cases import decoder_lm, transformer
 from tfm import layers
+from tfm.data.config import PairsConfig
 from tfm.errors import UserError
 from tfm.layers.block_config import SequenceConfig
+from tfm.models import TransformerConfig
+from tfm.tasks.translation.task import Config
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -80,6 +83,7 @@ def test_offsets_shift_the_positions_of_language_models():
 def test_tables_of_learned_positions_need_rows_for_the_offsets():
     config = SequenceConfig(positions="learned", max_positions=40, random_start=30)
     assert config.max_length == 10
-    with pytest.raises(UserError, match=r"random_start.*max_positions \(40\).*40"):
-        SequenceConfig(positions="learned", max_positions=40, random_start=40)
+    model = TransformerConfig(positions="learned", max_positions=300, random_start=60)
+    with pytest.raises(UserError, match=r"256.*model\.random_start=240"):
+        Config(model=model, data=PairsConfig(max_length=256))
     assert SequenceConfig(max_positions=40, random_start=40).max_length is None

@@ -51,7 +51,8 @@ def make_summarization(folder: pathlib.Path) -> Any:
     for path in folder.iterdir():
         lines = path.read_text(encoding="utf-8").splitlines()
         path.write_text("\n".join(f"{line}; {line.split()[0]}" for line in lines), encoding="utf-8")
-    config = tiny_lm.make_lm_config(folder, data={"row_length": 64, "batch_tokens": 128, "rows": "packed"})
+    data = {"row_length": 64, "batch_tokens": 128, "rows": "packed"}
+    config = tiny_lm.make_lm_config(folder, model={"max_positions": 64}, data=data)
     model = CompressedLMConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return summarization.Config(**fields | {"task": "summarization", "model": model, "separator": "; "})

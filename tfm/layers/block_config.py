@@ -193,12 +193,3 @@ class SequenceConfig(BlockConfig):
     def max_length(self) -> int | None:
         """Maximum number of tokens in a sequence. None means no limit, because positions are not learned."""
         return self.max_positions - self.random_start if self.positions == "learned" else None
-
-    def _problems(self) -> Iterator[str]:
-        """Yields an error message for each combination of fields that is not possible."""
-        if self.max_length is not None and self.max_length < 1:
-            yield (
-                f"Expected model.random_start to be below model.max_positions ({self.max_positions:,}), got "
-                f"{self.random_start:,}. Decrease the former or increase the latter."
-            )
-        yield from super()._problems()
