@@ -166,6 +166,7 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("length of a row, n")
         axes.grid(alpha=0.3)
+        axes.margins(y=0.3 if name == "path" else 0.05)  # space for the legend
         if name != "bytes":
             axes.legend(fontsize=7, title="path" if name == "path" else "Table 1", title_fontsize=7)
     figure.savefig(path, dpi=110)
