@@ -15,14 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from absl import app, flags
 
-from benchmarks.layer_costs import measure_time
+from benchmarks.layer_costs import measure_time  # with its flag --repeats
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tokens", ["512", "1024", "2048", "4096", "8192", "11000"], "Tokens of a row.")
-flags.DEFINE_integer("repeats", 3, "Measurements of a time, of which the least counts.", lower_bound=1)
 SIZES = {"layers": 5, "d_model": 128, "d_ff": 512, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
 SIZES |= {"positions": "interleaved"}
 VOCABULARY = 1000

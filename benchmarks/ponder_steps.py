@@ -1,4 +1,4 @@
-"""Draws the steps of a Universal Transformer with halting: python -m benchmarks.ponder_steps --workdir=runs/...
+"""Draws the steps of a Universal Transformer with halting: python -m benchmarks.ponder_steps --workdir=RUN
 
 Each row of the figure is a source sentence and its translation. Above each token stands a bar with the number
 of steps after which the token halted. Prints the mean number of steps of both sides as JSON.
