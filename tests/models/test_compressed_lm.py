@@ -10,6 +10,7 @@ import pytest
 from tests.models.cases import COMPRESSED
 from tests.references.numpy_transformer import wide
 from tfm.devices.memory import count_elements
+from tfm.layers import Residual
 from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
 from tfm.models.compressed_lm.compressed_layer import CompressedLayer, CompressibleAttention
 from tfm.models.compressed_lm.local_layer import LocalLayer
@@ -75,10 +76,10 @@ def check_attention(make_layer, attention, see):
     class Alone(make_layer.func):
         """The layer without residual connections and feed-forward network."""
 
-        def _apply_sublayers(self, x, attend, attend_to_source, train):
+        def apply_sublayers(self, x, attend, *, train):
             return attend(x)
 
-    layer = Alone(attention, attention.clone(), **make_layer.keywords)
+    layer = Alone(attention, attention.clone(), Residual, **make_layer.keywords)
     call = {"segments": SEGMENTS, "positions": POSITIONS, "train": False}
     variables = quick_jit(lambda key: layer.init(key, X, **call))(jax.random.key(0))
     params = variables["params"]["self_attention"]

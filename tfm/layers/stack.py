@@ -105,7 +105,8 @@ class Stack(nn.Module):
         params = [shards.find_shards(tree) for tree in whole]
         if len(set(map(jax.tree.structure, params))) > 1:  # A loss has changed the parameters of some layers.
             params = whole
-        keys, prepare = None, self.prepare
+        keys = None
+        prepare: Any = self.prepare
         if keywords["train"] and self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), self.depth)
         if isinstance(prepare, nn.Module):  # A scan may not call a module of the model.
@@ -137,9 +138,10 @@ class Stack(nn.Module):
         """Adds the loss terms of the scanned layers, whose leaves are (sum [N], count [N])."""
         if not terms or not self.is_mutable_collection(LOSS_TERMS):
             return
-        for index, layer in enumerate(self.layers):
+        for index in range(len(self.layers)):
             own = slice(None) if self.shared else slice(index, index + 1)
-            self.put_variable(LOSS_TERMS, layer.name, jax.tree.map(lambda x, own=own: x[own].sum(), terms))
+            total = jax.tree.map(lambda x, own=own: x[own].sum(), terms)
+            self.put_variable(LOSS_TERMS, f"layers_{index}", total)
 
     def _check_scan(self, trace: Callable[[int], ClosedJaxpr]) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack.

@@ -18,6 +18,7 @@ from tfm.models.compressed_lm.slots import (
     write,
     write_step,
 )
+from tfm.models.compressed_lm.sublayers import DecoderLayer
 from tfm.search.state import gather_beams
 
 
@@ -29,7 +30,7 @@ class CompressibleAttention(layers.MultiHeadAttention):
     """
 
     stride: int | None = None
-    parameter_axes: ClassVar = {
+    parameter_axes: ClassVar[dict[str, Any]] = {
         **layers.MultiHeadAttention.parameter_axes,
         **{f"compress_{name}/kernel": (None, None, None, "heads", "features") for name in ("key", "value")},
         **{f"compress_{name}/bias": ("heads", "features") for name in ("key", "value")},
@@ -72,7 +73,7 @@ class CompressedCache(flax.struct.PyTreeNode):
         return self.replace(own=own, last=last)
 
 
-class CompressedLayer(layers.Layer):
+class CompressedLayer(DecoderLayer):
     """A layer whose self-attention sees all earlier positions through compressed keys and values.
 
     A query sees a compressed key after the last of its R positions, so that nothing leaks from the future.
@@ -98,7 +99,7 @@ class CompressedLayer(layers.Layer):
             where = {"positions": positions, "key_positions": take(positions, ends)}
             return self.self_attention.attend(x, *compressed, mask=is_visible[:, None], **where, train=train)
 
-        return self._apply_sublayers(x, attend, lambda x: x, train)
+        return self.apply_sublayers(x, attend, train=train)
 
     def init_cache(
         self, example: Array, encoder_output: None = None, *, width: int, max_length: int
@@ -125,7 +126,7 @@ class CompressedLayer(layers.Layer):
         at = jnp.arange(slots) * stride + stride - 1
         is_visible = at <= positions[..., None]
         newest = is_token.sum(-1)[:, None] + jnp.arange(stride - 1)
-        written = []
+        written: list[Any] = []
 
         def attend(x):
             keys = self.self_attention.keys_values(x, positions)
@@ -146,7 +147,7 @@ class CompressedLayer(layers.Layer):
             where = {"positions": positions, "key_positions": at}
             return self.self_attention.attend(x, *prefix, mask=is_visible[:, None], **where, train=False)
 
-        x = self._apply_sublayers(x, attend, lambda x: x, train=False)
+        x = self.apply_sublayers(x, attend, train=False)
         return x, written[0]
 
     def decode_step(
@@ -170,7 +171,7 @@ class CompressedLayer(layers.Layer):
         last_of_own = (begin // stride)[..., None] + jnp.arange(cache.own[0].shape[2])
         last_of_own = last_of_own * stride + stride - 1
         last_of_prefix = jnp.arange(cache.prefix[0].shape[1]) * stride + stride - 1
-        written = []
+        written: list[Any] = []
 
         def attend(x):
             keys = self.self_attention.keys_values(x, positions)
@@ -191,7 +192,7 @@ class CompressedLayer(layers.Layer):
                 prefix=(cache.prefix, last_of_prefix < begin[..., None], last_of_prefix),
             )
 
-        x = self._apply_sublayers(x, attend, lambda x: x, train=False)
+        x = self.apply_sublayers(x, attend, train=False)
         return x, written[0]
 
 

@@ -1,15 +1,15 @@
 """A layer with local attention, and its cache. Shape letters as in `tfm.models.compressed_lm`."""
 
-from typing import Self
+from typing import Any, Self
 
 import flax.struct
 import jax.numpy as jnp
 from jax import Array
 
-from tfm import layers
 from tfm.layers.kv_cache import KeyValue
 from tfm.layers.observe import activate
 from tfm.models.compressed_lm.slots import attend_to_hypotheses, find_tokens, write, write_step
+from tfm.models.compressed_lm.sublayers import DecoderLayer
 from tfm.search.state import gather_beams
 
 
@@ -28,7 +28,7 @@ class LocalCache(flax.struct.PyTreeNode):
         return gather_beams(self, parents)
 
 
-class LocalLayer(layers.Layer):
+class LocalLayer(DecoderLayer):
     """A layer whose self-attention sees the earlier positions of a block.
 
     Attributes:
@@ -44,7 +44,7 @@ class LocalLayer(layers.Layer):
             keys = self.self_attention.keys_values(x, positions)
             return self._attend_in_blocks(x, keys, segments, positions, train=train)
 
-        return self._apply_sublayers(x, attend, lambda x: x, train)
+        return self.apply_sublayers(x, attend, train=train)
 
     def _attend_in_blocks(
         self, x: Array, keys: KeyValue, segments: Array, positions: Array, *, train: bool
@@ -101,20 +101,22 @@ class LocalLayer(layers.Layer):
         end = before + is_token.sum(-1)
         is_last = is_token & (positions >= end[:, None] - self.block)
         slot = jnp.where(is_last, positions % self.block, self.block)  # a write beyond the slots is dropped
-        written = []
+        written: list[Any] = []
 
         def attend(x):
             keys = self.self_attention.keys_values(x, positions)
             cached = cache.key, cache.value
             for old, new in zip(cached, keys, strict=True):
                 written.append(jnp.broadcast_to(write(old[:, 0], slot, new)[:, None], old.shape))
-            joined = tuple(
+            key, value = (
                 jnp.concatenate([old[:, 0], new], axis=1) for old, new in zip(cached, keys, strict=True)
             )
             x = jnp.pad(x, ((0, 0), (self.block, 0), (0, 0)))
-            return self._attend_in_blocks(x, joined, segments, joined_positions, train=False)[:, self.block :]
+            return self._attend_in_blocks(x, (key, value), segments, joined_positions, train=False)[
+                :, self.block :
+            ]
 
-        x = self._apply_sublayers(x, attend, lambda x: x, train=False)
+        x = self.apply_sublayers(x, attend, train=False)
         return x, LocalCache(*written)
 
     def decode_step(
@@ -133,7 +135,7 @@ class LocalLayer(layers.Layer):
         slots = jnp.arange(self.block)
         is_visible = slots <= slot[..., None]
         at = (positions - slot)[..., None] + slots
-        written = []
+        written: list[Any] = []
 
         def attend(x):
             keys = self.self_attention.keys_values(x, positions)
@@ -141,5 +143,5 @@ class LocalLayer(layers.Layer):
             written.extend(write_step(old, slot, new) for old, new in zip(cached, keys, strict=True))
             return attend_to_hypotheses(self.self_attention, x, written, is_visible, at, positions)
 
-        x = self._apply_sublayers(x, attend, lambda x: x, train=False)
+        x = self.apply_sublayers(x, attend, train=False)
         return x, LocalCache(*written)
