@@ -9,6 +9,8 @@ from jax.sharding import PartitionSpec as P
 
 from tfm.devices.rows import PMAP_AXIS
 from tfm.dropout import dropout
+from tfm.layers import TransformerBase
+from tfm.layers.block_config import SequenceConfig
 
 KEY, RATE = jax.random.key(0), 0.4
 X = np.random.default_rng(0).normal(size=(8, 6, 4)).astype(np.float32)
@@ -49,3 +51,18 @@ def test_dropout_in_pmap_equals_dropout_on_one_device(devices, expected):
     parts = jnp.asarray(X.reshape(devices, -1, *X.shape[1:]))
     mapped = jax.pmap(drop, axis_name=PMAP_AXIS, devices=jax.devices()[:devices])
     np.testing.assert_array_equal(np.asarray(mapped(parts)).reshape(X.shape), expected)
+
+
+def shift(x):
+    base = TransformerBase(SequenceConfig(random_start=9))
+    options = {"rows": len(x), "train": True, "rngs": {"dropout": KEY}}
+    return base.apply({}, jnp.arange(3), **options, method="shift_positions")[0]
+
+
+def test_random_offsets_of_positions_do_not_depend_on_the_devices():
+    expected = np.asarray(jax.jit(shift)(X))
+    mesh = jax.make_mesh((4, 2), AXES[:2], axis_types=(AxisType.Auto,) * 2)
+    shared = jax.shard_map(shift, mesh=mesh, in_specs=ROWS, out_specs=ROWS)
+    np.testing.assert_array_equal(jax.jit(shared)(X), expected)
+    mapped = jax.pmap(shift, axis_name=PMAP_AXIS)(X[:, None])
+    np.testing.assert_array_equal(np.asarray(mapped)[:, 0], expected)

@@ -13,9 +13,12 @@ from tests.support.paths import ROOT
 from tfm import layers
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.bert import Bert, BertConfig
+from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
+from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.models.universal import UniversalConfig, UniversalTransformer
 from tfm.models.vit import VisionTransformer, ViTConfig
 from tfm.testing.models import VOCABULARY
 
@@ -87,6 +90,37 @@ RNNS = {
         "no attention, LSTM": RNNConfig(**RNN_SIZES, attention="none", cell="lstm", layers=2),
         "no attention, forwards": RNNConfig(**RNN_SIZES, attention="none", bidirectional=False),
         "no attention, fed": LuongConfig(**RNN_SIZES, layers=1, attention="none"),
+    }.items()
+}
+UNIVERSAL = UniversalConfig(encoder_layers=2, decoder_layers=3, **SIZES, max_positions=16)
+UNIVERSALS = {
+    name: transformer(UNIVERSAL, UniversalTransformer, **fields)
+    for name, fields in {
+        "sinusoids": {},
+        "learned": {"step_signal": "learned", "positions": "learned"},
+        "halting": {"halting": True, "halting_epsilon": 0.1},
+        "scan": {"halting": True, "halting_epsilon": 0.1, "scan": True},
+        "rotary": {"positions": "rotary", "norm_order": "pre"},
+    }.items()
+}
+CONVOLUTIONAL = {
+    name: ConvS2S(ConvS2SConfig(**fields, embedding_features=6, max_positions=12, dropout=0.0), VOCABULARY)
+    for name, fields in {
+        "two widths": {"encoder": "1x8/3,1x5/2", "decoder": "2x8/3,1x7/1"},
+        "one width": {"encoder": "2x6/5", "decoder": "2x6/2"},
+    }.items()
+}
+COMPRESSED_LM = CompressedLMConfig(
+    layers=3, **SIZES, attention_dropout=0.0, max_positions=12, local_block=4, compression=2
+)
+COMPRESSED = {
+    name: CompressedLM(dataclasses.replace(COMPRESSED_LM, **fields), VOCABULARY)
+    for name, fields in {
+        "local and compressed": {},
+        "compressed": {"pattern": "M", "compression": 3, "layers": 2},
+        "local": {"pattern": "L", "local_block": 3, "layers": 2},
+        "learned positions, grouped keys": {"positions": "learned", "key_value_heads": 2, "compression": 3},
+        "relative bias": {"positions": "relative_bias", "compression": 1},
     }.items()
 }
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}

@@ -9,15 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.cases import decoder_lm
+from tests.models.cases import decoder_lm, transformer
 from tfm import layers
 from tfm.errors import UserError
 from tfm.layers.kv_cache import DecodingCache
 from tfm.losses import fused_linear_cross_entropy
 from tfm.masks import causal_mask
+from tfm.models import Transformer
 from tfm.models.decoder_lm import DecoderLM
 from tfm.search.state import gather_beams
-from tfm.testing.models import quick_jit
+from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.testing.parameters import random_parameters
 
 RNG = np.random.default_rng(0)
@@ -189,7 +190,7 @@ class Ponder(nn.Module):
     """A module that returns the sum of all outputs by learned halting probabilities, and its cost."""
 
     @nn.compact
-    def __call__(self, outputs):
+    def __call__(self, outputs, mask):
         weights = jax.nn.softmax(nn.Dense(1, name="halt")(jnp.stack(outputs)), axis=0)
         steps = jnp.arange(1, len(outputs) + 1)[:, None, None, None]
         return (weights * jnp.stack(outputs)).sum(0), (weights * steps).sum(0)[..., 0]
@@ -207,13 +208,47 @@ def test_shared_layer_runs_several_times_with_a_cache_for_each_step():
     np.testing.assert_allclose(apply(stack, variables, X, **where), x, atol=1e-5)
 
 
+class Signal(nn.Module):
+    """A module that adds a learned vector of the step and a sinusoid of the position."""
+
+    @nn.compact
+    def __call__(self, x, index, positions):
+        steps = self.param("steps", nn.initializers.normal(1.0), (3, x.shape[-1]))
+        return x + steps[index] + jnp.sin(positions[..., None])
+
+
 @pytest.mark.long
-def test_scan_of_a_shared_layer_equals_the_loop():
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("hooks", [{}, {"before_layer": add_step}, {"before_layer": Signal()}], ids=str)
+@pytest.mark.parametrize("make_output", [None, Ponder])
+def test_scan_equals_the_loop(shared, hooks, make_output):
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
-    loop, scan = (layers.Stack(make_layer, depth=3, shared=True, scan=scan) for scan in (False, True))
+    loop, scan = (
+        layers.Stack(make_layer, depth=3, shared=shared, scan=scan, make_output=make_output, **hooks)
+        for scan in (False, True)
+    )
     variables = initialize(loop, X, **where)
-    expected, found = (apply(stack, variables, X, **where) for stack in (loop, scan))
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+    def gradient(stack):
+        def loss(variables):
+            return sum(jnp.sin(x).sum() for x in jax.tree.leaves(stack.apply(variables, X, **where)))
+
+        return quick_jit(jax.value_and_grad(loss))(variables)
+
+    assert_trees_close(gradient(scan), gradient(loop), rtol=1e-4, atol=1e-4)
+
+
+def test_program_of_a_scanned_shared_layer_does_not_grow_with_the_depth():
+    where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}
+
+    def count_lines(depth):
+        stack = layers.Stack(make_layer, depth, shared=True, scan=True, before_layer=add_step)
+        variables = stack.init(jax.random.key(0), X, **where)
+        return str(jax.make_jaxpr(lambda variables: stack.apply(variables, X, **where))(variables)).count(
+            "\n"
+        )
+
+    assert count_lines(9) == count_lines(3)
 
 
 @pytest.mark.long
@@ -225,6 +260,25 @@ def test_stack_may_return_a_cost_with_its_output():
     assert cost.shape == (B, L)
     assert (cost > 1).all()
     assert (cost < 3).all()
+
+
+class MeanOfTokens(nn.Module):
+    """A module that returns the mean of the last outputs over all tokens of the batch, without padding."""
+
+    def __call__(self, outputs, mask):
+        is_token = mask.any(-1)[:, 0, :, None]
+        return (outputs[-1] * is_token).sum((0, 1)) / is_token.sum()
+
+
+@pytest.mark.long
+def test_output_of_a_stack_may_leave_out_padding():
+    stack = layers.Stack(make_layer, depth=2, make_output=MeanOfTokens)
+    is_token = jnp.arange(L) < jnp.array([[L], [2]])
+    where = {"mask": (is_token[:, :, None] & is_token[:, None])[:, None], "train": False}
+    variables = initialize(stack, X, **where)
+    padded = jnp.where(is_token[..., None], X, 99.0)
+    expected = apply(stack, variables, X, **where)
+    np.testing.assert_allclose(apply(stack, variables, padded, **where), expected, atol=1e-5)
 
 
 # Memory-compressed decoder
@@ -314,7 +368,7 @@ class EachOutput(nn.Module):
     """A module that applies the same norm to the outputs of all layers."""
 
     @nn.compact
-    def __call__(self, outputs):
+    def __call__(self, outputs, mask):
         norm = nn.LayerNorm(name="norm")
         return [norm(x) for x in outputs]
 
@@ -364,6 +418,32 @@ def test_model_may_replace_the_projections_of_all_sublayers():
     assert jax.tree.structure(doubled) == jax.tree.structure(random_parameters(plain, TOKENS))
     found = apply(model, {"params": random_parameters(model, TOKENS)}, TOKENS, train=False)
     np.testing.assert_allclose(found, apply(plain, {"params": doubled}, TOKENS, train=False), atol=1e-5)
+
+
+class Quiet(layers.MultiHeadAttention):
+    """An attention whose output is halved."""
+
+    def __call__(self, *arguments, **keywords):
+        return super().__call__(*arguments, **keywords) / 2
+
+
+class QuietTransformer(Transformer):
+    attention_class = Quiet
+
+
+def test_model_may_exchange_the_class_of_all_attentions():
+    fields = {"attention_bias": True, "key_value_heads": 2, "attention_window": 2, "positions": "rotary"}
+    model = transformer(cls=QuietTransformer, **fields)
+    bound = model.bind({"params": random_parameters(model, TOKENS, TOKENS)})
+    attentions = [
+        bound.encoder.layers[0].self_attention,
+        bound.decoder.layers[0].self_attention,
+        bound.decoder.layers[0].cross_attention,
+    ]
+    assert {type(attention) for attention in attentions} == {Quiet}
+    assert {attention.use_bias for attention in attentions} == {True}
+    assert {attention.key_value_heads for attention in attentions} == {2}
+    assert [attention.restrict_mask is None for attention in attentions] == [False, False, True]
 
 
 # Prior of a discrete VAE

@@ -9,9 +9,12 @@ from typing import Any
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import ImagesConfig
+from tfm.models.compressed_lm import CompressedLMConfig
+from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.tasks import classification, masked_language_modeling
+from tfm.models.universal import UniversalConfig
+from tfm.tasks import classification, masked_language_modeling, summarization
 
 RNN_SIZES = {
     "layers": 1,
@@ -43,6 +46,19 @@ def make_language_modeling(model: Any, folder: pathlib.Path) -> Any:
     return dataclasses.replace(tiny_lm.make_lm_config(folder), model=model)
 
 
+def make_summarization(folder: pathlib.Path) -> Any:
+    """Writes articles with summaries, with 8 in the split "test", and returns the config."""
+    tiny_lm.write_documents(folder)
+    for path in folder.iterdir():
+        lines = path.read_text(encoding="utf-8").splitlines()
+        path.write_text("\n".join(f"{line}; {line.split()[0]}" for line in lines), encoding="utf-8")
+    data = {"row_length": 64, "batch_tokens": 128, "rows": "packed"}
+    config = tiny_lm.make_lm_config(folder, model={"max_positions": 64}, data=data)
+    model = CompressedLMConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
+    fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+    return summarization.Config(**fields | {"task": "summarization", "model": model, "separator": "; "})
+
+
 def make_parsing(model: Any, folder: pathlib.Path) -> Any:
     """Writes a treebank, with 5 trees in the split "test", and returns the config."""
     tiny_trees.write_treebank(folder)
@@ -67,6 +83,10 @@ TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
     "rnn_luong": LuongConfig(**RNN_SIZES),
+    "conv_s2s": ConvS2SConfig(encoder="2x12/3", decoder="2x12/3", embedding_features=12),
+    "universal": UniversalConfig(
+        encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, halting=True, random_start=4
+    ),
 }
 BERT_HEADS = {
     "bert, classes": ("classes", {}),
@@ -80,6 +100,7 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "summarization": {"compressed_lm": make_summarization},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {
         "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)

@@ -24,6 +24,11 @@ class TestLanguageModeling(TaskContract):
 
 
 @pytest.mark.long
+class TestSummarization(TaskContract):
+    cases, test_examples = TASKS["summarization"], 8
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

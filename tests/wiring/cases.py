@@ -19,14 +19,18 @@ from tfm.data.batches.labelled import LabelledConfig
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.models.compressed_lm import CompressedLMConfig
+from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.universal import UniversalConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks import (
     classification,
     language_modeling,
     masked_language_modeling,
     parsing,
+    summarization,
     text_classification,
     translation,
 )
@@ -49,6 +53,11 @@ def make_cases(base: Any, observe: Callable, *changes: dict[str, Any]) -> list[C
 VIT = ViTConfig(
     image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
 )
+UNIVERSAL = UniversalConfig(**{**dataclasses.asdict(TRANSFORMER), "name": "universal"})
+COMPRESSED = CompressedLMConfig(
+    **{**dataclasses.asdict(LM), "name": "compressed_lm"}, local_block=2, compression=2
+)
+CONV = ConvS2SConfig(encoder="1x8/3", decoder="1x8/3", embedding_features=6, max_positions=16, dropout=0.1)
 RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
 LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
@@ -77,6 +86,11 @@ TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 
 CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
+    *make_cases(CONV, observers.observe_model),
+    *make_cases(
+        COMPRESSED, observers.observe_model, POST, {"attention_dropout": 0.0}, LEARNED, {"pattern": "M"}
+    ),
+    *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
     *make_cases(VIT, observers.observe_model, POST),
     *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
@@ -120,6 +134,9 @@ for module, data in ((translation, PAIRS), (parsing, TREES)):
 config = language_modeling.Config(
     model=LM, data=DOCUMENTS, stride=8, loss_chunk_size=2, validation_documents=3, validation_samples=1
 )
+CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
+parts = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
+config = summarization.Config(**parts | {"task": "summarization", "separator": " "})
 CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
 CASES += make_cases(classification.Config(model=VIT), observers.observe_loss)
 config = masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2)
@@ -177,6 +194,9 @@ VALUES: dict[type, dict[str, Any]] = {
         **{split: f"{other}.tsv" for split, other in SPLITS.items()},
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    CompressedLMConfig: {"pattern": "ML"},
+    summarization.Config: {"separator": "; "},
+    ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},
     TrainingConfig: {
         "freeze": ("offset",),
         "learning_rate_factors": ("offset=0.5",),

@@ -46,6 +46,7 @@ from tfm.tasks import (
     language_modeling,
     masked_language_modeling,
     parsing,
+    summarization,
     text_classification,
     translation,
 )
@@ -172,6 +173,7 @@ def observe_loss(config: Any) -> Observation:
             parsing.Config: parsing.Parsing,
             language_modeling.Config: language_modeling.LanguageModeling,
             masked_language_modeling.Config: masked_language_modeling.MaskedLanguageModeling,
+            summarization.Config: summarization.Summarization,
         }
         task = kinds[type(config)](config, VOCABULARY)
     key = jax.random.key(0)
@@ -275,6 +277,7 @@ EVALUATIONS: dict[type, Callable[[Any, Any], Observation]] = {
     translation.Translation: observe_evaluated_pairs,
     parsing.Parsing: observe_evaluated_pairs,
     language_modeling.LanguageModeling: observe_evaluated_documents,
+    summarization.Summarization: observe_evaluated_documents,
     classification.Classification: observe_evaluated_images,
     masked_language_modeling.MaskedLanguageModeling: observe_masked_documents,
     text_classification.TextClassification: observe_evaluated_texts,

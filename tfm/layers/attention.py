@@ -128,13 +128,20 @@ class MultiHeadAttention(nn.Module):
         Returns:
           [B, L, D].
         """
+        key, value = self.keys_values(keys, key_positions, values)
+        where = {"mask": mask, "positions": positions, "key_positions": key_positions}
+        return self.attend(x, key, value, **where, train=train)
+
+    def attend(self, x: Array, key: Array, value: Array, *, train: bool, **where: Array | None) -> Array:
+        """Computes the attention of x [B, L, D] to the result of `keys_values`, or to a part of it.
+
+        The other arguments are mask, positions and key_positions, see `__call__`. Returns [B, L, D].
+        """
         options: dict[str, Any] = {}
         if self.implementation is not None:
             options["implementation"] = self.implementation
         if train and self.dropout_rate:
             options |= {"dropout_rate": self.dropout_rate, "dropout_rng": self.make_rng("dropout")}
-        key, value = self.keys_values(keys, key_positions, values)
-        where = {"mask": mask, "positions": positions, "key_positions": key_positions}
         return self._attend(x, key, value, **where, **options)
 
     def keys_values(

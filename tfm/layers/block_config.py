@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from tfm.attention import IMPLEMENTATIONS, unsupported_reason
 from tfm.config import InheritsHelp, OnResume, check_fields, field
+from tfm.dropout import STEPS
 from tfm.errors import UserError
 from tfm.layers.feed_forward import ACTIVATIONS
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, ROTARY_POSITIONS, SINUSOIDAL_POSITIONS
@@ -178,7 +179,17 @@ class SequenceConfig(BlockConfig):
         unit="tokens",
     )
 
+    random_start: int = field(
+        0,
+        "Largest random offset of the positions of a row in training, so that a model sees positions beyond "
+        "the length of its rows (Dehghani et al. 2019, section 3.4). 0 begins every row at position 0. "
+        "Learned positions need max_positions for the longest row and its offset.",
+        minimum=0,
+        maximum=STEPS - 1,
+        unit="positions",
+    )
+
     @property
     def max_length(self) -> int | None:
         """Maximum number of tokens in a sequence. None means no limit, because positions are not learned."""
-        return self.max_positions if self.positions == "learned" else None
+        return self.max_positions - self.random_start if self.positions == "learned" else None

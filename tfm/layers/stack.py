@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr
 
 from tfm.devices import shards
 from tfm.errors import UserError
+from tfm.layers.loss_terms import LOSS_TERMS
 from tfm.layers.observe import is_active, observe, with_positions
 
 
@@ -31,11 +32,13 @@ class Stack(nn.Module):
       scan: Whether to compile one layer that runs N times. Deep stacks then compile faster. All layers must
         have parameters of the same shapes. The names and shapes of parameters do not depend on this field.
       shared: Whether all N layers are the same module with the same parameters.
-      before_layer: Function that changes the input of each layer, for example by adding an encoding of the
-        layer's index: (x, index of the layer, positions) -> array like x. None changes nothing.
+      before_layer: Function or module that changes the input of each layer, for example by adding an encoding
+        of the layer's index: (x, index of the layer, positions) -> array like x. With `scan`, the index is
+        traced. None changes nothing.
       make_output: Function that returns a module, which maps the outputs of all layers (a list of N arrays
-        [B, L, D]) to the output of the stack. The stack then ignores `final_norm`. With None, the stack
-        returns the output of the last layer after the final norm.
+        [B, L, D]) and the mask of self-attention (or None) to the output of the stack. A position that may
+        attend to nothing is padding. The stack then ignores `final_norm`. With None, the stack returns the
+        output of the last layer after the final norm.
     """
 
     make_layer: Callable[[int], nn.Module]
@@ -44,7 +47,7 @@ class Stack(nn.Module):
     remat: bool = False
     scan: bool = False
     shared: bool = False
-    before_layer: Callable[[Array, int, Array | None], Array] | None = None
+    before_layer: Callable[[Array, Any, Array | None], Array] | None = None
     make_output: Callable[[], nn.Module] | None = None
 
     def setup(self) -> None:
@@ -67,56 +70,78 @@ class Stack(nn.Module):
         """
         # Observers cannot read activations inside of a scan or of a recomputation.
         plain = self.is_initializing() or is_active()
+        mask, positions = keywords.get("mask"), keywords.get("positions")
         if self.scan and not plain:
-            return self.norm(self._scanned(x, arguments, keywords | {"train": train}))
+            return self._finish(self._scanned(x, arguments, keywords | {"train": train}), mask)
 
         def call(layer, x):
             return layer(x, *arguments, train=train, **keywords)
 
-        outputs, positions = [], keywords.get("positions")
+        outputs = []
         transform = call if plain else shards.remat(call, everything=self.remat)
         with with_positions(positions):
             for index, layer in self._steps():
                 x = transform(layer, self.prepare(x, index, positions))
                 outputs.append(x)
-            return self._finish(outputs)
+            return self._finish(outputs, mask)
 
     def _steps(self) -> Iterator[tuple[int, nn.Module]]:
         """Returns (index, layer) for each of the N layers. With `shared`, it is always the same layer."""
         return ((index, self.layers[0 if self.shared else index]) for index in range(self.depth))
 
-    def _finish(self, outputs: list[Array]) -> Any:
+    def _finish(self, outputs: list[Array], mask: Array | None) -> Any:
         """Computes the output of the stack from the outputs of all layers."""
         if self.make_output is not None:
-            return self.output(outputs)
+            return self.output(outputs, mask)
         return observe(self, "output", self.norm(outputs[-1]))
 
     def _scanned(self, x, arguments, keywords):
-        """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters."""
+        """Applies all layers to x [B, L, D] in a `jax.lax.scan` over their stacked parameters.
+
+        Returns the outputs of all layers, or of the last layer only if the stack does not need the others.
+        """
         layers = [layer.unbind()[0] for layer in self.layers]
-        whole = [layer.variables["params"] for _, layer in self._steps()]
+        whole = [layer.variables["params"] for layer in self.layers]
         params = [shards.find_shards(tree) for tree in whole]
         if len(set(map(jax.tree.structure, params))) > 1:  # A loss has changed the parameters of some layers.
             params = whole
         keys = None
+        prepare: Any = self.prepare
         if keywords["train"] and self.has_rng("dropout"):
             keys = jax.random.split(self.make_rng("dropout"), self.depth)
+        if isinstance(prepare, nn.Module):  # A scan may not call a module of the model.
+            module, variables = prepare.unbind()
+            prepare = functools.partial(module.apply, variables)
 
-        def call(x, params_and_key, layer=layers[0]):
-            params, key = shards.gather(params_and_key[0]), params_and_key[1]
-            rngs = None if key is None else {"dropout": key}
-            result: Any = layer.apply({"params": params}, x, *arguments, rngs=rngs, **keywords)
-            return result.astype(x.dtype), None  # A replaced part may return float32 for bfloat16.
+        def call(x, step, layer=layers[0]):
+            index, own, key = step
+            x = prepare(x, index, keywords.get("positions"))
+            options = keywords | {"rngs": None if key is None else {"dropout": key}, "mutable": [LOSS_TERMS]}
+            tree = {"params": shards.gather(params[0] if self.shared else own)}
+            output, state = layer.apply(tree, x, *arguments, **options)
+            output = output.astype(x.dtype)  # A replaced part may return float32 for bfloat16.
+            return output, (output if self.make_output else None, state.get(LOSS_TERMS, {}))
 
         def trace(index):
             one = functools.partial(call, layer=layers[index])
-            return jax.make_jaxpr(one)(x, (params[index], None if keys is None else keys[0]))
+            return jax.make_jaxpr(one)(x, (0, params[index], None if keys is None else keys[0]))
 
         self._check_scan(trace)
         if self.remat or shards.is_gathering():
             call = jax.checkpoint(call, policy=None if self.remat else shards.keep_all_but_gathered)
-        stacked = jax.tree.map(lambda *x: jnp.stack(x), *params)
-        return jax.lax.scan(call, x, (stacked, keys))[0]
+        stacked = None if self.shared else jax.tree.map(lambda *x: jnp.stack(x), *params)
+        x, (outputs, terms) = jax.lax.scan(call, x, (jnp.arange(self.depth), stacked, keys))
+        self._add_terms(terms)
+        return [x] if outputs is None else list(outputs)
+
+    def _add_terms(self, terms: Any) -> None:
+        """Adds the loss terms of the scanned layers, whose leaves are (sum [N], count [N])."""
+        if not terms or not self.is_mutable_collection(LOSS_TERMS):
+            return
+        for index in range(len(self.layers)):
+            own = slice(None) if self.shared else slice(index, index + 1)
+            total = jax.tree.map(lambda x, own=own: x[own].sum(), terms)
+            self.put_variable(LOSS_TERMS, f"layers_{index}", total)
 
     def _check_scan(self, trace: Callable[[int], ClosedJaxpr]) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack.
@@ -125,15 +150,11 @@ class Stack(nn.Module):
           trace: Function that returns the program of the layer with an index. Layers with equal programs have
             equal shapes, windows and dropout, and compute the same in all other respects.
         """
-        has_state = any(layer.variables.keys() - {"params"} for layer in self.layers)
-        is_plain = not has_state and self.before_layer is None and self.make_output is None
-        if not is_plain or any(
-            not _are_equal(trace(0), trace(index)) for index in range(1, len(self.layers))
-        ):
+        has_state = any(layer.variables.keys() - {"params", LOSS_TERMS} for layer in self.layers)
+        if has_state or any(not _are_equal(trace(0), trace(index)) for index in range(1, len(self.layers))):
             raise UserError(
                 "model.scan needs equal layers without state, but the layers of this stack differ or have "
-                "state, or the stack uses the index of each layer or the outputs of all layers. Set "
-                "model.scan=False."
+                "state. Set model.scan=False."
             )
 
     def init_cache(
@@ -158,7 +179,7 @@ class Stack(nn.Module):
         """
         with with_positions(where["positions"]):
             outputs, written = self._run_cached("decode_step", x, caches, position, **where)
-            return self._finish(outputs), written
+            return self._finish(outputs, where["mask"]), written
 
     def prefill(self, x: Array, caches: list[Any], **where: Any) -> list[Any]:
         """Appends x [B, P', D] to the prefix of all layers, see `Layer.prefill`. Returns the caches."""

@@ -3,13 +3,14 @@
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
+from tfm.dropout import STEPS, hash_indices
 from tfm.errors import UserError
 from tfm.layers.attention import MultiHeadAttention
 from tfm.layers.deep_norm import DeepNorm, apply_deep_norm
@@ -53,9 +54,11 @@ class TransformerBase(ComposedModule):
 
     Attributes:
       config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
+      attention_class: Class of every attention, which takes the fields of `MultiHeadAttention`.
     """
 
     config: Any
+    attention_class: ClassVar[Callable[..., nn.Module]] = MultiHeadAttention
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
         """Returns two initializers: for the kernels inside of a sublayer, and for its output kernel."""
@@ -91,7 +94,7 @@ class TransformerBase(ComposedModule):
         """Returns an attention without relative positions, such as the attention to an encoder output."""
         config = self.config
         kernel_init, output_init = self.make_initializers()
-        return MultiHeadAttention(
+        return self.attention_class(
             features=config.d_model,
             heads=config.heads,
             key_features=config.key_features,
@@ -236,11 +239,30 @@ class TransformerBase(ComposedModule):
         self.check_length(tokens.shape[-1])
         return jnp.arange(tokens.shape[-1])
 
+    def shift_positions(self, *positions: jax.Array, rows: int, train: bool) -> tuple[jax.Array, ...]:
+        """Adds a random offset of 0 to `config.random_start` to the positions of each row in training.
+
+        The offsets are the same on any number of devices, like `tfm.dropout.dropout`.
+
+        Args:
+          *positions: Positions int [B, L] or [L] of several sequences. Each row has one offset for all.
+          rows: Number of rows, B.
+          train: Whether to add offsets.
+
+        Returns:
+          The positions [B, L] of each sequence, or unchanged positions outside of training.
+        """
+        if not train or not self.config.random_start:
+            return positions
+        noise = hash_indices(self.make_rng("dropout"), (rows, 1))
+        start = (noise * (self.config.random_start + 1) // STEPS).astype(jnp.int32)
+        return tuple(each + start for each in positions)
+
     def check_length(self, length: int) -> None:
         """Raises a ValueError if `length` is above `config.max_length`."""
         max_length = self.config.max_length
         if max_length is not None and length > max_length:
             raise ValueError(
-                f"Expected at most {max_length} positions (model.max_positions), got {length}. Shorten the "
-                "sequence or increase model.max_positions."
+                f"Expected at most {max_length} positions (model.max_positions - model.random_start), got "
+                f"{length}. Shorten the sequence or increase model.max_positions."
             )

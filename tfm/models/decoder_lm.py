@@ -137,6 +137,7 @@ class DecoderLM(layers.TransformerBase):
         if segments is not None:
             mask = mask & segment_mask(segments, segments)
         positions = self.positions_or_index(positions, tokens)
+        (positions,) = self.shift_positions(positions, rows=len(tokens), train=train)
         x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=train)
         return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table
 

@@ -154,9 +154,12 @@ class Transformer(layers.TransformerBase):
             input_segments = (inputs != PAD_ID).astype(jnp.int32)
         if target_segments is None:
             target_segments = jnp.ones_like(targets)
+        input_positions = self.positions_or_index(input_positions, inputs)
+        positions = self.positions_or_index(target_positions, targets)
+        both = self.shift_positions(input_positions, positions, rows=len(inputs), train=train)
+        input_positions, positions = both
         encoder_output = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
         index = jnp.arange(targets.shape[-1])
-        positions = self.positions_or_index(target_positions, targets)
         x = self.embedding(targets)
         x = self.add_positions("decoder", x, self.decoder_positions, positions, train=train)
         x = self.decoder(
@@ -165,7 +168,7 @@ class Transformer(layers.TransformerBase):
             mask=causal_mask(index, index)[None] & segment_mask(target_segments, target_segments),
             source_mask=segment_mask(target_segments, input_segments),
             positions=positions,
-            source_positions=self.positions_or_index(input_positions, inputs),
+            source_positions=input_positions,
             train=train,
         )
         return x, self.embedding.output_table

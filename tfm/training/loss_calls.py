@@ -9,10 +9,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict
 
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
+from tfm.layers.loss_terms import LOSS_TERMS
 from tfm.training.task import Batch, Context, Loss, LossOutput, SumAndCount, Task, Variables
 
 RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step reports by itself
@@ -21,7 +23,7 @@ RESERVED = ("loss", "gradient_norm", "skipped")  # names of metrics that a step 
 def apply_model(
     model: nn.Module, variables: Variables, *inputs: Any, context: Context, **keywords: Any
 ) -> tuple[Any, Mapping[str, Any]]:
-    """Calls a model as a loss calls it: with dropout and updates of its state in training only.
+    """Calls a model as a loss calls it: with dropout, loss terms and updates of its state in training only.
 
     Args:
       model: takes `train`.
@@ -30,14 +32,14 @@ def apply_model(
       context: of the loss.
 
     Returns:
-      (output of the model, {collection: tree} of the state that changed).
+      (output of the model, state for `LossOutput`: {collection: tree} of what changed, and the terms that
+      modules of the model add, see `tfm.layers.loss_terms`).
     """
-    rngs = {"dropout": context.rng} if context.train else None
-    keywords |= {"train": context.train, "rngs": rngs}
+    if not context.train:
+        return model.apply(variables, *inputs, train=False, **keywords), {}
     collections = [name for name in variables if name != "params"]
-    if not context.train or not collections:
-        return model.apply(variables, *inputs, **keywords), {}
-    return model.apply(variables, *inputs, mutable=collections, **keywords)
+    keywords |= {"train": True, "rngs": {"dropout": context.rng}, "mutable": [*collections, LOSS_TERMS]}
+    return model.apply(variables, *inputs, **keywords)
 
 
 def add_sums(sums: dict[str, tuple[float, float]], metrics: Mapping[str, SumAndCount]) -> None:
@@ -69,6 +71,8 @@ def _compute_metrics(task: Task, variables: Variables, batch: Batch) -> Mapping[
 def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:
     """Checks the output of a loss and returns it with arrays in place of Python's numbers.
 
+    Terms that modules of the model have added move from the state to the terms.
+
     Args:
       output: what the loss returned.
       model_state: {collection: tree} that it was given.
@@ -82,16 +86,16 @@ def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:
             "Expected the task's loss to return a LossOutput with at least one term, "
             f"got {_describe(output)}: correct the loss."
         )
-    for kind, pairs in (("term", output.terms), ("metric", output.metrics)):
+    state = dict(output.state)
+    terms = {**output.terms, **flatten_dict(state.pop(LOSS_TERMS, {}), sep=".")}
+    for kind, pairs in (("term", terms), ("metric", output.metrics)):
         for name, pair in pairs.items():
             _check_pair(kind, name, pair)
     for name in set(RESERVED) & set(output.metrics):
         raise UserError(f"The metric {name!r} of the task's loss has a reserved name: give it another name.")
-    for name, tree in output.state.items():
+    for name, tree in state.items():
         _check_collection(name, tree, model_state)
-    return LossOutput(
-        *jax.tree.map(jnp.asarray, (dict(output.terms), dict(output.metrics), dict(output.state)))
-    )
+    return LossOutput(*jax.tree.map(jnp.asarray, (terms, dict(output.metrics), state)))
 
 
 def check_zero_rows(losses: Mapping[str, Loss], variables: Variables, batch: Batch, context: Context) -> None:

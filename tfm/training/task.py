@@ -69,6 +69,7 @@ class LossOutput(NamedTuple):
       metrics: {name: (sum, count)} of further numbers to report.
       state: {collection: tree} of the collections that changed, such as {"batch_stats": tree}. The counted
         rows of all devices contribute: floats become the mean over devices, integers the largest value.
+        Training moves the collection of `tfm.layers.loss_terms` to the terms.
     """
 
     terms: Mapping[str, SumAndCount]

@@ -5,48 +5,20 @@ states of all directions), F is the width of a state, and O is the width of the 
 """
 
 import functools
-from typing import Any, Self
 
 import flax.linen as nn
-import flax.struct
 import jax
 import jax.numpy as jnp
 
 from tfm.layers.embedding import Embedding
 from tfm.layers.observe import observe
+from tfm.layers.state_cache import StateCache
 from tfm.masks import padding_mask, segment_mask
 from tfm.models.rnn_seq2seq.cells import State, segment_begins, select_state
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder
-from tfm.search.state import gather_beams
 
 PAD_ID = 0
-
-
-class RecurrentCache(flax.struct.PyTreeNode):
-    """The state of decoding between two positions.
-
-    Attributes:
-      encoded: The source without its states. All W hypotheses of a row share it.
-      source_mask: bool [B, 1, 1, M], True where the source has a token.
-      carry: The carry of `DecoderStep`, with leaves [B, W, ...].
-      coverage: float32 [B, W, M], the attention of each hypothesis to each source position, summed over its
-        steps.
-    """
-
-    encoded: Encoded
-    source_mask: jax.Array
-    carry: Any
-    coverage: jax.Array
-
-    def add_coverage(self, weights: jax.Array) -> Self:
-        """Returns the cache with the attention weights [B, W, M] of one step added to `coverage`."""
-        return self.replace(coverage=self.coverage + weights)
-
-    def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`."""
-        carry, coverage = gather_beams((self.carry, self.coverage), parents)
-        return self.replace(carry=carry, coverage=coverage)
 
 
 class RNNSeq2Seq(nn.Module):
@@ -195,7 +167,7 @@ class RNNSeq2Seq(nn.Module):
         annotations, states = self.encoder(embedding(inputs), segments, train=train)
         return Encoded(annotations, self.decoder.keys(annotations), states)
 
-    def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> RecurrentCache:
+    def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> StateCache:
         """Encodes source tokens int [B, M], padded with 0, and returns a cache for W = `width` hypotheses.
 
         `max_length` is ignored, because the cache has the same size for hypotheses of any length.
@@ -204,7 +176,7 @@ class RNNSeq2Seq(nn.Module):
         input_segments = (inputs != PAD_ID).astype(jnp.int32)
         target_segments = jnp.ones((batch, width), jnp.int32)  # every hypothesis belongs to the only sentence
         states = self._initial_states(encoded, target_segments, input_segments)
-        return RecurrentCache(
+        return StateCache(
             encoded=encoded._replace(states=()),
             source_mask=padding_mask(inputs),
             carry=(states, self.decoder.first_fed((batch, width))),
@@ -212,13 +184,13 @@ class RNNSeq2Seq(nn.Module):
         )
 
     def decode_step(
-        self, tokens: jax.Array, cache: RecurrentCache, position: jax.Array
-    ) -> tuple[jax.Array, RecurrentCache]:
+        self, tokens: jax.Array, cache: StateCache, position: jax.Array
+    ) -> tuple[jax.Array, StateCache]:
         """Computes one decoding step.
 
         Args:
           tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
-          cache: A `RecurrentCache`.
+          cache: A `StateCache`.
           position: Number of the step, counted from 0. Only observers of the attention weights receive it.
 
         Returns:

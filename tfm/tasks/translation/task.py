@@ -108,7 +108,8 @@ class Config:
             if longest is not None and tokens > longest:
                 raise UserError(
                     f"Expected {name} ({tokens:,}) to be at most the positions of the model "
-                    f"(model.max_positions={longest:,}). Decrease the former or increase the latter."
+                    f"(model.max_positions - model.random_start={longest:,}). Decrease the former or "
+                    "increase the latter."
                 )
 
     @property

@@ -1,0 +1,51 @@
+"""A Universal Transformer with adaptive computation time on the built-in English-German language.
+
+    python train.py --config=configs/quickstart_universal.py --workdir=runs/universal
+    python eval.py --workdir=runs/universal
+    python -m benchmarks.ponder_steps --workdir=runs/universal --figure=steps.png
+
+The data and the batches are those of configs/quickstart.py. One layer of each stack runs at most four times.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import PairsConfig
+from tfm.models.universal import UniversalConfig
+from tfm.tasks.translation.task import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=UniversalConfig(
+                encoder_layers=4,
+                decoder_layers=4,
+                d_model=128,
+                d_ff=512,
+                heads=4,
+                dropout=0.0,
+                positions="interleaved_and_rotary",
+                halting=True,
+            ),
+            data=PairsConfig(
+                kind="builtin",
+                joined_share=0.2,
+                vocabulary_size=4000,
+                vocabulary_pairs=20_000,
+                batching="packed",
+                row_length=128,
+                batch_tokens=512,
+            ),
+            training=TrainingConfig(
+                steps=2600,
+                schedule="linear_decay",
+                warmup_steps=300,
+                learning_rate_scale=0.5,
+                log_every=50,
+                eval_every=1300,
+                checkpoint_every=650,
+                keep=3,
+            ),
+            validation_sentences=200,
+        )
+    )

@@ -1,0 +1,54 @@
+"""T-DMCA (Liu et al. 2018) writes the summaries of generated reports. Runs without a download.
+
+    python train.py --config=configs/reports.py --workdir=runs/reports
+    python eval.py --workdir=runs/reports
+    tfm generate --workdir=runs/reports --prefix="The colour was red."
+
+A report has about 150 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
+layers are local, and the model cannot find what it has to copy. Deviations from the paper are the sizes, the
+data and Adam in place of Adafactor.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.config import DocumentsConfig
+from tfm.decoding.config import GenerationConfig
+from tfm.models.compressed_lm import CompressedLMConfig
+from tfm.tasks.summarization import Config
+from tfm.training.config import TrainingConfig
+
+
+def get_config():
+    return to_config_dict(
+        Config(
+            model=CompressedLMConfig(
+                d_model=128,
+                d_ff=256,
+                heads=4,
+                dropout=0.0,
+                attention_dropout=0.0,
+                local_block=16,
+            ),
+            data=DocumentsConfig(
+                kind="tfm.data.sources.reports:reports",
+                tokenizer="word_pieces",
+                vocabulary_size=600,
+                rows="packed",
+                row_length=256,
+                batch_tokens=2560,
+            ),
+            training=TrainingConfig(
+                steps=1200,
+                schedule="linear_decay",
+                warmup_steps=100,
+                peak_learning_rate=2e-3,
+                clip_norm=1.0,
+                log_every=50,
+                eval_every=600,
+                checkpoint_every=600,
+                keep=2,
+            ),
+            decoding=GenerationConfig(max_tokens=40, beam_size=1, samples=0),
+            stride=256,
+            validation_documents=50,
+        )
+    )
