@@ -14,6 +14,7 @@ Writes KIND.png, or the file of --output with the ending .png, .svg or .pdf. The
 samples writes samples.md, or the file of --output with the ending .md.
 """
 
+import functools
 import itertools
 import logging
 import os
@@ -184,8 +185,12 @@ def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:
     for folder in folders:
         system = compare.read_system(folder, options.name or "", options.split or "test", "tfm plot lengths")
         texts = (system.sources, system.hypotheses, system.references)
-        groups.append(measures.score_by_length(*texts, lambda *each: translation_metrics.bleu(*each).value))
+        groups.append(measures.score_by_length(*texts, functools.partial(_bleu, system.language)))
     return plots.plot_lengths(dict(zip(names, groups, strict=True)))
+
+
+def _bleu(language: str, hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    return translation_metrics.bleu(hypotheses, references, language).value
 
 
 def draw_neighbours(options: Plot, arguments: Sequence[str]) -> Figure:
