@@ -217,7 +217,7 @@ def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
 
     def parse(line):
         record = _load_object(line)
-        if record.get(PAIR, "") is None:  # the record has no text, and no keys that lead to texts
+        if record.get(PAIR, "") is None and record.keys().isdisjoint(columns):  # no keys lead to texts
             return [""] * len(columns)
         paths[:] = paths or [find_path(column, record) for column in columns]
         return [_require_text(follow(record, path), path) for path in paths]
