@@ -3,9 +3,11 @@
 import copy
 import dataclasses
 import functools
+import gzip
 import io
 import itertools
 import json
+import lzma
 import os
 import subprocess
 import sys
@@ -263,6 +265,49 @@ def test_too_long_line_is_cut(caplog):
     assert caplog.text.count("ignored the rest") == 1
 
 
+@pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
+def test_input_is_unpacked_as_its_ending_says(tmp_path, ending, pack):
+    path = tmp_path / f"x.en{ending}"
+    path.write_bytes(pack("ä b\nc\n".encode()))
+    with translate_module.open_source(types.SimpleNamespace(input=str(path))) as source:
+        assert list(read_lines(source)) == ["ä b", "c"]
+
+
+@pytest.mark.parametrize("name", ["x.en.gz", "x.en"])
+def test_damaged_or_misnamed_compressed_input_is_an_error(tmp_path, name):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress("".join(f"{number} dogs\n" for number in range(9999)).encode())[:2000])
+    with (
+        pytest.raises(UserError, match=r"\.gz"),
+        translate_module.open_source(types.SimpleNamespace(input=str(path))) as source,
+    ):
+        list(read_lines(source))
+
+
+def test_utf_16_input_is_an_error():
+    with pytest.raises(UserError, match="UTF-16"):
+        list(read_lines(io.BytesIO("red dog\n".encode("utf-16"))))
+
+
+def test_byte_order_mark_is_removed_from_the_first_line_only():
+    source = io.BytesIO("\ufeffa\n\ufeffb\n".encode())
+    assert list(read_lines(source)) == ["a", "\ufeffb"]
+
+
+def test_valid_replacement_character_is_no_invalid_byte(caplog):
+    with caplog.at_level("WARNING", "tfm"):
+        assert list(read_lines(io.BytesIO("a\ufffdb\n".encode()))) == ["a\ufffdb"]
+    assert not caplog.records
+
+
+def test_many_invalid_lines_log_the_first_and_their_number(caplog):
+    with caplog.at_level("WARNING", "tfm"):
+        assert len(list(read_lines(io.BytesIO(b"ok\n" + b"\xff\n" * 3000)))) == 3001
+    first, total = (record.getMessage() for record in caplog.records)
+    assert "Line 2 " in first
+    assert "3,000" in total
+
+
 def test_chunks_have_at_most_the_given_lines_and_bytes():
     assert list(chunks("abcde", 2)) == [["a", "b"], ["c", "d"], ["e"]]
     assert list(chunks(["aaa", "bbb", "c"], 9, most_bytes=5)) == [["aaa", "bbb"], ["c"]]
@@ -480,7 +525,7 @@ def test_ctrl_c_before_the_first_line_leaves_no_files(tmp_path):
 
 def test_folder_as_input_is_an_error(tmp_path):
     with pytest.raises(UserError, match=rf"{tmp_path}, but it is a folder"):
-        translate_module.open_source(types.SimpleNamespace(input=str(tmp_path)))
+        translate_module.open_source(types.SimpleNamespace(input=str(tmp_path))).__enter__()
 
 
 @pytest.mark.long

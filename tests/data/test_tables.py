@@ -68,6 +68,31 @@ def test_missing_values_become_empty_texts(tmp_path):
     assert pairs_of(table_config(tmp_path, train="other")) == [("", "a"), ("b", "c")]
 
 
+@pytest.mark.parametrize("position", [0, 1])
+def test_null_in_place_of_a_pair_becomes_empty_texts(tmp_path, position):
+    rows = [{"translation": {"en": "a", "de": "b"}}, {"translation": {"en": "c", "de": "d"}}]
+    rows[position] = {"translation": None}
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "b.parquet")
+    expected = [("a", "b"), ("c", "d")]
+    expected[position] = ("", "")
+    for name in ("a.jsonl", "b.parquet"):
+        assert pairs_of(table_config(tmp_path, train=name)) == expected
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_parquet_file_with_a_column_twice_is_an_error(tmp_path, is_nested):
+    names = ["en", "en", "de"]
+    table = pyarrow.table([pyarrow.array(["a"])] * 3, names=names)
+    if is_nested:
+        pair = pyarrow.StructArray.from_arrays([pyarrow.array(["a"])] * 3, names)
+        table = pyarrow.table({"translation": pair})
+    pyarrow.parquet.write_table(table, tmp_path / "train.parquet")
+    message = problem(table_config(tmp_path))
+    assert "several columns" in message
+    assert "'en'" in message
+
+
 def test_file_extension_determines_the_format(tmp_path):
     write_tsv(tmp_path / "plain.txt", PAIRS)
     content = (tmp_path / "plain.txt").read_bytes()
@@ -158,6 +183,7 @@ HOSTILE = {
         "Line 4 of .*quotes",
     ),
     "after.csv": (b'en,de\n"a"b,c\n', "Line 2 of .*quotes"),
+    "cr.csv": (b"en,de\na,b\na\rc,d\n", "Line 3 of .*CR outside of quotes"),
     "nul.tsv": ("en\tde\na\tb\n".encode("utf-16"), "UTF-16"),
     "nul.csv": (b"en,de\n\0,\0\n\0,\0\n", "NUL"),
     "mixed.tsv": (b"en\tde\na\tb\ngr\xfcn\tx\nc\td\n", "Line 3 of .*mixed.tsv is not UTF-8"),

@@ -119,6 +119,33 @@ def test_texts_are_split_after_sentences_or_words(learned):
     assert list(map(learned.decode, parts)) == ["The cat bites the", "dog"]
 
 
+class Letters:
+    """One piece a character, with the blank at the beginning of a word."""
+
+    def pieces(self, ids):
+        return list(map(chr, ids))
+
+    def word_starts(self, ids):
+        return [number == 0 or chr(i) == " " for number, i in enumerate(ids)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("我喜欢。他不来了", ["我喜欢。", "他不来了"]),
+        ("你来吗？他不来了", ["你来吗？", "他不来了"]),
+        ("好的！他不来了了", ["好的！", "他不来了了"]),
+        ("来！？他不来了了", ["来！？", "他不来了了"]),
+        ("ab। cd ef", ["ab।", " cd ef"]),
+        ("ab؟ cd ef", ["ab؟", " cd ef"]),
+        ("a.b c.d e", ["a.b c.d", " e"]),  # a period within a word ends no sentence
+    ],
+)
+def test_texts_are_split_after_the_sentences_of_any_script(text, expected):
+    parts = split_ids(Letters(), list(map(ord, text)), len(text) - 1)
+    assert ["".join(map(chr, part)) for part in parts] == expected
+
+
 def test_learned_tokenizer_is_deterministic_and_equals_its_file(learned, tmp_path):
     again = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"))
     loaded = load_word_pieces(str(tmp_path / "v.model"))

@@ -177,3 +177,28 @@ def test_sentence_chrf_equals_corpus_chrf_of_a_single_sentence():
     pairs = zip(HYPOTHESES, REFERENCES, strict=True)
     expected = [sacrebleu.CHRF().corpus_score([h], [[r]]).score for h, r in pairs]
     assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "tokenizer"),
+    [
+        ("zh", "我喜欢机器翻译。", "zh"),
+        ("zh-TW", "我喜歡機器翻譯。", "zh"),
+        ("ja", "私は機械翻訳が好きです。", "char"),
+        ("ko", "기계번역", "char"),
+        ("de", "Ich mag das sehr.", "13a"),
+    ],
+)
+def test_perfect_translation_has_bleu_100_in_any_script(language, text, tokenizer):
+    score = translation_metrics.scores([text], [text], language)[0]
+    assert score.value == pytest.approx(100)
+    assert f"tok:{tokenizer}|" in score.signature
+    assert translation_metrics.bleu([text], [text], language) == score
+    paired = translation_metrics.paired_bootstrap([text], [text], [text], language)[0]
+    assert paired.first.score == pytest.approx(100)
+
+
+def test_bleu_of_chinese_equals_sacrebleu():
+    hypotheses, references = ["我很喜欢机器翻译的书。"], ["我喜欢机器翻译的新书。"]
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
+    assert translation_metrics.bleu(hypotheses, references, "zh").value == pytest.approx(expected)

@@ -95,7 +95,9 @@ def show_significance(first: System, second: System) -> None:
         "score (mean ± half of the 95 % interval)\n"
     )
     print(f"{'':<6}{'A':>21} {'B':>21} {'p':>7}")
-    for row in translation_metrics.paired_bootstrap(first.hypotheses, second.hypotheses, first.references):
+    for row in translation_metrics.paired_bootstrap(
+        first.hypotheses, second.hypotheses, first.references, first.language
+    ):
         a, b = (f"{one.score:.2f} ({one.mean:.2f} ± {one.ci:.2f})" for one in (row.first, row.second))
         print(f"{row.name:<6}{a:>21} {b:>21} {row.p_value:7.4f}  {row.signature}")
 

@@ -9,6 +9,8 @@ interrupted, the same command resumes after the last complete line there, unless
 command cannot write the same output at the same time.
 """
 
+import collections
+import contextlib
 import functools
 import hashlib
 import json
@@ -28,7 +30,7 @@ from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Translate
 from tfm.commands.resumable_output import count_finished_lines, explain_kept_part, open_output
-from tfm.data.sources.text_files import one_line
+from tfm.data.sources.text_files import NULS, find_problem, one_line, unpack
 from tfm.decoding.translate import check_n_best
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -44,23 +46,40 @@ PROGRESS_SECONDS = 10
 
 
 def read_lines(source: BinaryIO) -> Iterator[str]:
-    """Yields the lines of a binary file as texts.
+    """Yields the lines of a binary file as texts, without a byte-order mark.
 
     A line ends in "\\n", and "\\r" before it is removed. Bytes that are not UTF-8 become replacement
-    characters. Only the first MiB of a line is kept. Both log a warning.
+    characters. Only the first MiB of a line is kept. For both, a warning names the first line, and at the end
+    of the input another warning counts the lines.
+
+    Raises:
+      UserError: if the first line shows that the input is compressed or UTF-16.
     """
+    repairs: collections.Counter[str] = collections.Counter()
+
+    def warn(number: int, problem: str) -> None:
+        repairs[problem] += 1
+        if repairs[problem] == 1:
+            log.warning("Line %s %s. Later lines are only counted", f"{number:,}", problem)
+
     number = 0
     while line := source.readline(LINE_BYTES):
         number += 1
+        if number == 1 and (problem := find_problem(line, {b"\0": NULS})):
+            raise UserError(f"The input {problem}.")
         if len(line) == LINE_BYTES and not line.endswith(b"\n"):
-            log.warning("Line %s has more than %s bytes: ignored the rest", f"{number:,}", f"{LINE_BYTES:,}")
+            warn(number, f"has more than {LINE_BYTES:,} bytes: ignored the rest")
             while rest := source.readline(LINE_BYTES):
                 if rest.endswith(b"\n"):
                     break
-        text = line.rstrip(b"\r\n").decode("utf-8", errors="replace")
-        if "\ufffd" in text:
-            log.warning("Line %s is not valid UTF-8: replaced the invalid bytes", f"{number:,}")
-        yield text
+        line = line.rstrip(b"\r\n")
+        text = line.decode("utf-8", errors="replace")
+        if text.count("\ufffd") > line.count("\ufffd".encode()):  # the input may contain the character
+            warn(number, "is not valid UTF-8: replaced the invalid bytes")
+        yield text.removeprefix("\ufeff") if number == 1 else text
+    for problem, count in repairs.items():
+        if count > 1:
+            log.warning("%s lines of the input: each %s", f"{count:,}", problem)
 
 
 def chunks(
@@ -207,16 +226,21 @@ def _share_done(done: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(done)))
 
 
-def open_source(options: Translate) -> BinaryIO:
-    """Opens the input as a binary file, or raises a UserError if it is missing or closed."""
+@contextlib.contextmanager
+def open_source(options: Translate) -> Iterator[BinaryIO]:
+    """The unpacked input as a binary file. Raises a UserError if it is missing, closed or damaged."""
     if not options.input:
         terminal.check_open("stdin", "--input=FILE")
-        return sys.stdin.buffer
+        yield sys.stdin.buffer
+        return
     if os.path.isdir(options.input):
         raise UserError(f"Expected a text file at {options.input}, but it is a folder: check --input.")
     if not os.path.exists(options.input):  # exists, not isfile, because a pipe can be read like a file
         raise UserError(f"Expected a text file at {options.input}, but there is none: check --input.")
-    return open(options.input, "rb")
+    with open(options.input, "rb") as file:
+        packed = os.fstat(file.fileno()).st_size
+        with unpack(file, options.input, packed) as source:
+            yield source
 
 
 def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str], int], list[str]]]:

@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import sacrebleu
 from sacrebleu.significance import PairedTest, Result
 from sacrebleu.tokenizers.tokenizer_13a import Tokenizer13a
+from sacrebleu.tokenizers.tokenizer_char import TokenizerChar
 from sacrebleu.tokenizers.tokenizer_re import TokenizerRegexp
+from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 
 RESAMPLES = 1000
+TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # by language; "13a" for all others
 # This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
 # Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
 # "x ##AT##-##AT## y-z".
@@ -41,9 +44,18 @@ class Comparison(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Score:
-    """Computes corpus BLEU, from 0 to 100, with sacreBLEU's defaults (13a, cased) and one reference each."""
-    return _corpus(_bleu_metric(), "BLEU", hypotheses, references)
+def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> Score:
+    """Computes cased corpus BLEU, from 0 to 100, with one reference each and the language's tokenizer."""
+    return _corpus(_bleu_metric(tokenize=bleu_tokenizer(language)), "BLEU", hypotheses, references)
+
+
+def bleu_tokenizer(language: str) -> str:
+    """Returns the name of sacreBLEU's tokenizer for a language code such as "zh" or "zh-TW".
+
+    The tokenizer 13a makes one token of a sentence without spaces, so that a perfect copy scores 0. Japanese
+    and Korean use characters, because the tokenizers ja-mecab and ko-mecab need packages that may be missing.
+    """
+    return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
 
 
 def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
@@ -51,7 +63,7 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
 
     Args:
       hypotheses, references: detokenised texts, one reference for each hypothesis.
-      language: language code of the references, for the Moses tokenizer.
+      language: language code of the references, for the tokenizers.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
@@ -63,9 +75,9 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
     """
     sides = (hypotheses, references)
     return [
-        bleu(*sides),
+        bleu(*sides, language),
         _corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides),
-        _corpus(_bleu_metric(lowercase=True), "BLEU, lowercased", *sides),
+        _corpus(_bleu_metric(lowercase=True, tokenize=bleu_tokenizer(language)), "BLEU, lowercased", *sides),
         _corpus(sacrebleu.CHRF(), "chrF2", *sides),
         _corpus(sacrebleu.TER(), "TER", *sides),
         _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
@@ -74,7 +86,7 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
 
 
 def paired_bootstrap(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str]
+    first: Sequence[str], second: Sequence[str], references: Sequence[str], language: str = ""
 ) -> list[Comparison]:
     """Tests by sacreBLEU's paired bootstrap whether two systems differ by more than the choice of sentences.
 
@@ -84,6 +96,7 @@ def paired_bootstrap(
     Args:
       first, second: hypotheses of the two systems.
       references: one reference for each hypothesis.
+      language: language code of the references, for the tokenizer of BLEU.
 
     Returns:
       A list of `Comparison` with BLEU, chrF2 and TER.
@@ -93,7 +106,7 @@ def paired_bootstrap(
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
-    metrics = (_bleu_metric(), sacrebleu.CHRF(), sacrebleu.TER())
+    metrics = (_bleu_metric(tokenize=bleu_tokenizer(language)), sacrebleu.CHRF(), sacrebleu.TER())
     test = PairedTest(
         [("first", first), ("second", second)],
         {type(metric).__name__: metric for metric in metrics},
@@ -180,7 +193,7 @@ def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Seque
     _check(hypotheses, references)
     value = metric.corpus_score(list(hypotheses), [list(references)]).score
     # Each cache keeps 65,536 lines and their tokenizers. The memory of a run that evaluates often would grow.
-    for tokenizer in (Tokenizer13a, TokenizerRegexp):
+    for tokenizer in (Tokenizer13a, TokenizerRegexp, TokenizerZh, TokenizerChar):
         tokenizer.__call__.cache_clear()
     return Score(name, value, str(metric.get_signature()))
 

@@ -40,8 +40,8 @@ class TrainingConfig:
     )
     peak_learning_rate: float | None = field(
         None,
-        "Largest learning rate, reached at step warmup_steps. None uses the paper's rate, "
-        "(d_model * warmup_steps)^-0.5, and needs a model with a d_model.",
+        "Largest learning rate, reached at step warmup_steps, before learning_rate_scale. None uses the "
+        "paper's rate, (d_model * warmup_steps)^-0.5, and needs a model with a d_model.",
         greater_than=0,
         maximum=1000,
     )

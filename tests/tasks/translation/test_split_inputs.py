@@ -69,3 +69,20 @@ def test_cut_input_is_searched_once(run, searched):
     assert len(inputs) == 2
     assert LONG.startswith(long.text)
     assert short.text == SHORT
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (["我喜欢。", "他不来。"], "我喜欢。他不来。"),
+        (["私は", "好きです"], "私は好きです"),
+        (["가다.", "오다."], "가다. 오다."),
+        (["가", "오"], "가 오"),
+        (["Yes.", "No."], "Yes. No."),
+        (["", "No."], "No."),
+        (["", ""], ""),
+    ],
+)
+def test_parts_are_joined_with_blanks_only_where_the_script_has_blanks(texts, expected):
+    (joined,) = pipeline._join([[pipeline.Hypothesis(text, -1.0)] for text in texts], 1)
+    assert joined == pipeline.Hypothesis(expected, -float(len(texts)))

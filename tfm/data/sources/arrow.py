@@ -77,8 +77,8 @@ def find_text_columns(schema: pyarrow.Schema, columns: Sequence[str], name: str)
     Raises:
       UserError: if a column is missing, or is not text.
     """
-    tree = _describe(schema)
     try:
+        tree = _describe(schema)
         paths = [find_path(column, tree) for column in columns]
     except ValueError as error:
         raise UserError(f"The columns of {name} do not fit: {error}.") from None
@@ -113,10 +113,17 @@ def read_texts(
 
 
 def _describe(fields: Iterable[pyarrow.Field]) -> dict[str, Any]:
-    """Returns {column: its type, or the same of the columns within it}."""
-    return {
-        field.name: _describe(field.type) if types.is_struct(field.type) else field.type for field in fields
-    }
+    """Returns {column: its type, or the same of the columns within it}.
+
+    Raises:
+      ValueError: if two columns have one name. PyArrow cannot select either of them.
+    """
+    tree: dict[str, Any] = {}
+    for field in fields:
+        if field.name in tree:
+            raise ValueError(f"several columns have the name {field.name!r}")
+        tree[field.name] = _describe(field.type) if types.is_struct(field.type) else field.type
+    return tree
 
 
 def _is_text(kind: pyarrow.DataType) -> bool:

@@ -27,12 +27,14 @@ def find_path(column: str, tree: Mapping[str, Any]) -> Path:
 
 
 def follow(tree: Any, path: Path) -> Any:
-    """Returns the value that the keys lead to.
+    """Returns the value that the keys lead to, None if a value on the way is None.
 
     Raises:
       ValueError: if a key is missing. Its message is the reason for an error message.
     """
     for key in path:
+        if tree is None:
+            return None
         if not isinstance(tree, Mapping) or key not in tree:
             raise ValueError(f"it has no column {'.'.join(path)!r}")
         tree = tree[key]

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from tfm.data.config import FORMATS
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_text, join
-from tfm.data.sources.columns import Path, find_path, follow
+from tfm.data.sources.columns import PAIR, Path, find_path, follow
 from tfm.data.sources.text_files import (
     ADVICE,
     OPENERS,
@@ -175,6 +175,8 @@ def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
                 yield number, fields
             number = records.line_num + 1
     except csv.Error as error:
+        if "new-line character" in str(error):
+            raise file.error(number, "has a CR outside of quotes: quote the field or remove the CR") from None
         raise file.error(
             number,
             f"cannot be read because the quotes of this record do not fit ({error}). Put a field that "
@@ -211,10 +213,13 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
 
 def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
     """Returns a function that takes the columns out of a line of JSON."""
-    paths = [find_path(column, _load_object(first)) for column in columns]
+    paths: list[Path] = []
 
     def parse(line):
         record = _load_object(line)
+        if record.get(PAIR, "") is None and record.keys().isdisjoint(columns):  # no keys lead to texts
+            return [""] * len(columns)
+        paths[:] = paths or [find_path(column, record) for column in columns]
         return [_require_text(follow(record, path), path) for path in paths]
 
     return parse

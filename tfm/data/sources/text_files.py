@@ -108,7 +108,7 @@ class TextFile:
         """
         with self.open() as file:
             content = file.read()
-        if problem := _find_problem(content[:BLOCK_BYTES], {b"\0": NULS}):
+        if problem := find_problem(content[:BLOCK_BYTES], {b"\0": NULS}):
             raise UserError(f"{self.path} {problem}.")
         try:
             return content.decode("utf-8-sig")
@@ -140,15 +140,9 @@ class TextFile:
         """
         content = io.BufferedReader(_Reader(self._descriptor), BLOCK_BYTES)
         self._check_unchanged()
-        try:
-            with OPENERS[compression(self.path)](content) as file:
-                packed = os.fstat(self._descriptor).st_size
-                limited = io.BufferedReader(_Unpacked(file, self.path, packed), BLOCK_BYTES)
-                yield limited if compression(self.path) else file
-        except DAMAGE as error:
-            raise UserError(
-                f"{self.path} does not unpack ({error}): it may be cut short; fetch it again."
-            ) from None
+        packed = os.fstat(self._descriptor).st_size
+        with unpack(content, self.path, packed) as file:
+            yield file
         self._check_unchanged()
 
     def _read_content(self) -> Content:
@@ -159,7 +153,7 @@ class TextFile:
             while block := file.read(MAX_LINE_BYTES // 2):
                 digest.update(block)
                 line_ends_of_block = block.count(b"\n")
-                is_clean = is_clean if last else not _find_problem(block)
+                is_clean = is_clean if last else not find_problem(block)
                 is_clean = is_clean and line_ends_of_block > 0 and _decodes(decoder, block)
                 line_ends, last = line_ends + line_ends_of_block, block[-1:]
         is_clean = is_clean and _decodes(decoder, b"", final=True)
@@ -187,7 +181,7 @@ class TextFile:
         size = min(BLOCK_BYTES, self._max_line_bytes)  # only the first line of a block can be too long
         with self.open() as file:
             while block := file.read(size):
-                if number == 1 and not rest and (problem := _find_problem(block)):
+                if number == 1 and not rest and (problem := find_problem(block)):
                     raise UserError(f"{self.path} {problem}.")
                 first, last = block.find(b"\n"), block.rfind(b"\n")
                 if len(rest) + (len(block) if first < 0 else first) > self._max_line_bytes:
@@ -269,7 +263,7 @@ def check_unpacked(path: str, unpacked: int, packed: int) -> None:
         )
 
 
-def _find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
+def find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
     """Returns why the first bytes of a file are no text, "" if they may be.
 
     Args:
@@ -295,6 +289,26 @@ def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = Fal
 def _identify(state: os.stat_result) -> tuple[int, ...]:
     """Returns two numbers that identify a file, and two that change when the file is written to."""
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
+
+
+@contextlib.contextmanager
+def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Iterator[BinaryIO]:
+    """The unpacked content of an open file. The ending of its path says how it is compressed.
+
+    Args:
+      content: the file.
+      path: its path.
+      packed: its size in bytes.
+
+    Raises:
+      UserError: if the content is damaged or unpacks to far more than its size.
+    """
+    try:
+        with OPENERS[compression(path)](content) as file:
+            limited = io.BufferedReader(_Unpacked(file, path, packed), BLOCK_BYTES)
+            yield limited if compression(path) else file
+    except DAMAGE as error:
+        raise UserError(f"{path} does not unpack ({error}): it may be cut short; fetch it again.") from None
 
 
 def compression(path: str) -> str:

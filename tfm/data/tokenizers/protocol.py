@@ -7,7 +7,9 @@ from typing import Any, Protocol
 from tfm.errors import UserError
 
 PAD_ID, BOS_ID, EOS_ID = range(3)
-SENTENCE_ENDS = (".", "!", "?", ";", "\u3002")
+SENTENCE_ENDS = (".", "!", "?", ";", "\u0964", "\u061f")  # before a word; also of Hindi and Arabic
+WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff61")  # of Chinese and Japanese, which have no spaces
+CLOSING = ("\u300d", "\u300f", "\u201d", "\uff09", *WIDE_ENDS)  # belong to the sentence before them
 
 
 class Tokenizer(Protocol):
@@ -85,7 +87,12 @@ def split_ids(tokenizer: PieceTokenizer, ids: list[int], longest: int) -> list[l
         head = ids[: longest + 1]
         pieces, starts = tokenizer.pieces(head), tokenizer.word_starts(head)
         words = [i for i in range(1, longest + 1) if starts[i]]
-        sentences = [i for i in words if pieces[i - 1].endswith(SENTENCE_ENDS)]
+        sentences = [
+            i
+            for i in range(1, longest + 1)
+            if (starts[i] and pieces[i - 1].endswith(SENTENCE_ENDS))
+            or (pieces[i - 1].endswith(WIDE_ENDS) and not pieces[i].startswith(CLOSING))
+        ]
         end = (sentences or words or [longest])[-1]
         parts.append(ids[:end])
         ids = ids[end:]

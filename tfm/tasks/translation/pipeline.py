@@ -1,6 +1,7 @@
 """Translation, scoring and alignment of texts with a model and its tokenizer."""
 
 import logging
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -265,8 +266,19 @@ def _join(parts: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
     depth = min(map(len, parts), default=0)
     joined = [
         Hypothesis(
-            " ".join(part[n].text for part in parts if part[n].text), sum(part[n].score for part in parts)
+            _join_texts([part[n].text for part in parts if part[n].text]),
+            sum(part[n].score for part in parts),
         )
         for n in range(min(depth, n_best))
     ]
     return joined or [Hypothesis("", 0.0)]
+
+
+def _join_texts(texts: Sequence[str]) -> str:
+    """Joins texts with blanks, except between two wide characters, as in Chinese and Japanese."""
+    joined = "".join(texts[:1])
+    for text in texts[1:]:
+        is_wide = all(unicodedata.east_asian_width(letter) in "WF" for letter in (joined[-1], text[0]))
+        has_blanks = any("\uac00" <= letter <= "\ud7a3" for letter in (joined[-1], text[0]))  # Korean
+        joined += text if is_wide and not has_blanks else f" {text}"
+    return joined

@@ -131,7 +131,9 @@ def score_challenges(
     found = [
         Score("exact match", exact_match(hypotheses, references), f"per cent of {name}"),
         Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
-        bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
+        bleu(
+            task.translate(params, long_sources), long_references, task.config.data.target_language
+        )._replace(name="BLEU, long"),
     ]
     true = [from_pharaoh(text) for text in read_feature(name, "alignment")]
     try:

@@ -206,7 +206,7 @@ class Translation(TextTranslation, Task):
         from tfm.evaluation.translation_metrics import bleu  # takes a tenth of a second
 
         del sources
-        return {"bleu": bleu(hypotheses, references).value}
+        return {"bleu": bleu(hypotheses, references, self.config.data.target_language).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
