@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from tests.support.programs import count_programs
+from tfm import search
 from tfm.data.batches.rows import list_widths
-from tfm.decoding import batches
+from tfm.decoding import batches, translate
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
@@ -23,6 +24,7 @@ from tfm.devices.memory import free_memory
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.search import run_in_stages
 from tfm.testing.parameters import random_parameters
 
 LENGTHS = [3, 9, 4, 4, 7, 8, 2]
@@ -228,6 +230,31 @@ def test_split_batches_give_equal_results(name, monkeypatch):
     assert jax.tree.structure(found) == jax.tree.structure(expected)
     for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+MANY = [[int(token) for token in [*ids, 2]] for ids in np.random.default_rng(0).integers(3, 12, (40, 7))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("prefixes", [None, [row[:3] for row in MANY]])
+@pytest.mark.parametrize(
+    "fields", [{"beam_size": 1}, {"samples": 2}, {"beam_size": 3}, {"beam_size": 3, "coverage_penalty": 0.2}]
+)
+def test_search_in_stages_equals_small_batches(fields, prefixes, monkeypatch):
+    """Many outputs are longer than the caches of the first stage."""
+    calls = []
+    monkeypatch.setattr(search, "run_in_stages", lambda *a, **k: calls.append(k) or run_in_stages(*a, **k))
+    jax.clear_caches()
+    results = []
+    for batch_size in (translate.MIN_STAGED_ROWS, translate.MIN_STAGED_ROWS // 4):
+        config = DecodingConfig(max_extra_tokens=20, batch_size=batch_size, **fields)
+        found = translate_ids(MODEL, PARAMS, MANY, config, prefixes=prefixes)
+        results.append([hypothesis for row in found for hypothesis in row])
+    assert [call["part_size"] for call in calls] == [translate.MIN_STAGED_ROWS // 4]
+    staged, plain = results
+    assert [ids for ids, _ in staged] == [ids for ids, _ in plain]
+    np.testing.assert_allclose([score for _, score in staged], [score for _, score in plain], rtol=1e-5)
+    assert max(len(ids) for ids, _ in staged) > calls[0]["steps"]
 
 
 @pytest.mark.long
