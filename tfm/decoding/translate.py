@@ -181,19 +181,18 @@ def _search(
     if prefix is not None:
         max_lengths += (prefix >= 0).sum(-1)
         length += prefix.shape[1]
-    max_positions = model.config.max_length or length + config.max_extra_tokens
-    max_length = min(length + config.max_extra_tokens, max_positions)
+    max_length = length + config.max_extra_tokens
+    max_length = min(max_length, model.config.max_length or max_length)
 
     def make_caches(max_length):
         init = {"width": config.width, "max_length": max_length, "method": "init_cache"}
         return tuple(apply_model(model, params, inputs, **init) for params in members)
 
-    usual_length = min(length + USUAL_EXTRA_TOKENS, max_length)
-    options["run_loop"] = _choose_loop(model, len(inputs), usual_length, make_caches)
+    run_loop = _choose_loop(model, len(inputs), min(length + USUAL_EXTRA_TOKENS, max_length), make_caches)
     limits = make_limits(max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix)
-    options |= {"batch_size": len(inputs), "coverage": _mean_coverage_penalty(config.beam_coverage_penalty)}
+    options |= {"coverage": _mean_coverage_penalty(config.beam_coverage_penalty), "run_loop": run_loop}
     steps = [_make_step(model, params, config) for params in members]
-    return run_search(config, steps, make_caches(max_length), limits, **options)
+    return run_search(config, steps, make_caches(max_length), limits, batch_size=len(inputs), **options)
 
 
 def _choose_loop(model: nn.Module, rows: int, steps: int, make_caches: Callable[[int], tuple]) -> search.Loop:

@@ -60,11 +60,7 @@ def greedy_search(
       ValueError: See `beam_search`. Limits that do not force EOS are allowed.
     """
     scores.check_penalty(length_penalty, limits.max_length)
-
-    def choose(logits, *_):
-        return largest(logits)
-
-    outputs = _extend_independently(step, state, limits, batch_size, 1, choose, run_loop)
+    outputs = _extend_independently(step, state, limits, batch_size, 1, lambda x, *_: largest(x), run_loop)
     return outputs._replace(scores=outputs.scores / scores.length_penalty(outputs.lengths, length_penalty))
 
 
@@ -165,13 +161,9 @@ def _extend_independently(
         )
         return _Prefixes(rows, position + 1, tokens, found, state)
 
-    start = _Prefixes(
-        rows=jnp.arange(batch_size),
-        position=jnp.int32(0),
-        last=limits.first_tokens(batch_size, width),
-        finished=empty_hypotheses(batch_size, width, limits.max_length, score=0.0),
-        state=state,
-    )
+    empty = empty_hypotheses(batch_size, width, limits.max_length, score=0.0)
+    last = limits.first_tokens(batch_size, width)
+    start = _Prefixes(jnp.arange(batch_size), jnp.int32(0), last, empty, state)
     found = run_loop(lambda prefixes: is_live(prefixes.finished).any(-1), advance, start)
     exists = found.scores > -jnp.inf
     return Hypotheses(found.tokens * exists[..., None], found.scores, found.lengths * exists)

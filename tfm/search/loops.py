@@ -6,7 +6,7 @@ finished.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,40 +19,22 @@ from tfm.search.state import Hypotheses, State
 #   finished  the `Hypotheses` so far
 #   state     the state of the step function
 Progress = Any
+# Returns bool [B], True for rows that need another step.
+IsUnfinished = Callable[[Progress], jax.Array]
+# Computes the next step of all rows. A row may not depend on other rows, and a finished row may not change.
+Advance = Callable[[Progress], Progress]
+# Returns the `Hypotheses` of all rows, and possibly a trace of the search.
+Loop = Callable[[IsUnfinished, Advance, Progress], Any]
 
 
-class Loop(Protocol):
-    """A loop that advances a search."""
-
-    def __call__(
-        self,
-        is_unfinished: Callable[[Progress], jax.Array],
-        advance: Callable[[Progress], Progress],
-        progress: Progress,
-    ) -> Any:
-        """Returns the `Hypotheses` of all rows.
-
-        Args:
-          is_unfinished: Function that returns bool [B], True for rows that need another step.
-          advance: Function that computes the next step of all rows. It must not change the hypotheses of
-            finished rows, and a row may not depend on the other rows.
-          progress: The start of the search.
-        """
-        ...
-
-
-def run_together(
-    is_unfinished: Callable[[Progress], jax.Array],
-    advance: Callable[[Progress], Progress],
-    progress: Progress,
-) -> Hypotheses:
+def run_together(is_unfinished: IsUnfinished, advance: Advance, progress: Progress) -> Hypotheses:
     """Advances all rows until the last one is finished. See `Loop`."""
     return _run_until_finished(is_unfinished, advance, progress).finished
 
 
 def run_in_stages(
-    is_unfinished: Callable[[Progress], jax.Array],
-    advance: Callable[[Progress], Progress],
+    is_unfinished: IsUnfinished,
+    advance: Advance,
     progress: Progress,
     *,
     steps: int,
@@ -72,7 +54,6 @@ def run_in_stages(
       short_state: The shapes of a state with space for `steps` steps. The state of the search may have more
         zeros at the end of its axes, but must be equal otherwise.
     """
-
     full_state = progress.state
 
     def has_many_rows(progress):
@@ -113,10 +94,6 @@ def resize(tree: Any, like: Any) -> Any:
     return jax.lax.optimization_barrier(jax.tree.map(resize_leaf, tree, like))
 
 
-def _run_until_finished(
-    is_unfinished: Callable[[Progress], jax.Array],
-    advance: Callable[[Progress], Progress],
-    progress: Progress,
-) -> Progress:
+def _run_until_finished(is_unfinished: IsUnfinished, advance: Advance, progress: Progress) -> Progress:
     """Applies `advance` until no row is unfinished."""
     return jax.lax.while_loop(lambda progress: is_unfinished(progress).any(), advance, progress)
