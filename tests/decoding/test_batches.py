@@ -11,8 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.support.programs import count_programs
+from tfm import search
 from tfm.data.batches.rows import list_widths
-from tfm.decoding import batches
+from tfm.decoding import batches, translate
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
@@ -22,6 +24,7 @@ from tfm.devices.memory import free_memory
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.search import run_in_stages
 from tfm.testing.parameters import random_parameters
 
 LENGTHS = [3, 9, 4, 4, 7, 8, 2]
@@ -36,19 +39,21 @@ class Program:
       max_rows: The number of rows above which a batch runs out of memory.
       max_at_once: The number of simultaneous batches above which they run out of memory.
       tried: The number of rows of each batch that ran.
+      measured: The number of rows of each batch whose memory was measured.
       at_once: The largest number of batches that ran at the same time.
       meets: Whether the first batch waits until a second batch runs, however slow the machine is.
     """
 
     def __init__(self, bytes_per_row=0, max_rows=99, max_at_once=99, error=OUT_OF_MEMORY, meets=False):
         self.bytes_per_row, self.max_rows, self.max_at_once = bytes_per_row, max_rows, max_at_once
-        self.error, self.tried, self.at_once = error, [], 0
+        self.error, self.tried, self.measured, self.at_once = error, [], [], 0
         self._running, self._lock = 0, threading.Lock()
         self.meets, self._have_met = meets, threading.Event()
 
     def lower(self, rows):
         """Returns an object like `jax.stages.Lowered`."""
-        temporary = self.bytes_per_row * len(rows)
+        self.measured.append(rows.shape[0])
+        temporary = self.bytes_per_row * rows.shape[0]
         memory = types.SimpleNamespace(temp_size_in_bytes=temporary, output_size_in_bytes=0)
         compiled = types.SimpleNamespace(memory_analysis=lambda: memory)
         return types.SimpleNamespace(compile=lambda: compiled)
@@ -132,6 +137,14 @@ def test_batches_are_split_until_they_fit(memory, size, most):
     program = Program(bytes_per_row=75)
     assert run(program) == EXPECTED
     assert max(program.tried) == most
+
+
+def test_memory_of_each_shape_is_measured_once(memory):
+    memory(800)
+    program = Program(bytes_per_row=75)
+    for _ in range(2):
+        assert run(program, batch_size=2) == EXPECTED
+    assert sorted(program.measured) == [1, 2]
 
 
 @pytest.mark.parametrize("shards", range(2, 9))
@@ -219,6 +232,31 @@ def test_split_batches_give_equal_results(name, monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
+MANY = [[int(token) for token in [*ids, 2]] for ids in np.random.default_rng(0).integers(3, 12, (40, 7))]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("prefixes", [None, [row[:3] for row in MANY]])
+@pytest.mark.parametrize(
+    "fields", [{"beam_size": 1}, {"samples": 2}, {"beam_size": 3}, {"beam_size": 3, "coverage_penalty": 0.2}]
+)
+def test_search_in_stages_equals_small_batches(fields, prefixes, monkeypatch):
+    """Many outputs are longer than the caches of the first stage."""
+    calls = []
+    monkeypatch.setattr(search, "run_in_stages", lambda *a, **k: calls.append(k) or run_in_stages(*a, **k))
+    jax.clear_caches()
+    results = []
+    for batch_size in (translate.MIN_STAGED_ROWS, translate.MIN_STAGED_ROWS // 4):
+        config = DecodingConfig(max_extra_tokens=20, batch_size=batch_size, **fields)
+        found = translate_ids(MODEL, PARAMS, MANY, config, prefixes=prefixes)
+        results.append([hypothesis for row in found for hypothesis in row])
+    assert [call["part_size"] for call in calls] == [translate.MIN_STAGED_ROWS // 4]
+    staged, plain = results
+    assert [ids for ids, _ in staged] == [ids for ids, _ in plain]
+    np.testing.assert_allclose([score for _, score in staged], [score for _, score in plain], rtol=1e-5)
+    assert max(len(ids) for ids, _ in staged) > calls[0]["steps"]
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("fields", [{"beam_size": 1000}, {"max_extra_tokens": 65_536}, {"samples": 1000}])
 def test_search_that_never_fits_is_an_error_with_its_field(fields, memory):
@@ -231,6 +269,15 @@ def test_search_that_never_fits_is_an_error_with_its_field(fields, memory):
 def test_memory_of_a_program_includes_its_results():
     program = jax.jit(lambda x: jnp.concatenate([x, x]))
     assert 8_000 <= batches.measure_memory(program, (np.zeros(1000, np.float32),)) < 12_000
+
+
+@pytest.mark.parametrize("place", [np.asarray, jnp.asarray, lambda x: jax.device_put(x, jax.devices()[0])])
+def test_measuring_the_memory_compiles_the_program_that_a_call_runs(place):
+    x, program = place(np.ones(3, np.float32)), jax.jit(lambda x: 2 * x)
+    batches.measure_memory(program, (x,))
+    with count_programs() as programs:
+        program(x)
+    assert programs == []
 
 
 @pytest.mark.long

@@ -4,6 +4,7 @@ Translation, generation and scoring use this loop with different programs.
 """
 
 import contextlib
+import functools
 import math
 import operator
 import threading
@@ -105,10 +106,26 @@ def measure_memory(program: Any, arguments: tuple) -> int:
     """Compiles a program and returns the number of bytes that a call needs in addition to its arguments.
 
     The arguments are in the memory of the device already. Returns 0 if the platform does not report the
-    memory. `jax.jit` caches the compiled program, so a later call does not compile again.
+    memory. `jax.jit` caches the compiled program, so a later call does not compile again. The number is
+    cached, too, because XLA needs as long to report it as a small model needs for several steps of a search.
     """
-    memory = program.lower(*arguments).compile().memory_analysis()
+    leaves, structure = jax.tree.flatten(jax.tree.map(_as_shape, arguments))
+    return _measure_memory(program, structure, tuple(leaves))
+
+
+@functools.lru_cache(maxsize=256)
+def _measure_memory(program: Any, structure: Any, leaves: tuple) -> int:
+    """Returns `measure_memory` for arguments that are flattened, with shapes instead of arrays."""
+    memory = program.lower(*jax.tree.unflatten(structure, leaves)).compile().memory_analysis()
     return 0 if memory is None else memory.output_size_in_bytes + memory.temp_size_in_bytes
+
+
+def _as_shape(x: Any) -> Any:
+    """Returns the shape and dtype of an array, and the sharding if it is fixed. Keeps other arguments."""
+    if not hasattr(x, "shape"):
+        return x
+    sharding = x.sharding if getattr(x, "committed", False) else None
+    return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 
 class _Runner:

@@ -51,6 +51,7 @@ def run_search(
     keys: jax.Array | None = None,
     n_best: int | None = None,
     coverage: Callable[[Any], jax.Array] | None = None,
+    run_loop: search.Loop = search.run_together,
     trace: bool = False,
 ) -> Any:
     """Runs sampling, greedy search or beam search over an ensemble, as the config says.
@@ -61,6 +62,7 @@ def run_search(
       limits, batch_size: See `search.beam_search`.
       keys: Random keys for samples, [B]. None if `config.samples` is 0.
       n_best, coverage: See `search.beam_search`. The other two searches ignore them.
+      run_loop: See `search.beam_search`. A trace ignores it.
       trace: Whether to run `search.trace_beam_search`, also if `beam_size` is 1. Needs `samples` 0.
 
     Returns:
@@ -73,6 +75,8 @@ def run_search(
         "limits": limits,
         "batch_size": batch_size,
     }
+    if not trace:
+        options["run_loop"] = run_loop
     if config.samples:
         assert keys is not None, "Samples need random keys."
         options |= {"temperature": config.temperature, "top_k": config.top_k, "top_p": config.top_p}

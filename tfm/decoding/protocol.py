@@ -67,7 +67,8 @@ class SequenceToSequence(Protocol):
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:
         """Encodes source tokens int [B, M] and returns a cache for their hypotheses.
 
-        The cache has space for W = `width` hypotheses of `max_length` tokens for each row.
+        The cache has space for W = `width` hypotheses of `max_length` tokens for each row. A larger
+        `max_length` only appends zeros to axes of the cache.
         """
         ...
 

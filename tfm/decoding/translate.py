@@ -24,10 +24,15 @@ from tfm.decoding.hypotheses import (
 )
 from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
 from tfm.decoding.protocol import read_cross_attention
+from tfm.devices import backend
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_count
 
 log = logging.getLogger(__name__)
+
+# Outputs rarely have more tokens beyond their input, so a search begins with caches of this size.
+USUAL_EXTRA_TOKENS = 8
+MIN_STAGED_ROWS = 32  # Stages double the time to compile a search. They do not pay for fewer rows.
 
 
 def translate_ids(
@@ -172,19 +177,41 @@ def _search(
     """Calls `run_search` for one batch. `options` are further arguments of it."""
     model = with_dtype(model, config.dtype)
     max_lengths = (inputs != PAD_ID).sum(-1).astype(jnp.int32) + config.max_extra_tokens
-    max_length = inputs.shape[1] + config.max_extra_tokens
+    length = inputs.shape[1]
     if prefix is not None:
         max_lengths += (prefix >= 0).sum(-1)
-        max_length += prefix.shape[1]
+        length += prefix.shape[1]
+    max_length = length + config.max_extra_tokens
     max_length = min(max_length, model.config.max_length or max_length)
-    caches = [
-        apply_model(model, params, inputs, width=config.width, max_length=max_length, method="init_cache")
-        for params in members
-    ]
+
+    def make_caches(max_length):
+        init = {"width": config.width, "max_length": max_length, "method": "init_cache"}
+        return tuple(apply_model(model, params, inputs, **init) for params in members)
+
+    run_loop = _choose_loop(model, len(inputs), min(length + USUAL_EXTRA_TOKENS, max_length), make_caches)
     limits = make_limits(max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix)
-    options |= {"batch_size": len(inputs), "coverage": _mean_coverage_penalty(config.beam_coverage_penalty)}
+    options |= {"coverage": _mean_coverage_penalty(config.beam_coverage_penalty), "run_loop": run_loop}
     steps = [_make_step(model, params, config) for params in members]
-    return run_search(config, steps, caches, limits, **options)
+    return run_search(config, steps, make_caches(max_length), limits, batch_size=len(inputs), **options)
+
+
+def _choose_loop(model: nn.Module, rows: int, steps: int, make_caches: Callable[[int], tuple]) -> search.Loop:
+    """Returns the loop of a search, see `tfm.search.loops`.
+
+    Stages save work on one CPU. An accelerator computes a few more rows in the same time, and several devices
+    would have to exchange rows. An `EditedModel`, which is no Linen module, keeps the numbers of its rows.
+
+    Args:
+      model: The model of the search.
+      rows: Number of rows, B.
+      steps: Number of steps after which most rows are finished.
+      make_caches: Function from a number of steps to the caches of the search.
+    """
+    is_one_cpu = backend.is_cpu() and jax.device_count() == 1
+    if rows < MIN_STAGED_ROWS or not is_one_cpu or not isinstance(model, nn.Module):
+        return search.run_together
+    caches = jax.eval_shape(lambda: make_caches(steps))
+    return functools.partial(search.run_in_stages, steps=steps, part_size=rows // 4, short_state=caches)
 
 
 def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> search.Step:

@@ -25,6 +25,7 @@ from tfm.losses import token_scores
 from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam_search
 from tfm.search.greedy import greedy_search, sample
 from tfm.search.limits import Constraints, Limits
+from tfm.search.loops import Loop, run_in_stages, run_together
 from tfm.search.scores import ensemble, length_penalty
 from tfm.search.state import Hypotheses, Step, gather_beams
 
@@ -33,6 +34,7 @@ __all__ = [
     "Constraints",
     "Hypotheses",
     "Limits",
+    "Loop",
     "Step",
     "beam_search",
     "coverage_penalty",
@@ -40,6 +42,8 @@ __all__ = [
     "gather_beams",
     "greedy_search",
     "length_penalty",
+    "run_in_stages",
+    "run_together",
     "sample",
     "token_scores",
     "trace_beam_search",

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from tfm.losses import log_probability, log_z
 from tfm.search.limits import Limits
+from tfm.search.loops import Loop, run_together
 from tfm.search.scores import check_penalty, length_penalty
 from tfm.search.state import (
     Hypotheses,
@@ -35,9 +36,10 @@ class BeamTrace(NamedTuple):
 
 
 class _Beam(NamedTuple):
-    """The values that the loop of beam search carries.
+    """The values that the loop of beam search carries, see `tfm.search.loops`.
 
     Attributes:
+      rows: int32 [B], the number of each row in the batch.
       position: Position of the next token. It equals the length of the live hypotheses.
       last: int32 [B, W], the last token of each live hypothesis.
       live_tokens: int32 [B, W, T].
@@ -46,6 +48,7 @@ class _Beam(NamedTuple):
       state: The state of the step function.
     """
 
+    rows: jax.Array
     position: jax.Array
     last: jax.Array
     live_tokens: jax.Array
@@ -70,13 +73,8 @@ def coverage_penalty(coverage: jax.Array, source_mask: jax.Array, beta: float) -
 
 
 def _is_unfinished(beam: _Beam) -> jax.Array:
-    """Returns whether a row has a live hypothesis, a bool scalar."""
-    return (beam.live_scores > -jnp.inf).any()
-
-
-def _run_until_finished(advance: Callable[[_Beam], _Beam], beam: _Beam) -> Hypotheses:
-    """Applies `advance` until no hypothesis is live, and returns the finished hypotheses."""
-    return jax.lax.while_loop(_is_unfinished, advance, beam).finished
+    """Returns whether each row has a live hypothesis, bool [B]."""
+    return (beam.live_scores > -jnp.inf).any(-1)
 
 
 def beam_search(
@@ -90,7 +88,7 @@ def beam_search(
     n_best: int | None = None,
     reorder: Callable[[State, jax.Array], State] = reorder_leaves,
     coverage: Callable[[State], jax.Array] | None = None,
-    run_loop: Callable[[Callable[[_Beam], _Beam], _Beam], Any] = _run_until_finished,
+    run_loop: Loop = run_together,
 ) -> Hypotheses:
     """Finds probable outputs by beam search (section 6.1). It stops as soon as no live hypothesis can win.
 
@@ -116,7 +114,8 @@ def beam_search(
       coverage: Function that maps the state to a penalty float32 [B, W], at most 0, such as
         `coverage_penalty`. The penalty is added to the score of each hypothesis that ends in this state. None
         means no penalty.
-      run_loop: Function that runs the loop. `trace_beam_search` sets it.
+      run_loop: The `tfm.search.loops.Loop`. `run_in_stages` needs a step function that does not depend on
+        arrays [B, ...] outside of the state.
 
     Returns:
       `Hypotheses`. The best hypothesis of each row is the first.
@@ -135,9 +134,10 @@ def beam_search(
         )
     check_state(state, batch_size, limits.max_length)
     check_penalty(length_penalty, limits.max_length)
-    limits = limits.for_batch(batch_size)
+    all_limits = limits.for_batch(batch_size)
 
     def advance(beam):
+        limits = all_limits.take(beam.rows)
         logits, state = step(beam.last, beam.state, beam.position)
         limits.check_tokens(logits)
         total = log_z(logits)
@@ -157,9 +157,10 @@ def beam_search(
         bound = _upper_bound(live_scores, length, limits.max_lengths[:, None], length_penalty)
         can_win = (bound > finished.scores[:, -1:]) & ~limits.must_end(beam.position)[:, None]
         live_scores = jnp.where(can_win, live_scores, -jnp.inf)
-        return _Beam(length, tokens, live_tokens, live_scores, finished, reorder(state, parents))
+        return _Beam(beam.rows, length, tokens, live_tokens, live_scores, finished, reorder(state, parents))
 
     start = _Beam(
+        rows=jnp.arange(batch_size),
         position=jnp.int32(0),
         last=limits.first_tokens(batch_size, beam_size),
         live_tokens=jnp.zeros((batch_size, beam_size, limits.max_length), jnp.int32),
@@ -168,7 +169,7 @@ def beam_search(
         finished=empty_hypotheses(batch_size, count, limits.max_length, score=-jnp.inf),
         state=state,
     )
-    return run_loop(advance, start)
+    return run_loop(_is_unfinished, advance, start)
 
 
 def trace_beam_search(
@@ -176,9 +177,9 @@ def trace_beam_search(
 ) -> tuple[Hypotheses, BeamTrace]:
     """Runs `beam_search` and also returns the beam after each step. Arguments and errors are the same."""
 
-    def run_loop(advance, start):
+    def run_loop(is_unfinished, advance, start):
         def trace_step(beam, _):
-            beam = jax.lax.cond(_is_unfinished(beam), advance, lambda beam: beam, beam)
+            beam = jax.lax.cond(is_unfinished(beam).any(), advance, lambda beam: beam, beam)
             return beam, BeamTrace(beam.live_tokens, beam.live_scores, beam.finished)
 
         last, trace = jax.lax.scan(trace_step, start, length=limits.max_length)

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,39 @@ import jax.numpy as jnp
 from tfm.losses import log_probability, log_z
 from tfm.search import scores
 from tfm.search.limits import Limits
+from tfm.search.loops import Loop, run_together
 from tfm.search.state import Hypotheses, State, Step, check_state, empty_hypotheses
 from tfm.search.top_k import largest
 
 MIN_TEMPERATURE = 1e-6  # Logits that are divided by a smaller number could overflow.
 
 
+class _Prefixes(NamedTuple):
+    """The values that the loop of greedy search and sampling carries, see `tfm.search.loops`.
+
+    Attributes:
+      rows: int32 [B], the number of each row in the batch.
+      position: Position of the next token.
+      last: int32 [B, W], the last token of each prefix.
+      finished: `Hypotheses` with all prefixes. The length of a prefix is 0 until it has ended.
+      state: The state of the step function.
+    """
+
+    rows: jax.Array
+    position: jax.Array
+    last: jax.Array
+    finished: Hypotheses
+    state: State
+
+
 def greedy_search(
-    step: Step, state: State, limits: Limits, *, batch_size: int, length_penalty: float = 0.0
+    step: Step,
+    state: State,
+    limits: Limits,
+    *,
+    batch_size: int,
+    length_penalty: float = 0.0,
+    run_loop: Loop = run_together,
 ) -> Hypotheses:
     """Finds the output that has the most probable token at each position.
 
@@ -25,7 +51,7 @@ def greedy_search(
     in an EOS that was not the most probable token.
 
     Args:
-      step, state, limits, batch_size, length_penalty: See `beam_search`. W is 1.
+      step, state, limits, batch_size, length_penalty, run_loop: See `beam_search`. W is 1.
 
     Returns:
       `Hypotheses` with N = 1. The score is computed as in a beam search.
@@ -34,7 +60,7 @@ def greedy_search(
       ValueError: See `beam_search`. Limits that do not force EOS are allowed.
     """
     scores.check_penalty(length_penalty, limits.max_length)
-    outputs = _extend_independently(step, state, limits, batch_size, 1, lambda logits, _: largest(logits))
+    outputs = _extend_independently(step, state, limits, batch_size, 1, lambda x, *_: largest(x), run_loop)
     return outputs._replace(scores=outputs.scores / scores.length_penalty(outputs.lengths, length_penalty))
 
 
@@ -49,11 +75,12 @@ def sample(
     temperature: float = 1.0,
     top_k: int = 0,
     top_p: float = 1.0,
+    run_loop: Loop = run_together,
 ) -> Hypotheses:
     """Draws independent samples from the model.
 
     Args:
-      step, state, limits, batch_size: See `beam_search`. W is `samples`.
+      step, state, limits, batch_size, run_loop: See `beam_search`. W is `samples`.
       rng: A JAX random key, or keys [B]. Sample w of row b depends on the key of the row and on w. If `rng`
         is a single key, the sample also depends on b. It never depends on the other rows of the batch.
       samples: Number of samples of each row, N.
@@ -82,11 +109,11 @@ def sample(
         key = functools.reduce(jax.random.fold_in, (number, position), row_key)
         return _sample_token(key, logits / temperature, top_k, top_p)
 
-    def choose(logits, position):
+    def choose(logits, position, rows):
         sample_row = jax.vmap(sample_one, (None, 0, 0, None))
-        return jax.vmap(sample_row, (0, None, 0, None))(keys, jnp.arange(samples), logits, position)
+        return jax.vmap(sample_row, (0, None, 0, None))(keys[rows], jnp.arange(samples), logits, position)
 
-    return _extend_independently(step, state, limits, batch_size, samples, choose)
+    return _extend_independently(step, state, limits, batch_size, samples, choose, run_loop)
 
 
 def _extend_independently(
@@ -95,52 +122,51 @@ def _extend_independently(
     limits: Limits,
     batch_size: int,
     width: int,
-    choose: Callable[[jax.Array, jax.Array], jax.Array],
+    choose: Callable[[jax.Array, jax.Array, jax.Array], jax.Array],
+    run_loop: Loop,
 ) -> Hypotheses:
     """Extends W independent prefixes of each row until all of them have ended.
 
     Args:
-      step, state, limits, batch_size: See `beam_search`.
+      step, state, limits, batch_size, run_loop: See `beam_search`.
       width: Number of prefixes of a row, W.
-      choose: Function that maps (logits [B, W, V], position) to the next tokens int [B, W]. The logits of
-        tokens that are not allowed are -inf.
+      choose: Function that maps (logits [B, W, V], position, rows [B]) to the next tokens int [B, W]. The
+        logits of tokens that are not allowed are -inf.
 
     Returns:
       `Hypotheses` with N = W. The scores are log-probabilities under the model.
     """
     check_state(state, batch_size, limits.max_length)
-    limits = limits.for_batch(batch_size)
+    all_limits = limits.for_batch(batch_size)
 
     def is_live(hypotheses):
         return (hypotheses.lengths == 0) & (hypotheses.scores > -jnp.inf)
 
-    def advance(carry):
-        position, last, found, state = carry
+    def advance(prefixes):
+        rows, position, last, found, state = prefixes
+        limits = all_limits.take(rows)
         logits, state = step(last, state, position)
         limits.check_tokens(logits)
         allowed = limits.mask_logits(logits, position).astype(jnp.float32)
-        tokens = jnp.where(limits.must_end(position)[:, None], limits.eos_id, choose(allowed, position))
+        tokens = jnp.where(limits.must_end(position)[:, None], limits.eos_id, choose(allowed, position, rows))
         chosen_logit = jnp.take_along_axis(allowed, tokens[..., None], axis=-1)[..., 0]
         gained = log_probability(chosen_logit, log_z(logits))
         tokens = jnp.where(is_live(found), tokens, 0).astype(jnp.int32)
-        ends = is_live(found) & (tokens == limits.eos_id)
+        # Without `force_eos`, an output may also end without EOS.
+        ends = is_live(found) & ((tokens == limits.eos_id) | (position + 1 == limits.max_length))
         found = Hypotheses(
             tokens=found.tokens.at[:, :, position].set(tokens),
             scores=jnp.where(is_live(found), found.scores + gained, found.scores),
             lengths=jnp.where(ends, position + 1, found.lengths),
         )
-        return position + 1, tokens, found, state
+        return _Prefixes(rows, position + 1, tokens, found, state)
 
     empty = empty_hypotheses(batch_size, width, limits.max_length, score=0.0)
-    start = (jnp.int32(0), limits.first_tokens(batch_size, width), empty, state)
-
-    def is_unfinished(carry):
-        return is_live(carry[2]).any() & (carry[0] < limits.max_length)
-
-    found = jax.lax.while_loop(is_unfinished, advance, start)[2]
+    last = limits.first_tokens(batch_size, width)
+    start = _Prefixes(jnp.arange(batch_size), jnp.int32(0), last, empty, state)
+    found = run_loop(lambda prefixes: is_live(prefixes.finished).any(-1), advance, start)
     exists = found.scores > -jnp.inf
-    lengths = jnp.where(is_live(found), limits.max_length, found.lengths)  # outputs without EOS
-    return Hypotheses(found.tokens * exists[..., None], found.scores, lengths * exists)
+    return Hypotheses(found.tokens * exists[..., None], found.scores, found.lengths * exists)
 
 
 def _sample_token(key, logits, top_k, top_p):

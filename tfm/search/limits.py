@@ -78,6 +78,13 @@ class Limits(NamedTuple):
             max_lengths = jnp.minimum(lengths, max_lengths).astype(jnp.int32)
         return self._replace(constraints=constraints._replace(max_lengths=max_lengths))
 
+    def take(self, rows: jax.Array) -> "Limits":
+        """Returns the limits of some rows, int32 [R], of the batch. Needs `for_batch`. Keeps `bos_id`."""
+        prefix = self.constraints.prefix
+        prefix = None if prefix is None else jnp.asarray(prefix)[rows]
+        constraints = self.constraints._replace(max_lengths=self.max_lengths[rows], prefix=prefix)
+        return self._replace(constraints=constraints)
+
     @property
     def max_lengths(self) -> jax.Array:
         """The maximum length of each row, int32 [B]. Available only after `for_batch`."""

@@ -16,6 +16,7 @@ import pytest
 
 from tfm.io.tree_paths import join_path
 from tfm.layers.observe import read_attention
+from tfm.search.loops import resize
 from tfm.testing.parameters import random_parameters
 
 COMPILE_QUICKLY = {"xla_backend_optimization_level": 0}
@@ -333,8 +334,10 @@ class SequenceToSequenceContract(SequenceContract):
         packing: dict[str, Any] = dict.fromkeys((f"{side}_segments" for side in names), SEGMENTS)
         packing |= dict.fromkeys((f"{side}_positions" for side in names), POSITIONS)
         packed = model.apply(variables, PACKED, PACKED, train=False, **packing) if self.packs else apart
-        begin = functools.partial(model.apply, width=WIDTH, max_length=LENGTH + 1, method="init_cache")
-        cached = decode(model, params, begin(variables, self.SOURCES))
+        begin = functools.partial(model.apply, variables, self.SOURCES, width=WIDTH, method="init_cache")
+        # A search extends a cache with space for fewer steps.
+        cache = resize(begin(max_length=1), jax.eval_shape(lambda: begin(max_length=LENGTH + 1)))
+        cached = decode(model, params, cache)
         changed = changed.reshape(-1, *plain.shape)
         return Outputs(gradient, cached, forward, plain, later, apart, packed, changed, attention)
 

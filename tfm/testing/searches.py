@@ -3,6 +3,8 @@
 Searches over the small model of `tfm.testing.automaton` are compared with brute force and with slow searches.
 """
 
+import functools
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
@@ -27,6 +29,17 @@ from tfm.testing.automaton import (
 from tfm.testing.models import quick_jit
 
 BATCHES = [random_batch(seed) for seed in range(6)]
+
+
+def _run_in_stages(is_unfinished: Any, advance: Any, progress: Any, **options: Any) -> search.Hypotheses:
+    """Calls `search.run_in_stages` with a state that has the same space in all stages."""
+    return search.run_in_stages(is_unfinished, advance, progress, short_state=progress.state, **options)
+
+
+STAGES = {
+    f"{steps} steps, then {rows} rows": functools.partial(_run_in_stages, steps=steps, part_size=rows)
+    for steps, rows in [(0, 3), (2, 1), (MAX_LENGTH, 4)]
+}
 
 
 class SearchContract:
@@ -86,6 +99,13 @@ class SearchContract:
         mixed = [(one, other)[i % 2] for i, (one, other) in enumerate(zip(batch, others, strict=True))]
         for alone, together in zip(self.run(find, batch), self.run(find, mixed), strict=True):
             np.testing.assert_array_equal(alone[::2], together[::2])
+
+    @pytest.mark.parametrize("run_loop", STAGES.values(), ids=STAGES)
+    def test_stages_and_parts_of_the_rows_change_no_bit(self, find, batch, run_loop):
+        if "run_loop" not in inspect.signature(find).parameters:
+            pytest.skip("The search runs its own loop.")
+        staged = self.run(find, batch, run_loop=run_loop)
+        jax.tree.map(np.testing.assert_array_equal, staged, self.run(find, batch))
 
     def edges(self, eos: float) -> list[Sentence]:
         """Returns sentences of every limit and length of a prefix, with this logit of EOS everywhere."""
