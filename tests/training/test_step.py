@@ -12,6 +12,7 @@ from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
+from tfm.training.loss_calls import mean_metrics
 from tfm.training.non_finite import explain, split_step
 from tfm.training.optimizers import SGD
 from tfm.training.setup import Setup
@@ -252,6 +253,14 @@ class Taught(BareTask):
         return LossOutput({"loss": ((error.sum(1) * weights).sum(), weights.sum())})
 
 
+class MetricOfTaught(Taught):
+    """The task with its loss as a metric, which validation reports."""
+
+    def loss(self, variables, batch, context):
+        output = super().loss(variables, batch, context)
+        return LossOutput(output.terms, {"error": output.terms["loss"]})
+
+
 TAUGHT = {"x": np.eye(4, dtype=np.float32), "w": np.ones(4, np.float32)}
 
 
@@ -264,6 +273,12 @@ def test_loss_may_use_the_step_number_and_constants():
         state, metrics = step(state, TAUGHT, setup.constants)
         total, count = metrics["loss"]
         np.testing.assert_allclose(total / count, expected / (1 + number), rtol=1e-6)
+
+
+def test_validation_passes_the_constants_to_the_loss():
+    variables = {"params": {"w": jnp.zeros((4, 3))}}
+    scores = mean_metrics(MetricOfTaught(), variables, [TAUGHT, TAUGHT])
+    assert scores == {"error": pytest.approx((Taught.teacher**2).sum() / 4)}
 
 
 def test_constants_are_arguments_of_the_program_and_not_part_of_checkpoints(tmp_path):
