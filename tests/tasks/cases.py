@@ -10,7 +10,8 @@ from tests.support import images, tiny, tiny_lm, tiny_trees
 from tfm.data.config import ImagesConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.tasks import classification
+from tfm.models.sagan import SelfAttentionGANConfig
+from tfm.tasks import classification, image_generation
 
 RNN_SIZES = {
     "layers": 1,
@@ -48,6 +49,18 @@ def make_parsing(model: Any, folder: pathlib.Path) -> Any:
     return dataclasses.replace(tiny_trees.make_parsing_config(folder), model=model)
 
 
+def make_image_generation(model: Any, folder: pathlib.Path) -> Any:
+    """Writes images, with 5 in the split "test", and a judge, and returns the config."""
+    shape = model.image_size, model.image_size, model.channels
+    images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5}, shape)
+    images.write_judge(folder / "run", model)
+    data = ImagesConfig(kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True)
+    return image_generation.Config(model=model, data=data)
+
+
+SAGAN = SelfAttentionGANConfig(
+    image_size=8, channels=2, classes=3, noise=5, width=8, smallest_map=2, attention_map=4
+)
 TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
@@ -60,5 +73,6 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
 }

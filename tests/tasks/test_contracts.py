@@ -24,6 +24,11 @@ class TestLanguageModeling(TaskContract):
 
 
 @pytest.mark.long
+class TestImageGeneration(TaskContract):
+    cases, test_examples = TASKS["image_generation"], 5
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

@@ -78,13 +78,14 @@ def make_tiny_run(make_config: Callable[[pathlib.Path], Any], folder: pathlib.Pa
     """Creates the task of a config.
 
     Args:
-      make_config: (folder) -> the config of a task. Writes the data into the folder first.
+      make_config: (folder) -> the config of a task. Writes the data into the folder first, and the frozen
+        models of the task into its subfolder "run".
       folder: a folder that does not exist. It is created.
     """
     folder.mkdir(parents=True)
     config = dataclasses.replace(make_config(folder), training=TRAINING)
     workdir = folder / "run"
-    workdir.mkdir()
+    workdir.mkdir(exist_ok=True)
     return TinyRun(config, tasks.find(config.task).create(config, str(workdir)), workdir)
 
 

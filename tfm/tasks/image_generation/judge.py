@@ -1,0 +1,87 @@
+"""A trained classifier that judges generated images. It is not trained further."""
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from tfm import models
+from tfm.config import from_mapping
+from tfm.errors import UserError
+from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+
+BATCH_SIZE = 256
+SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
+
+
+class ImageJudge:
+    """A classifier from another run.
+
+    Args:
+      workdir: folder of the run, which contains the classifier as a frozen model.
+      name: name of the field of the frozen model.
+      config: section `model` of the generator, with `SIZE_FIELDS`.
+
+    Attributes:
+      fingerprint: SHA-256 of the file of the classifier.
+
+    Raises:
+      UserError: if the run has no classifier, its file is damaged, it has no method `features`, or it reads
+        other images or has other classes than the generator.
+    """
+
+    def __init__(self, workdir: str, name: str, config: Any):
+        frozen = read_frozen(workdir, name)
+        self.fingerprint = frozen.fingerprint
+        self._model, self._variables = _make_classifier(frozen, name), frozen.variables
+        for field in SIZE_FIELDS:
+            found, expected = getattr(self._model.config, field, None), getattr(config, field)
+            if found != expected:
+                raise UserError(
+                    f"Expected the classifier in config.{name} to have model.{field} {expected} as the "
+                    f"generator, got {found}. Train a classifier of these images."
+                )
+        image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
+        shapes = jax.eval_shape(lambda: self._model.init(jax.random.key(0), image, train=False))
+        check_frozen(frozen, shapes, name)
+
+    def judge(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Computes probabilities and features of images.
+
+        Args:
+          images: float [N, height, width, C], from -1 to 1.
+
+        Returns:
+          The probabilities of the classes, float32 [N, classes], and the features that the classifier's last
+          layer reads, float32 [N, F].
+        """
+        parts = []
+        for start in range(0, len(images), BATCH_SIZE):
+            batch = images[start : start + BATCH_SIZE]
+            padded = np.pad(batch, [(0, BATCH_SIZE - len(batch)), *[(0, 0)] * 3])
+            found = jax.device_get(_judge(self._model, self._variables, padded))
+            parts.append([x[: len(batch)] for x in found])
+        probabilities, features = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return probabilities, features
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _judge(model, variables, images):
+    """Returns probabilities [B, classes] and features [B, F] of images."""
+    logits = model.apply(variables, images, train=False)
+    features = model.apply(variables, images, train=False, method="features")
+    return jax.nn.softmax(logits.astype(np.float32)), features.astype(np.float32)
+
+
+def _make_classifier(frozen: FrozenModel, name: str) -> nn.Module:
+    """Returns the module of a frozen classifier."""
+    module = models.find(str(frozen.model.get("name", "")))
+    model = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
+    if not hasattr(model, "features"):
+        raise UserError(
+            f"config.{name} needs a classifier of images with a method `features`, such as vit, but "
+            f"{frozen.model['name']!r} has none. Train a classifier."
+        )
+    return model
