@@ -3,7 +3,8 @@
     python train.py --config=configs/detr.py:backbone --workdir=runs/backbone
     python train.py --config=configs/detr.py:digits --workdir=runs/detr --warm_start=runs/backbone \
         --warm_start_map="backbone/*/scale (batch_stats)=backbone/*/scale" \
-        --warm_start_map="backbone/*/bias (batch_stats)=backbone/*/bias" --warm_start_map="backbone/*=backbone/*"
+        --warm_start_map="backbone/*/bias (batch_stats)=backbone/*/bias" \
+        --warm_start_map="backbone/*=backbone/*"
     python eval.py --workdir=runs/detr
 
 backbone: a small ResNet that classifies the 1,797 digits that come with scikit-learn. digits (the default): a

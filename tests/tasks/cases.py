@@ -7,11 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.support import images, tiny, tiny_lm, tiny_trees
+from tfm.data.captions import CaptionsConfig
 from tfm.data.config import ImagesConfig
+from tfm.data.scenes import ScenesConfig
+from tfm.models.detr import DETRConfig
+from tfm.models.dvae import DVAEConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
-from tfm.tasks import classification, image_generation
+from tfm.tasks import classification, detection, image_generation, image_tokens
 
 RNN_SIZES = {
     "layers": 1,
@@ -58,6 +62,34 @@ def make_image_generation(model: Any, folder: pathlib.Path) -> Any:
     return image_generation.Config(model=model, data=data)
 
 
+def make_detection(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 5 scenes in the split "test"."""
+    del folder
+    return detection.Config(model=model, data=ScenesConfig(size=16, max_objects=2, batch_size=4, evaluated=5))
+
+
+def make_image_tokens(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 5 pictures in the split "test"."""
+    del folder
+    steps = {"temperature_steps": 4, "divergence_steps": 2}
+    return image_tokens.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5), **steps)
+
+
+DVAE = DVAEConfig(image_size=16, codes=7, width=8, code_width=5, groups=3, blocks=1)
+DETR = DETRConfig(
+    channels=1,
+    classes=10,
+    queries=3,
+    encoder_layers=1,
+    decoder_layers=2,
+    backbone_depths=(1, 1),
+    backbone_width=4,
+    backbone_stem="small",
+    d_model=16,
+    d_ff=20,
+    heads=2,
+    dropout=0.1,
+)
 SAGAN = SelfAttentionGANConfig(
     image_size=8, channels=2, classes=3, noise=5, width=8, smallest_map=2, attention_map=4
 )
@@ -73,6 +105,8 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "detection": {"detr": functools.partial(make_detection, DETR)},
+    "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
 }

@@ -29,6 +29,16 @@ class TestImageGeneration(TaskContract):
 
 
 @pytest.mark.long
+class TestDetection(TaskContract):
+    cases, test_examples = TASKS["detection"], 5
+
+
+@pytest.mark.long
+class TestImageTokens(TaskContract):
+    cases, test_examples = TASKS["image_tokens"], 5
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

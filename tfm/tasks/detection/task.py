@@ -15,9 +15,8 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.config import SPLITS
-from tfm.data.scenes import SceneBatches, Scenes, ScenesConfig
+from tfm.data.batches.generated import GeneratedData, evaluation_batches
+from tfm.data.scenes import Scenes, ScenesConfig, open_scenes
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.detection_metrics import Objects, detection_scores
@@ -80,27 +79,6 @@ class Config:
         return self
 
 
-class SceneData(PrefetchedData):
-    """The training and validation scenes of a run. Implements `tfm.training.task.Data`."""
-
-    def __init__(self, config: Config):
-        self._config = config.data
-        self.splits = {split: Scenes(config.data, split) for split in SPLITS[:2]}
-        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
-        batches = SceneBatches(self.splits["train"], config.data, config.training.seed, **hosts)
-        super().__init__(batches, {split: scenes.fingerprint for split, scenes in self.splits.items()})
-
-    def count(self, batch: Batch) -> int:
-        """Returns the number of scenes of a host batch, without padding."""
-        return int(batch["weights"].sum())
-
-    def describe(self, parameters: int) -> list[tuple[str, str]]:
-        """Returns (name, text) lines about the scenes."""
-        config = self._config
-        size = f"{config.size} x {config.size} with up to {config.max_objects} digits"
-        return [("scenes", f"{config.batch_size:,} new scenes of {size} in each batch")]
-
-
 class Detection(Task):
     """A task that trains a detector. For the attributes, see `tfm.training.task.Task`."""
 
@@ -125,13 +103,15 @@ class Detection(Task):
         terms, metrics = set_loss(found, batch, weights)
         return LossOutput(terms, metrics, state)
 
-    def open_data(self) -> SceneData:
+    def open_data(self) -> GeneratedData:
         """Opens training and validation scenes."""
-        return SceneData(self.config)
+        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
+        return open_scenes(self.config, hosts)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the average precision of the validation split, and draws a few scenes."""
-        scenes, config = data.splits["validation"], self.config
+        scenes = data.validation
+        config = self.config
         detected, truths, images = self._detect(variables, scenes)
         scores = {NAMES[score.name]: score.value / 100 for score in detection_scores(detected, truths)}
         count = min(config.validation_samples, len(images))
@@ -149,7 +129,8 @@ class Detection(Task):
         """Yields the detected objects of each scene of a split, and the average precision."""
         if isinstance(variables, tuple):
             raise UserError("Detectors cannot be averaged as an ensemble. Evaluate one run at a time.")
-        scenes, began = Scenes(self.config.data, split), time.monotonic()
+        scenes = Scenes(self.config.data, split)
+        began = time.monotonic()
         detected, truths, images = self._detect(variables, scenes)
         rate = len(images) / (time.monotonic() - began)
         lines, true_lines = (
@@ -163,7 +144,7 @@ class Detection(Task):
     ) -> tuple[list[Objects], list[Objects], np.ndarray]:
         """Returns detected objects, true objects and images of all scenes of a validation or test split."""
         detected, truths, images = [], [], []
-        for batch in scenes.evaluated(self.config.data.batch_size):
+        for batch in evaluation_batches(scenes, self.config.data.evaluated, self.config.data.batch_size):
             rows = place_rows(batch["images"], like=variables)
             found = fetch(self._predict(variables, rows))
             for row in range(int(batch["weights"].sum())):
