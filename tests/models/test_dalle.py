@@ -23,6 +23,13 @@ def test_autoencoder_has_the_published_number_of_parameters():
     assert counts == {"encoder": 53_786_240, "decoder": 43_829_766}
 
 
+def test_language_model_has_the_published_number_of_parameters():
+    config = DALLEConfig()
+    model = DALLE(config, config.vocabulary)
+    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), jnp.zeros((1, 1), int), train=False))
+    assert count_elements(shapes) == 12_291_796_608
+
+
 def test_density_of_pixels_integrates_to_1():
     def density(x, mean, log_scale):
         pixel = (x - 0.5) / 0.4  # so that `to_interval` returns x

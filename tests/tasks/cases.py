@@ -6,16 +6,22 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tests.support import images, tiny, tiny_lm, tiny_trees
-from tfm.data.captions import CaptionsConfig
+from tfm.config import to_config_dict
+from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
 from tfm.data.scenes import ScenesConfig
+from tfm.models.dalle import DALLEConfig
 from tfm.models.detr import DETRConfig
-from tfm.models.dvae import DVAEConfig
+from tfm.models.dvae import DiscreteVAE, DVAEConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
-from tfm.tasks import classification, detection, image_generation, image_tokens
+from tfm.tasks import classification, detection, image_generation, image_tokens, text_to_image
+from tfm.testing.parameters import random_parameters
+from tfm.training.frozen import write_frozen
 
 RNN_SIZES = {
     "layers": 1,
@@ -75,6 +81,29 @@ def make_image_tokens(model: Any, folder: pathlib.Path) -> Any:
     return image_tokens.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5), **steps)
 
 
+def make_text_to_image(model: Any, folder: pathlib.Path) -> Any:
+    """Writes a random autoencoder and a judge, and returns the config. The split "test" has 5 pictures."""
+    images.write_judge(folder / "run", text_to_image.DIGITS)
+    image = np.zeros((1, DVAE.image_size, DVAE.image_size, 3), np.float32)
+    params = random_parameters(DiscreteVAE(DVAE), image)
+    path = str(folder / "run" / "first_stage.safetensors")
+    write_frozen(path, to_config_dict(DVAE).to_dict(), {"params": params})
+    return text_to_image.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5))
+
+
+DALLE = DALLEConfig(
+    text_vocabulary=FIRST_WORD_ID + len(WORDS),
+    codes=7,
+    text_length=5,
+    side=4,
+    kernel=3,
+    layers=2,
+    d_model=16,
+    d_ff=20,
+    heads=2,
+    dropout=0.1,
+    attention_dropout=0.0,
+)
 DVAE = DVAEConfig(image_size=16, codes=7, width=8, code_width=5, groups=3, blocks=1)
 DETR = DETRConfig(
     channels=1,
@@ -108,5 +137,6 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "detection": {"detr": functools.partial(make_detection, DETR)},
     "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
+    "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
 }

@@ -39,6 +39,11 @@ class TestImageTokens(TaskContract):
 
 
 @pytest.mark.long
+class TestTextToImage(TaskContract):
+    cases, test_examples = TASKS["text_to_image"], 5
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

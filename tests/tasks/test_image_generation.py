@@ -14,7 +14,7 @@ from tfm.errors import UserError
 from tfm.evaluation.frechet import frechet_distance
 from tfm.models.vit import ViTConfig
 from tfm.tasks import image_generation
-from tfm.tasks.image_generation.task import ImageGeneration
+from tfm.tasks.image_generation import ImageGeneration
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import write_frozen

@@ -17,7 +17,7 @@ import numpy as np
 from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
-from tfm.data.captions import CaptionedDigits, CaptionsConfig, open_captions
+from tfm.data.captions import SIZE, CaptionedDigits, CaptionsConfig, open_captions
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
@@ -63,6 +63,13 @@ class Config:
     divergence_steps: int = field(
         5000, "Steps in which the weight of the divergence rises.", minimum=1, maximum=10**9, unit="steps"
     )
+    pixel_noise: float = field(
+        0.0,
+        "Width of the uniform noise on pixels in training, where 2 is the range of a pixel. Pixels of few "
+        "levels need it, because the likelihood of pixels that are exactly equal has no bound.",
+        minimum=0,
+        maximum=1,
+    )
     validation_samples: int = field(
         10, "Number of reconstructed images to draw.", minimum=0, maximum=1000, resume=OnResume.FREE
     )
@@ -75,6 +82,14 @@ class Config:
     def without_paths(self) -> "Config":
         """Returns this config, which has no paths."""
         return self
+
+
+def check_pictures(autoencoder: DVAEConfig) -> None:
+    """Raises a UserError if an autoencoder does not read the pictures of `tfm.data.captions`."""
+    for name, expected in (("image_size", SIZE), ("channels", 3)):
+        found = getattr(autoencoder, name)
+        if found != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for captioned pictures, got {found}.")
 
 
 class ImageTokens(Task):
@@ -103,8 +118,11 @@ class ImageTokens(Task):
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the reconstruction and the divergence per number of an image, and their errors."""
         config, model, images = self.config, self.config.model, batch["images"]
-        shape = len(images), model.side, model.side, model.codes
-        noise = jax.random.gumbel(context.row_rng, shape) if context.train else None
+        noise = None
+        if context.train:
+            shape = len(images), model.side, model.side, model.codes
+            noise = jax.random.gumbel(context.row_rng, shape)
+            images = self._add_noise(images, context)
         temperature = self.temperature(context.step)
         found, state = apply_model(self.model, variables, images, noise, temperature, context=context)
         weights = batch["weights"]
@@ -120,6 +138,12 @@ class ImageTokens(Task):
             "temperature": (temperature * count, count),
         }
         return LossOutput(terms, metrics, state)
+
+    def _add_noise(self, images: jax.Array, context: Context) -> jax.Array:
+        """Returns images with uniform noise."""
+        key = jax.random.fold_in(context.row_rng, 1)
+        noise = jax.random.uniform(key, images.shape, minval=-0.5, maxval=0.5)
+        return images + self.config.pixel_noise * noise
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation images."""
@@ -180,6 +204,11 @@ class ImageTokens(Task):
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:
-    """Creates the task of a run, which has no assets."""
+    """Creates the task of a run, which has no assets.
+
+    Raises:
+      UserError: if the autoencoder does not read the pictures of `tfm.data.captions`.
+    """
     del workdir, new
+    check_pictures(config.model)
     return ImageTokens(config)

@@ -131,7 +131,8 @@ class TaskContract:
     @classmethod
     def loss(cls, run: TinyRun) -> Any:
         """The compiled loss without dropout."""
-        return quick_jit(lambda variables, batch: run.task.loss(variables, batch, Context())[:2])
+        context = Context(constants=run.task.constants())
+        return quick_jit(lambda variables, batch: run.task.loss(variables, batch, context)[:2])
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -197,7 +198,8 @@ class TaskContract:
     def test_dropout_follows_the_key_and_is_off_without_a_key(self, run, loss, variables, batch):
         @quick_jit
         def dropped(seed):
-            return run.task.loss(variables, batch, Context(0, jax.random.key(seed))).terms
+            context = Context(0, jax.random.key(seed), run.task.constants())
+            return run.task.loss(variables, batch, context).terms
 
         (same, again, other), plain = map(dropped, (0, 0, 1)), loss(variables, batch)[0]
         assert same == again

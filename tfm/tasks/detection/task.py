@@ -15,11 +15,13 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.generated import GeneratedData, evaluation_batches
+from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.scenes import Scenes, ScenesConfig, open_scenes
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.detection_metrics import Objects, detection_scores
+from tfm.interpret.observation import AttentionMap, Observation, Track, image_track
+from tfm.layers.observe import read_attention
 from tfm.models.detr import DETRConfig
 from tfm.tasks.detection.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
@@ -37,6 +39,7 @@ from tfm.training.task import (
 )
 from tfm.visualize.pictures import Box, draw_images
 
+SCENE_CLASSES = 10  # digits
 SHOWN_SCORE = 0.5  # detections with at least this probability are printed and drawn
 NAMES = {"AP50": "validation/ap50", "AP75": "validation/ap75", "AP": "validation/ap"}
 
@@ -73,6 +76,12 @@ class Config:
                 f"Expected model.queries to be at least data.max_objects ({self.data.max_objects}), got "
                 f"{self.model.queries}."
             )
+        for name, expected in (("channels", 1), ("classes", SCENE_CLASSES)):
+            if getattr(self.model, name) != expected:
+                raise UserError(
+                    f"Expected model.{name} to be {expected} for scenes of digits, got "
+                    f"{getattr(self.model, name)}."
+                )
 
     def without_paths(self) -> "Config":
         """Returns this config, which has no paths."""
@@ -138,6 +147,55 @@ class Detection(Task):
         )
         examples = [{"true": true, "found": line} for true, line in zip(true_lines, lines, strict=True)]
         yield Report(lines, detection_scores(detected, truths), examples, {}, rate, scenes.fingerprint)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return ["0", "1"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Records where the object queries look in one scene of the test split.
+
+        Args:
+          variables: variables of the model.
+          example: number of the scene, counted from 0.
+          max_tokens: ignored, because all scenes have the same size.
+
+        Raises:
+          UserError: if there is no such scene.
+        """
+        del max_tokens
+        count = self.config.data.evaluated
+        if not (example.isdecimal() and len(example) < 10 and int(example) < count):
+            raise UserError(
+                f"Expected the number of a scene of the test split, from 0 to {count - 1:,}, got {example!r}."
+            )
+        scenes = Scenes(self.config.data, "test")
+        image = scenes.assemble([scenes.make(EVALUATION, int(example))], 1)["images"]
+        found, reads = fetch(self._read_attention(variables, image))
+        probabilities, boxes = found["probabilities"][0], found["boxes"][0]
+        objects = Objects(boxes, probabilities.argmax(-1), probabilities.max(-1))
+        labels = [
+            f"query {index}: {scenes.label_names[label]} ({score:.0%})"
+            for index, (label, score) in enumerate(zip(objects.labels, objects.scores, strict=True))
+        ]
+        tracks = {
+            "places": image_track(image[0], reads["cross"].shape[-1]),
+            "queries": Track("object query", labels, list(range(len(labels))), labels),
+        }
+        attention = {
+            "encoder": AttentionMap("places", "places", reads["encoder"][:, 0]),
+            "cross": AttentionMap("queries", "places", reads["cross"][:, 0]),
+        }
+        result = self._describe(objects, scenes.label_names)
+        return Observation(f"scene {example} of the test split", result, tracks, attention, [])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _read_attention(self, variables, images):
+        """Returns the predictions and {kind: attention weights [layers, B, H, L, M]}."""
+        reads = {}
+        for kind, point in self.model.attention_points.items():
+            found, reads[kind] = read_attention(point, lambda: self._predict(variables, images))
+        return found, reads
 
     def _detect(
         self, variables: Variables, scenes: Scenes

@@ -28,9 +28,9 @@ from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
 from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.tasks.classification import LABELS_FILE, ClassificationData, open_split, prepare_labels
-from tfm.tasks.image_generation.judge import ImageJudge
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
+from tfm.training.image_judge import ImageJudge
 from tfm.training.loss_calls import apply_model
 from tfm.training.task import (
     Batch,

@@ -1,5 +1,6 @@
 """A trained classifier that judges generated images. It is not trained further."""
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -16,13 +17,28 @@ BATCH_SIZE = 256
 SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
 
 
+@dataclasses.dataclass(frozen=True)
+class JudgedImages:
+    """The images that a classifier judges. The config of a generator may take its place.
+
+    Attributes:
+      image_size: height and width of an image.
+      channels: number of channels.
+      classes: number of classes.
+    """
+
+    image_size: int
+    channels: int
+    classes: int
+
+
 class ImageJudge:
     """A classifier from another run.
 
     Args:
       workdir: folder of the run, which contains the classifier as a frozen model.
       name: name of the field of the frozen model.
-      config: section `model` of the generator, with `SIZE_FIELDS`.
+      images: `JudgedImages`, or the section `model` of the generator, which has the same fields.
 
     Attributes:
       fingerprint: SHA-256 of the file of the classifier.
@@ -32,18 +48,18 @@ class ImageJudge:
         other images or has other classes than the generator.
     """
 
-    def __init__(self, workdir: str, name: str, config: Any):
+    def __init__(self, workdir: str, name: str, images: Any):
         frozen = read_frozen(workdir, name)
         self.fingerprint = frozen.fingerprint
         self._model, self._variables = _make_classifier(frozen, name), frozen.variables
         for field in SIZE_FIELDS:
-            found, expected = getattr(self._model.config, field, None), getattr(config, field)
+            found, expected = getattr(self._model.config, field, None), getattr(images, field)
             if found != expected:
                 raise UserError(
                     f"Expected the classifier in config.{name} to have model.{field} {expected} as the "
-                    f"generator, got {found}. Train a classifier of these images."
+                    f"judged images, got {found}. Train a classifier of these images."
                 )
-        image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
+        image = np.zeros((1, images.image_size, images.image_size, images.channels), np.float32)
         shapes = jax.eval_shape(lambda: self._model.init(jax.random.key(0), image, train=False))
         check_frozen(frozen, shapes, name)
 
