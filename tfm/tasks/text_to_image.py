@@ -94,13 +94,6 @@ class Config:
 
     def __post_init__(self):
         check_fields(self)
-        for name, expected in (
-            ("text_vocabulary", FIRST_WORD_ID + len(WORDS)),
-            ("text_length", CAPTION_WORDS),
-        ):
-            found = getattr(self.model, name)
-            if found != expected:
-                raise UserError(f"Expected model.{name} to be {expected} for these captions, got {found}.")
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the frozen models."""
@@ -258,9 +251,15 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
     """Creates the task of a run.
 
     Raises:
-      UserError: if the run has no first stage or no classifier, or they do not fit the model.
+      UserError: if the model has another size of captions, the run has no first stage or no classifier, or
+        they do not fit the model.
     """
     del new
+    sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}
+    for name, expected in sizes.items():
+        found = getattr(config.model, name)
+        if found != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for these captions, got {found}.")
     return TextToImage(config, read_frozen(workdir, FIRST_STAGE), ImageJudge(workdir, JUDGE, DIGITS))
 
 

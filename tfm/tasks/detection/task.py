@@ -76,12 +76,6 @@ class Config:
                 f"Expected model.queries to be at least data.max_objects ({self.data.max_objects}), got "
                 f"{self.model.queries}."
             )
-        for name, expected in (("channels", 1), ("classes", SCENE_CLASSES)):
-            if getattr(self.model, name) != expected:
-                raise UserError(
-                    f"Expected model.{name} to be {expected} for scenes of digits, got "
-                    f"{getattr(self.model, name)}."
-                )
 
     def without_paths(self) -> "Config":
         """Returns this config, which has no paths."""
@@ -241,6 +235,14 @@ class Detection(Task):
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Detection:
-    """Creates the task of a run, which has no assets."""
+    """Creates the task of a run, which has no assets.
+
+    Raises:
+      UserError: if the model does not read scenes of digits.
+    """
     del workdir, new
+    for name, expected in {"channels": 1, "classes": SCENE_CLASSES}.items():
+        found = getattr(config.model, name)
+        if found != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for scenes of digits, got {found}.")
     return Detection(config)
