@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import pathlib
 import sys
+import sysconfig
 
 import numpy as np
 import optax
@@ -128,6 +130,29 @@ def test_custom_model_is_found(my_lab):
     assert (made.model.extra, made.model.d_model) == (4, 256)
     assert models.find(made.model.name).Model(made.model, vocabulary_size=50).config == made.model
     assert config.from_mapping(Config, json.loads(json.dumps(dataclasses.asdict(made)))) == made
+
+
+def run_as(path, code):
+    """Runs code as if it were in a file."""
+    exec(compile(code, str(path), "exec"), {"__name__": "anything"})
+
+
+def test_only_files_of_the_user_import_from_the_current_folder(my_lab):
+    """A library that looks for a package that is not installed must not run a file of the package's name."""
+    (my_lab / "no_such_package.py").write_text("value = 3")
+    config.allow_current_folder()
+    purelib = pathlib.Path(sysconfig.get_path("purelib"))
+    for library in (purelib / "library.py", pathlib.Path(config.__file__).parent.parent / "data" / "x.py"):
+        for code in (
+            "import no_such_package",
+            "__import__('importlib').import_module('no_such_package')",
+        ):
+            with pytest.raises(ModuleNotFoundError):
+                run_as(library, code)
+        run_as(library, "import importlib.util; assert not importlib.util.find_spec('no_such_package')")
+    for own in (my_lab / "own.py", "own.py", "/elsewhere/config.py"):
+        run_as(own, "import no_such_package; assert no_such_package.value == 3")
+        del sys.modules["no_such_package"]
 
 
 def test_only_allowed_modules_are_imported(my_lab):

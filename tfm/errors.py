@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Iterable
 from typing import Any
 
+MAX_MESSAGE_CHARACTERS = 20_000  # a message may quote the files of others
 EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 
 
@@ -16,7 +17,9 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: object):
-        super().__init__(escape(message))
+        text = escape(message)
+        half = MAX_MESSAGE_CHARACTERS // 2
+        super().__init__(text if len(text) <= 2 * half else f"{text[:half]} ... {text[-half:]}")
 
 
 def escape(text: object) -> str:

@@ -104,6 +104,7 @@ def test_hosts_train_evaluate_and_translate_like_one_process(corpus, start, tmp_
     (report,) = run.task.report(run.variables, "test")
     for output, _ in finish(start("evaluate", f"--workdir={workdir}", hosts=4)):
         assert str(report.scores[0]) in output
+        assert "Gloo" not in output
     assert (workdir / "test.de.hypotheses").read_text().splitlines() == report.outputs
     source, target = tmp_path / "lines", tmp_path / "translated"
     source.write_text("".join(f"{line}\n" for line in LINES))

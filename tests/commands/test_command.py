@@ -1,5 +1,6 @@
 """Tests of the parsing of arguments into options."""
 
+import os
 import re
 
 import pytest
@@ -72,8 +73,26 @@ def test_flag_file_is_replaced_by_its_flags(tmp_path):
     (tmp_path / "flags").write_text("# a comment\n--folder=x\n--count=3\n")
     argv = command.read_flag_files(["a", f"--flagfile={tmp_path / 'flags'}", "--count=4"])
     assert parse(Options, argv).count == 4
+    argv = command.read_flag_files(["--flagfile", f"{tmp_path / 'flags'}", "--", "--flagfile=x"])
+    assert argv == ["--folder=x", "--count=3", "--", "--flagfile=x"]
     with pytest.raises(UserError, match="none"):
         command.read_flag_files(["--flagfile=none"])
+    with pytest.raises(UserError, match="--flagfile= cannot be read"):
+        command.read_flag_files(["--flagfile"])
+
+
+@pytest.mark.parametrize("kind", ["chain", "loop", "device", "pipe", "large", "binary"])
+def test_flag_file_that_does_not_end_is_an_error(kind, tmp_path):
+    for number in range(3000 if kind == "chain" else 0):
+        (tmp_path / f"{number}").write_text(f"--flagfile={tmp_path / str(number + 1)}\n")
+    (tmp_path / "loop").write_text(f"--flagfile={tmp_path / 'loop'}\n")
+    (tmp_path / "large").write_bytes(b"#" * (command.MAX_FLAG_FILE_BYTES + 1))
+    (tmp_path / "binary").write_bytes(b"\xff")
+    os.mkfifo(tmp_path / "pipe")
+    paths = {"chain": tmp_path / "0", "device": "/dev/zero"}
+    messages = {"chain": "100 flag files", "loop": "100 flag files", "large": "bytes", "binary": "utf-8"}
+    with pytest.raises(UserError, match=messages.get(kind, "is a pipe, a socket or a device")):
+        command.read_flag_files([f"--flagfile={paths.get(kind, tmp_path / kind)}"])
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,6 @@ def test_visualize_writes_png_files_and_a_page(workdir):
     drawn = {path.name for path in (workdir / "figures").iterdir()}
     parts = ("encoder", "decoder", "cross")
     assert drawn == {
-        "figures.json",
         "curves.png",
         "attention.html",
         *(f"attention-1-{part}.png" for part in parts),

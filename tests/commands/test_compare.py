@@ -1,5 +1,6 @@
 """Tests of the comparison of two runs on a test set."""
 
+import dataclasses
 import math
 import pathlib
 import random
@@ -166,6 +167,27 @@ def test_hypotheses_of_other_texts_are_an_error(folder):
     compare.read_systems(first, second, SPLIT)
     write_record(report, texts=fingerprint_texts(texts[::-1], references(folder)))
     with pytest.raises(UserError, match=f"{report} and its hypotheses belong to other texts"):
+        compare.read_systems(first, second, SPLIT)
+
+
+def test_evaluation_of_an_export_is_compared_on_the_data_of_its_record(folder):
+    """The config of an export has no folder of the data. tfm evaluate had it from the command line."""
+    first, second = (evaluated(folder, name, references(folder)) for name in "ab")
+    config = make_config(folder)
+    texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
+    for workdir in (first, second):
+        save(config.without_paths(), runs.config_path(workdir))
+    with pytest.raises(UserError, match="test"):
+        compare.read_systems(first, second, SPLIT)
+    for workdir in (first, second):
+        write_record(
+            f"{workdir}/test.de.scores.json",
+            texts=fingerprint_texts(texts, references(folder)),
+            data=dataclasses.asdict(config.data),
+        )
+    assert compare.read_systems(first, second, SPLIT)[1].sources == texts
+    write_record(f"{second}/test.de.scores.json", data={"train": 5})
+    with pytest.raises(UserError, match=r"data in .*test\.de\.scores\.json\.train"):
         compare.read_systems(first, second, SPLIT)
 
 

@@ -62,15 +62,15 @@ def test_shell_completes_flags_and_values(script, tmp_path):
     assert offers("tfm train --config=mi") == {"mine.py"}
     assert offers("tfm train --config.training.schedule=co") == {"constant", "cosine_decay"}
     assert offers("tfm translate --format=") == {"text", "jsonl"}  # no files are offered
-    assert offers("tfm plot po") == {"positions"}
+    assert offers("tfm plot le") == {"lengths"}
     assert offers("tfm config d") == {"diff"}
     assert offers("tfm status mi") == {"mine.py"}
 
 
 @needs("bash")
 def test_bash_completes_the_word_at_the_cursor(script):
-    assert complete_in_bash(script, "tfm plot positions --outp") == {"--output="}
-    assert complete_in_bash(script, "tfm plot positions mas") == set()  # only one kind is allowed
+    assert complete_in_bash(script, "tfm plot lengths --outp") == {"--output="}
+    assert complete_in_bash(script, "tfm plot lengths cur") == set()  # only one kind is allowed
 
 
 @needs("shellcheck")

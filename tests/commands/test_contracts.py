@@ -16,7 +16,7 @@ class TestCommands(CommandContract):
         "generate": ("--workdir={run}", "--prefix=text"),
         "export": ("--workdir={run}", "--output={out}"),
         "visualize": ("--workdir={run}", "--output={out}"),
-        "plot": ("norms", "{run}", "--output={out}.png"),
+        "plot": ("lengths", "{run}", "--output={out}.png"),
         "replay": ("--workdir={run}", "--step=1"),
         "status": ("{run}",),
         "list": ("{run}",),

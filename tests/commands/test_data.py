@@ -1,7 +1,6 @@
 """Tests of `tfm data`: reports of pairs and documents, with and without a run."""
 
 import dataclasses
-import io
 import json
 
 import pytest
@@ -125,17 +124,6 @@ def test_documents_are_reported(tmp_path, capsys, rows):
     shown = capsys.readouterr().out
     assert "train: 60 documents\n" in shown
     assert f"per epoch, {rows}, of 4 x 16; padding" in shown
-
-
-def test_report_of_a_split_from_standard_input(corpus, capsys, monkeypatch):
-    config = make_config(corpus)
-    table = {"kind": "table", "source_column": "1", "target_column": "2", "train": "-"}
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, **table))
-    path = write_config_file(corpus, config)
-    stream = io.TextIOWrapper(io.BytesIO(b"red\trot\nred\trosa\n"))
-    monkeypatch.setattr("sys.stdin", stream)
-    (train,) = read_json(capsys, f"--config={path}", "--split=train")
-    assert (train["rows"], train["ambiguous"]) == (2, 1)
 
 
 @pytest.mark.long

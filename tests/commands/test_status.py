@@ -70,6 +70,12 @@ def test_control_codes_in_the_files_of_a_run_do_not_reach_the_terminal(workdir, 
         assert not [line for line in lines if line.startswith("state ") and "finished" in line]
 
 
+@pytest.mark.parametrize("age", [float("nan"), float("inf"), -float("inf")])
+def test_time_that_is_not_finite_is_not_shown(age, workdir, capsys):
+    write_metrics(workdir, logged(10, 100.0) | {"time": age})
+    assert shown(capsys, str(workdir))["training"].endswith("at step 10")
+
+
 def test_clock_that_was_set_back_yields_no_negative_time(workdir, capsys, monkeypatch):
     write_metrics(workdir, logged(10, 100.0))
     monkeypatch.setattr(status.time, "time", lambda: 40.0)

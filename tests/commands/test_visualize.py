@@ -94,28 +94,13 @@ def test_layer_that_no_attention_has_is_an_error(layer):
             visualize.list_figures([example], Selection(layer), False)
 
 
-@pytest.mark.long
-def test_figures_of_an_earlier_call_are_removed(run, tiny_run, quick, tmp_path):
-    (tmp_path / "mine.png").write_text("mine")
-    (tmp_path / "attention-9-cross.png").write_text("of nobody's list")
-
-    def draw(*sentences):
-        draw_run(run, tiny_run, sentences, tmp_path)
-        names = {path.name for path in tmp_path.iterdir()}
-        assert {"mine.png", "attention-9-cross.png", "figures.json", "curves.png"} <= names
-        return {name.split("-")[1] for name in names if name.startswith("attention-")} - {"9"}
-
-    assert draw("red dog", "cat") == {"1", "2"}
-    assert draw("red dog") == {"1"}
-
-
 def test_figures_have_one_writer_at_a_time(tmp_path, monkeypatch):
     """The error is raised before the run is loaded."""
     options = Visualize(workdir=str(tmp_path), arguments=(), config=None, overrides={})
     monkeypatch.setattr(Visualize, "load", None)
     with (
-        only_writer(tmp_path / "figures" / "figures.json", "--output"),
-        pytest.raises(UserError, match=r"Another process is writing .*figures\.json"),
+        only_writer(tmp_path / "figures" / visualize.PAGE, "--output"),
+        pytest.raises(UserError, match=r"Another process is writing .*attention\.html"),
     ):
         visualize.main.run(options)
 
@@ -134,18 +119,6 @@ def test_temporary_files_of_a_killed_call_are_removed(tmp_path, monkeypatch):
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["export.0123456789ab.tmp"]
 
 
-@pytest.mark.long
-def test_forged_list_of_figures_removes_no_other_files(run, tiny_run, quick, tmp_path):
-    (tmp_path / "out").mkdir()
-    for name in ("../mine", "mine.png", 5, "attention-1-cross.png/../../mine"):
-        (tmp_path / "mine").write_text("mine")
-        (tmp_path / "out" / "mine.png").write_text("mine")
-        (tmp_path / "out" / "figures.json").write_text(json.dumps([name]))
-        draw_run(run, tiny_run, ["cat"], tmp_path / "out")
-        assert (tmp_path / "mine").exists()
-        assert (tmp_path / "out" / "mine.png").exists()
-
-
 def test_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
     write_bundle(run, str(tmp_path / "export"), workdir=str(tiny_run))
     loaded = runs.load(str(tmp_path / "export"))
@@ -155,7 +128,7 @@ def test_export_is_drawn_without_curves(run, tiny_run, quick, tmp_path):
         *(f"attention-1-{part}.png" for part in ("encoder", "decoder", "cross")),
         "attention.html",
     ]
-    assert {path.name for path in output.iterdir()} == {*(p.rsplit("/", 1)[1] for p in paths), "figures.json"}
+    assert {path.name for path in output.iterdir()} == {p.rsplit("/", 1)[1] for p in paths}
 
 
 def test_long_sentence_is_an_error_before_anything_is_drawn(run, tiny_run, tmp_path):
@@ -178,9 +151,9 @@ def test_attention_that_exceeds_the_memory_is_an_error(run, tiny_run, tmp_path, 
 
 
 def call(workdir, output, *arguments):
-    """Draws into `output`. Returns the names of the files, except the list of figures."""
+    """Draws into `output`. Returns the names of the files, except the lock."""
     visualize.main([f"--workdir={workdir}", f"--output={output}", *arguments])
-    return {path.name for path in output.iterdir()} - {"figures.json", ".figures.json.tfm-lock"}
+    return {path.name for path in output.iterdir()} - {f".{visualize.PAGE}.tfm-lock"}
 
 
 @pytest.mark.long
@@ -195,12 +168,6 @@ def test_sentences_may_be_arguments_or_flags(tiny_run, tmp_path, quick):
         page.index(text) for text in ('"title":"blue cat"', '"title":"red dog"', '"title":"a \\u003c/script')
     ]
     assert places == sorted(places)
-
-
-def test_another_format_replaces_the_figures(tiny_run, tmp_path, quick):
-    call(tiny_run, tmp_path, "red dog")
-    names = call(tiny_run, tmp_path, "red dog", "--format=pdf")
-    assert {name.rpartition(".")[2] for name in names} == {"pdf", "html"}
 
 
 @pytest.mark.long

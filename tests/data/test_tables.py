@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import lzma
 import os
 
 import pyarrow
@@ -22,6 +23,7 @@ from tests.support.corpora import (
 )
 from tfm.data.config import PairsConfig, remove_paths
 from tfm.data.sources import opening as sources
+from tfm.data.sources import text_files
 from tfm.data.sources.text_files import expand_names
 from tfm.errors import UserError
 
@@ -238,3 +240,22 @@ def test_names_of_hugging_face_sets_are_invalid_for_tfds():
     for name in ("wmt/wmt14:de-en", "huggingface:x", ""):
         with pytest.raises(UserError, match=r"data\.name .*wmt14_translate/de-en"):
             PairsConfig(kind="tfds", name=name)
+
+
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.tsv.xz", "a.parquet"])
+def test_file_that_unpacks_to_much_more_than_a_text_ends_early(name, tmp_path, monkeypatch):
+    """A million equal rows need some kilobytes."""
+    monkeypatch.setattr(text_files, "MAX_SMALL_BYTES", 1 << 20)
+    text = "word " * 20
+    if name.endswith("parquet"):
+        column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 200_000), [text])
+        pyarrow.parquet.write_table(pyarrow.table({"en": column, "de": column}), tmp_path / name)
+    else:
+        opener = gzip.open if name.endswith("gz") else lzma.open
+        with opener(tmp_path / name, "wt") as file:
+            file.write("en\tde\n" + f"{text}\t{text}\n" * 20_000)
+    config = table_config(tmp_path, train=name, source_column="en", target_column="de")
+    with pytest.raises(UserError, match=rf"{name} .* to unpack to at most 200 times its size"):
+        list(sources.open_pairs(config, "train"))
+    monkeypatch.setattr(text_files, "MAX_SMALL_BYTES", 1 << 30)
+    assert sources.open_pairs(config, "train")[:1] == [(text.strip(), text.strip())]

@@ -1,5 +1,6 @@
 """Tests of the model card: the description of the model, its data and its scores."""
 
+import re
 import shutil
 
 import jax
@@ -28,17 +29,22 @@ def write_evaluation(folder, checkpoints, name="test", **fields):
     write_record(folder / f"{name}.de.scores.json", **fields)
 
 
+def plain(path):
+    """Returns the text of a card without the backslashes that keep Markdown from formatting it."""
+    return re.sub(r"\\([_|])", r"\1", path.read_text(encoding="utf-8"))
+
+
 @pytest.mark.long
 def test_card_describes_the_model(run, tiny_run, tmp_path):
     write_bundle(run, str(tmp_path / "out"), workdir=str(tiny_run))
-    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    card = plain(tmp_path / "out" / "README.md")
     count = sum(x.size for x in jax.tree.leaves(run.params))
     for fact in (
         "# Translation from en to de",
         *("encoder_layers 2", "decoder_layers 3", "d_model 32", "d_ff 40", "heads 4"),
         f"| {count:,}, float32 |",
         f"| {len(run.task.tokenizer)} word pieces",
-        "text files, `train`, validated on `val`",
+        "text files, train, validated on val",
         f"| step {run.steps[0]} of 6 |",
         "beam_size 4, length_penalty 0.6, coverage_penalty 0.0, min_length 1, max_extra_tokens 50",
         "Not evaluated.",
@@ -52,23 +58,23 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
 @pytest.mark.parametrize(
     ("data", "source"),
     [
-        (PairsConfig(kind="table"), "tables, `train`, validated on `validation`"),
-        (PairsConfig(kind="tfds", name="a/b"), "TFDS `a/b`, `train`, validated on `validation`"),
-        (PairsConfig(kind="builtin"), "the built-in language of tfm, `train`, validated on"),
-        (PairsConfig(kind="huggingface", name="a/b:c"), "Hugging Face `a/b:c`, `train`, validated on"),
+        (PairsConfig(kind="table"), "tables, train, validated on validation"),
+        (PairsConfig(kind="tfds", name="a/b"), "TFDS a/b, train, validated on validation"),
+        (PairsConfig(kind="builtin"), "the built-in language of tfm, train, validated on"),
+        (PairsConfig(kind="huggingface", name="a/b:c"), "Hugging Face a/b:c, train, validated on"),
         (
             PairsConfig(kind="huggingface", directory="/home/me/set"),
-            "a saved data set, `train`, validated on",
+            "a saved data set, train, validated on",
         ),
-        (PairsConfig(kind="tfds", name="a/b", train="a|b"), r"| data | TFDS `a/b`, `a\|b`, validated on"),
-        (PairsConfig(kind="treebank"), "| data | `treebank`, `train`, validated on `validation` |"),
+        (PairsConfig(kind="tfds", name="a/b", train="a|b"), r"| data | TFDS a/b, a\|b, validated on"),
+        (PairsConfig(kind="treebank"), "| data | treebank, train, validated on validation |"),
         (
             DocumentsConfig(kind="builtin", name="pydoc_topics"),
-            "the built-in `pydoc_topics`, `train`, validated",
+            "the built-in pydoc_topics, train, validated",
         ),
-        (DocumentsConfig(kind="table"), "tables, `train`, validated on `validation`, as bytes"),
-        (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face `a/b`, `train`, validated on"),
-        (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, `train`"),
+        (DocumentsConfig(kind="table"), "tables, train, validated on validation, as bytes"),
+        (DocumentsConfig(kind="huggingface", name="a/b"), "Hugging Face a/b, train, validated on"),
+        (DocumentsConfig(kind="huggingface", directory="/home/me/set"), "a saved data set, train"),
     ],
 )
 def test_card_names_the_source_of_the_data_without_local_folders(data, source):
@@ -76,7 +82,7 @@ def test_card_names_the_source_of_the_data_without_local_folders(data, source):
     settings = task.Config(data=data).without_paths()
     pieces = 20 if task is translation else None
     card = model_card.write(settings, [1], 10, pieces, {}, ())
-    assert source in card
+    assert source in card.replace("\\_", "_")
     assert "/home/me" not in card
 
 
@@ -94,15 +100,15 @@ def test_card_has_scores_with_their_signatures(run, tiny_run, tmp_path):
     write_evaluation(workdir, run.steps, "together", ensemble=True)
     (workdir / "test.fr.scores.json").write_text("of another language")
     write_bundle(run, str(tmp_path / "out"), workdir=str(workdir))
-    scores = (tmp_path / "out" / "README.md").read_text().partition("## Scores")[2].partition("## Load")[0]
+    scores = plain(tmp_path / "out" / "README.md").partition("## Scores")[2].partition("## Load")[0]
     test, together, validation = scores.split("Split ")[1:]
     assert "(not the parameters exported here)" in together
     for part in (test, validation):
-        assert f"- BLEU: **38.36** `{SIGNATURE}`" in part
+        assert f"| BLEU | 38.36 | {SIGNATURE} |" in part
         assert "1,014 examples" in part
         assert "beam_size 4, length_penalty 0.6" in part
-    assert test.startswith(f"`test`, 1,014 examples, step {run.steps[0]};")
-    assert validation.startswith("`validation`, ")
+    assert test.startswith(f"test, 1,014 examples, step {run.steps[0]};")
+    assert validation.startswith("validation, ")
     assert "(not the" not in test
     assert "mean of steps 2, 4 (not the parameters exported here)" in validation
     assert "Not evaluated" not in scores
@@ -112,3 +118,20 @@ def test_records_keep_the_split_and_the_name_of_the_evaluation(tmp_path):
     write_evaluation(tmp_path, [6], "averaged", split="test")
     records = model_card.read_records(str(tmp_path), "de")
     assert {name: record.split for name, record in records.items()} == {"averaged": "test"}
+
+
+HOSTILE = "a\n# Heading\n<script>x</script> [link](http://evil.example) www.evil.example `code` \x1b[31m | b"
+
+
+def test_texts_of_others_in_a_card_are_shown_as_they_are(tmp_path):
+    write_evaluation(
+        tmp_path, [6], scores=[Score(HOSTILE, 1.0, HOSTILE)], decoding={HOSTILE: HOSTILE}, split=HOSTILE
+    )
+    records = model_card.read_records(str(tmp_path), "de")
+    config = translation.Config(data=PairsConfig(kind="table", train=HOSTILE)).without_paths()
+    card = model_card.write(config, [6], 10, 20, records, ())
+    assert "evil" in card
+    for markup in ("# Heading\n", "\n# Heading", "<script", "http://evil", "www.evil", "\x1b"):
+        assert markup not in card, markup
+    assert not re.search(r"(?<!\\)\[link", card)
+    assert not re.search(r"(?<!\\)`code", card)

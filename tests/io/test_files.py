@@ -1,5 +1,6 @@
 """Tests of locked files, limits of reading, and temporary files of killed processes."""
 
+import errno
 import fcntl
 import os
 import tracemalloc
@@ -7,9 +8,20 @@ import tracemalloc
 import pytest
 
 from tests.support.io_conditions import open_folder, unwritable
+from tests.support.sweeps import planned
 from tfm.errors import UserError
 from tfm.io import files
-from tfm.io.files import check_entries, only_writer, open_locked
+from tfm.io.files import (
+    append_json_line,
+    check_entries,
+    clean_folder,
+    only_writer,
+    open_locked,
+    read_json_lines,
+)
+from tfm.io.lock import LOCK_FILE, lock_workdir
+from tfm.sweep.processes import LOG_FILE, RunProcess
+from tfm.training.run_log import METRICS_FILE, MetricsWriter
 
 
 def test_locked_file_has_a_single_writer(tmp_path):
@@ -135,3 +147,61 @@ def test_user_cache_without_a_home_folder_is_an_error(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
     with pytest.raises(UserError, match=r"HOME, XDG_CACHE_HOME, or data\.cache_dir"):
         files.user_cache()
+
+
+def poll_sweep(folder):
+    run = planned("a")._replace(workdir=str(folder))
+    RunProcess(run, [], "programs").poll()
+
+
+def enter(context):
+    with context:
+        pass
+
+
+CREATORS = {  # {name of a file in a folder: function that creates it}
+    LOCK_FILE: lambda folder: enter(lock_workdir(str(folder))),
+    ".out.tfm-lock": lambda folder: enter(only_writer(str(folder / "out"), "--output")),
+    "out.part": lambda folder: open_locked(str(folder / "out.part"), "--output").close(),
+    "tokens.lock": lambda folder: enter(clean_folder(str(folder / "tokens"))),
+    "lines.jsonl": lambda folder: append_json_line(str(folder / "lines.jsonl"), {}),
+    METRICS_FILE: lambda folder: MetricsWriter(str(folder)).on_start(0, None),
+    LOG_FILE: poll_sweep,
+}
+
+
+@pytest.mark.parametrize("name", CREATORS)
+@pytest.mark.parametrize("exists", [False, True])
+def test_link_in_place_of_a_file_that_is_created_by_name_is_not_followed(name, exists, tmp_path):
+    folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    folder.mkdir()
+    if exists:
+        elsewhere.write_bytes(b"mine")
+    (folder / name).symlink_to(elsewhere)
+    with pytest.raises((UserError, OSError)) as raised:
+        CREATORS[name](folder)
+    assert "symbolic link" in (files.io_error_message(raised.value) or str(raised.value))
+    assert elsewhere.exists() == exists
+    assert not exists or elsewhere.read_bytes() == b"mine"
+
+
+def test_lines_and_files_of_json_have_a_largest_size(tmp_path, monkeypatch):
+    path = tmp_path / "lines"
+    path.write_text('{"a": 1}\n' + '{"a": "' + "x" * 100 + '"}\n{"a": 2}\n')
+    monkeypatch.setattr(files, "MAX_LINE_CHARACTERS", 50)
+    assert [line["a"] for line in read_json_lines(str(path), {"a": int})] == [1, 2]
+    monkeypatch.setattr(files, "MAX_LINES_BYTES", 100)
+    with pytest.raises(UserError, match="at most 100 bytes"):
+        list(read_json_lines(str(path), {}))
+
+
+def test_message_has_a_largest_size():
+    text = str(UserError("begin" + "x" * 10**6 + "end"))
+    assert text.startswith("begin")
+    assert text.endswith("end")
+    assert len(text) < 30_000
+
+
+def test_file_system_without_maps_is_named_in_the_message():
+    error = OSError(f"{os.strerror(errno.ENODEV)} (os error 19)")  # of safetensors, without a number
+    assert "cannot map files into memory" in files.io_error_message(error)

@@ -142,7 +142,7 @@ class EightGaussians(Task):
 def make_config(**training: Any) -> Config:
     """Returns the config of a run."""
     defaults = {"schedule": "constant", "warmup_steps": 1, "peak_learning_rate": 2e-3, "ema_decay": 0.99}
-    return Config(training=TrainingConfig(**defaults | {"trackers": (), "diverged_after": 0} | training))
+    return Config(training=TrainingConfig(**defaults | {"trackers": ()} | training))
 
 
 def train_short(workdir: str) -> None:

@@ -13,6 +13,7 @@ RECORD = EvaluationRecord(
     checkpoints=[6],
     ensemble=False,
     decoding={"beam_size": 4, "length_penalty": 0.6},
+    data={},
     sentences=1014,
     sentences_per_second=3.0,
     scores=[Score("BLEU", 25.8, "tok:13a")],

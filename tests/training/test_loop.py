@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import itertools
-import json
 import os
 import re
 import shutil
@@ -24,7 +23,7 @@ from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
 from tfm.training.hooks import Hook, Hooks
 from tfm.training.metrics import StepMetrics
-from tfm.training.run_log import METRICS_FILE, MetricsWriter, first_losses, format_duration, read_metrics
+from tfm.training.run_log import METRICS_FILE, MetricsWriter, format_duration, read_metrics
 from tfm.training.setup import Setup
 from tfm.training.task import Evaluation, LossOutput
 from tfm.visualize.figures import save as save_figure
@@ -117,17 +116,6 @@ def test_logged_steps_have_the_learning_rate_of_the_paper(tmp_path):
     rates = {row["step"]: row["train/learning_rate"] for row in rows if "train/learning_rate" in row}
     expected = {step: FEATURES**-0.5 * min(step**-0.5, step * 3**-1.5) for step in (3, 6, 7)}
     assert rates == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.long
-def test_resumed_run_detects_divergence_from_the_first_loss_of_the_run(tmp_path, caplog):
-    train_run(make_config(steps=2, log_every=1), tmp_path)
-    path = tmp_path / METRICS_FILE
-    first, *others = path.read_text().splitlines(keepends=True)
-    lower = json.dumps(json.loads(first) | {"train/loss": 1e-9})  # every later loss is above it
-    path.write_text("".join([lower + "\n", *others]))
-    train_run(make_config(steps=5, log_every=1, diverged_after=2), tmp_path)
-    assert "1e-09" in caplog.text
 
 
 def test_load_averages_the_last_checkpoints(regression_run):
@@ -272,7 +260,6 @@ def test_rows_without_numbers_are_left_out(value, tmp_path):
     rows += ['{"step": 3, "train/loss": 5}', '{"step": 4, "tra']  # a kill cut the last line
     (tmp_path / METRICS_FILE).write_text("\n".join(rows))
     assert [row["step"] for row in read_metrics(str(tmp_path))] == [2, 3]  # the last row of a step counts
-    assert first_losses(str(tmp_path)) == {"loss": 5}
     figure = plot_curves({"run": read_metrics(str(tmp_path))}, ["train/loss"])
     save_figure(figure, str(tmp_path / "curves.png"))
 

@@ -1,7 +1,6 @@
-"""Tests of steps that are not finite: unchanged state, skipped steps, error messages and divergence."""
+"""Tests of steps that are not finite: unchanged state, skipped steps and error messages."""
 
 import contextlib
-import json
 import re
 from typing import NamedTuple
 
@@ -24,13 +23,14 @@ from tfm.errors import UserError
 from tfm.tasks import translation
 from tfm.training import non_finite, setup
 from tfm.training.config import TrainingConfig
-from tfm.training.metrics import MAX_SKIPPED, DivergenceMonitor
+from tfm.training.metrics import MAX_SKIPPED
 from tfm.training.non_finite import first_not_finite, split_step
 from tfm.training.optimizers import OPTIMIZERS, make_optimizer, make_schedule
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Context, LossOutput, Update
 from tfm.workdir import runs
+from tfm.workdir.replay import replay_step
 
 OPTIMIZER = optax.adam(0.1)
 
@@ -150,7 +150,7 @@ def poison(monkeypatch):
 
 
 @pytest.mark.long
-def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
+def test_run_stops_and_its_step_can_be_replayed(tmp_path, poison):
     task = poison(5)
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(log_every=3), tmp_path / "run")
@@ -159,18 +159,11 @@ def test_run_stops_and_saves_state_and_batch(tmp_path, poison):
     facts = task.open_data().describe_batch(4)
     assert facts["batch"] == 4
     assert f"'batch': 4, 'points': [{facts['points'][0]}, " in sentence
-    folder = tmp_path / "run" / "non_finite" / "step-5"
-    assert str(folder) in sentence
-    assert json.loads((folder / "report.json").read_text())["batch"] == facts
-    # The state of step 4 and the batch of step 5 reproduce the infinite loss.
-    with contextlib.closing(CheckpointStore(folder)) as store:
-        like = Setup(task, make_config().training).state
-        state = TrainState.from_items(store.restore(4, like.items()))
-    assert int(state.step) == 4
-    assert_equal(state.params, runs.load(str(tmp_path / "run"), checkpoint="4").params)
-    with np.load(folder / "batch-0.npz", allow_pickle=False) as saved:
-        batch = dict(saved)
-    output = task.loss(state.variables, batch, Context(4, jax.random.key(0)))
+    assert f"tfm replay --workdir={tmp_path / 'run'} --step=5 " in sentence
+    # Replaying the step reproduces the infinite loss from the checkpoint before it.
+    replay = replay_step(task, task.config.training, str(tmp_path / "run"), 5)
+    assert replay.facts == facts
+    output = task.loss(replay.before.variables, replay.batch, Context(4, jax.random.key(0)))
     assert np.isinf(output.terms["loss"][0])
 
 
@@ -184,19 +177,16 @@ def test_error_examines_the_updates_that_are_due(tmp_path, poison, monkeypatch):
 
 
 @pytest.mark.long
-def test_run_stops_if_nothing_can_be_saved(tmp_path, poison, monkeypatch):
+def test_run_stops_if_the_tensor_cannot_be_found(tmp_path, poison, monkeypatch):
     poison(5)
 
     def fails(*_):
         raise RuntimeError("RESOURCE_EXHAUSTED: no memory\nand more")
 
     monkeypatch.setattr(non_finite, "first_not_finite", fails)
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "non_finite").write_text("in the way of the folder")
     with pytest.raises(UserError, match="loss or gradient of step 5 is not finite") as raised:
         train_run(make_config(log_every=3), tmp_path / "run")
     assert "the first tensor that is not: not found (RESOURCE_EXHAUSTED: no memory)." in str(raised.value)
-    assert "State and batch could not be saved (" in str(raised.value)
 
 
 def test_description_of_a_batch_lists_its_pairs(corpus, tmp_path):
@@ -278,43 +268,12 @@ def test_error_names_a_gradient_if_the_loss_is_finite():
     assert find(loss, {"v": params["v"], "w": params["w"] + 1}, micro_batches) is None
 
 
-def metrics_of(loss, skipped=0.0):
-    return {"loss": (loss, 1 - skipped), "skipped": (skipped, 1.0)}
-
-
-def test_divergence_yields_one_warning(caplog):
-    watch = DivergenceMonitor(TrainingConfig(diverged_after=3))
-    losses = [5.0, 4.0, 6.0, 6.0, 4.0, 6.0, 6.0]  # never three losses above the first loss in a row
-    assert not any(watch.must_end(step, metrics_of(loss)) for step, loss in enumerate(losses, 1))
-    assert not caplog.records
-    for step in range(8, 20):
-        watch.must_end(step, metrics_of(6.0))
-    assert len(caplog.records) == 1
-    assert "above 5, where the run started, for 3 steps up to step 8: it diverges" in caplog.text
-
-
-def test_divergence_of_one_update_is_found_if_the_other_loss_counts_nothing(caplog):
-    monitor = DivergenceMonitor(TrainingConfig(diverged_after=3), ("a/loss", "b/loss"))
-    for step in range(1, 9):
-        monitor.must_end(step, {"skipped": (0.0, 1.0), "a/loss": (step, 1.0), "b/loss": (0.0, 0.0)})
-    [record] = caplog.records
-    assert "above 1, " in record.message
-
-
-def test_no_warning_without_a_limit_or_below_the_first_loss_of_the_run(caplog):
-    for config, first in ((TrainingConfig(diverged_after=0), 1.0), (TrainingConfig(diverged_after=2), 9.0)):
-        watch = DivergenceMonitor(config, first_losses={"loss": first})
-        for step in range(10):
-            watch.must_end(step, metrics_of(2.0 + step / 10))
-    assert not caplog.records
-
-
-def test_too_many_skipped_steps_in_a_row_end_the_run():
-    watch = DivergenceMonitor(TrainingConfig(on_non_finite="skip"))
-    ends = [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED - 1)]
-    ends.append(watch.must_end(98, metrics_of(1.0)))
-    ends += [watch.must_end(step, metrics_of(0.0, skipped=1.0)) for step in range(MAX_SKIPPED)]
-    assert ends == [False] * (len(ends) - 1) + [True]
+@pytest.mark.long
+def test_too_many_skipped_steps_in_a_row_end_the_run(tmp_path, poison):
+    poison(2, *range(4, 4 + MAX_SKIPPED))
+    last = 3 + MAX_SKIPPED
+    with pytest.raises(UserError, match=rf"step {last} is not finite"):
+        train_run(make_config(on_non_finite="skip", steps=40), tmp_path / "run")
 
 
 @pytest.mark.long

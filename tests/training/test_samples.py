@@ -1,4 +1,4 @@
-"""Tests of samples.jsonl, of its pictures, and of the page that `tfm plot samples` writes."""
+"""Tests of samples.jsonl and of its pictures."""
 
 import html
 import json
@@ -11,7 +11,6 @@ from tfm.training.samples import (
     SAMPLES_FILE,
     SamplesWriter,
     StepSamples,
-    format_samples,
     format_table,
     picture_path,
     read_samples,
@@ -87,46 +86,3 @@ def test_markdown_shows_the_text_of_a_cell(text):
     cell = format_table([{"x": text}]).splitlines()[-1].removeprefix("| ").removesuffix(" |")
     assert html.unescape(re.sub(r"\\(.)", r"\1", cell)) == text
     assert not re.search(r"[<`*_\[|]", re.sub(r"\\.", "", cell))
-
-
-def test_page_shows_each_example_at_all_steps():
-    steps = {1: "das", 1200: "der Hund"}
-    found = [
-        StepSamples(
-            step,
-            [
-                {"source": "the dog", "hypothesis": text},
-                {"source": "x", "hypothesis": "same"},
-            ],
-            {"attention": f"/runs/a/samples/{step}.png"},
-        )
-        for step, text in steps.items()
-    ]
-    assert format_samples(found, "/runs/pages") == (
-        "# Samples\n\n"
-        "## 1\n\nsource: the dog\n\n"
-        "| step | hypothesis |\n| --- | --- |\n| 1 | das |\n| 1,200 | der Hund |\n\n"
-        "## 2\n\nsource: x\n\n"
-        "| step | hypothesis |\n| --- | --- |\n| 1 | same |\n| 1,200 | same |\n\n"
-        "## Pictures\n\n"
-        "![attention, step 1](<../a/samples/1.png>)\n\n"
-        "![attention, step 1,200](<../a/samples/1200.png>)\n"
-    )
-
-
-def test_page_shows_a_text_that_only_later_steps_have():
-    rows = ({"source": "a"}, {"source": "a", "hypothesis": "b"})
-    page = format_samples([StepSamples(step, [row], {}) for step, row in enumerate(rows, 1)], "/")
-    assert "source: a\n\n| step | hypothesis |\n| --- | --- |\n| 1 |  |\n| 2 | b |" in page
-
-
-def test_half_a_character_is_replaced_in_the_page():
-    page = format_samples([StepSamples(7, [{"source": "a\ud800b"}], {})], "/")
-    assert "| 7 | a?b |" in page
-
-
-def test_page_of_one_evaluation_is_a_single_table():
-    page = format_samples([StepSamples(7, ROWS, {})], "/")
-    assert "| step | source | hypothesis |" in page
-    assert "| 7 | a | b |" in page
-    assert "Pictures" not in page

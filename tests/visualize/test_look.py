@@ -15,7 +15,6 @@ from matplotlib.ticker import FixedLocator
 from tfm.interpret.observation import image_track
 from tfm.visualize import figures, lines, plots
 from tfm.visualize.figures import Axis, Panels
-from tfm.visualize.measures import Calibration
 
 FILE = pathlib.Path(__file__).with_name("look.txt")
 ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]
@@ -38,19 +37,13 @@ def make_panels(shape, least=0.0):
 def draw_all(monkeypatch):
     """Yields (name, figure) for every function of the package that draws a figure."""
     mask, logits = np.tril(np.ones((2, 2), bool)), np.array([[1.0, 2], [3, 4]])
-    calibration = Calibration(np.array([0.3, 0.9]), np.array([0.5, 0.8]), np.array([1, 3]))
     many = [{"step": step, "train/nll": float(step)} for step in range(31)]
     runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}], "many": many}
     yield "curves", plots.plot_curves(runs, ["train/nll", "validation/bleu", "train/nll"])
     yield "positions", plots.plot_positions({"interleaved": np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])})
     yield "masks", plots.plot_masks({"causal": mask}, logits, {"causal": np.eye(2)})
     yield "schedules", plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])})
-    yield "calibration", plots.plot_calibration({"a": calibration})
     yield "lengths", plots.plot_lengths({"a": ([3, 7.5], [40, 30], [10, 12]), "b": ([3], [40], [10])})
-    near = {f"piece {i}": (["cow", "dog"][: i + 1], [0.7, -0.5][: i + 1]) for i in range(2)}
-    yield "neighbours", plots.plot_neighbours(near | {f"piece {i}": (["cat"], [0.2]) for i in range(2, 5)})
-    yield "norms", plots.plot_norms({"embedding": 3.0, "layer_residual.output": 0.5}, {"embedding": 1.0})
-    yield "gradients", plots.plot_norms({"embedding": 3.0}, {})
     drawn = []
     for module in (figures, lines):
         monkeypatch.setattr(module, "save", lambda figure, path, dpi=figures.DPI: drawn.append((figure, dpi)))

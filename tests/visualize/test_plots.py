@@ -1,19 +1,14 @@
 """Tests of plots: numbers, axis titles, legends, and legibility at the width of a column."""
 
-import math
-
 import numpy as np
 import pytest
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from tfm.visualize import plots
-from tfm.visualize.measures import Calibration
 
 ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]
 ENCODING = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 MASK, LOGITS = np.tril(np.ones((2, 2), bool)), np.array([[1.0, 2], [3, 4]])
-CALIBRATION = Calibration(np.array([0.3, 0.9]), np.array([0.5, 0.8]), np.array([1, 3]))
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +20,11 @@ def figures():
         "positions": plots.plot_positions({"interleaved": ENCODING}),
         "masks": plots.plot_masks({"causal": MASK}, LOGITS, {"causal": np.eye(2)}),
         "schedules": plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])}),
-        "calibration": plots.plot_calibration({"a": CALIBRATION}),
         "lengths": plots.plot_lengths({"a": ([3.0, 7.5], [40.0, 30.0], [10, 12])}),
-        "neighbours": plots.plot_neighbours({"$x$": (["$y$", "cow"], [0.7, 0.5]), "cat": (["dog"], [0.7])}),
-        "norms": plots.plot_norms({"embedding": 3.0, "encoder.layers_0": 0.5}, {"embedding": 1.0}),
     }
 
 
-KINDS = ("curves", "positions", "masks", "schedules", "calibration", "lengths", "neighbours", "norms")
+KINDS = ("curves", "positions", "masks", "schedules", "lengths")
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -44,7 +36,7 @@ def test_axes_have_titles_and_legible_text(figures, name):
         if axes.get_label() == "<colorbar>":
             continue
         assert axes.get_xlabel()
-        assert axes.get_ylabel() or name in ("neighbours", "norms")  # these plots have named rows
+        assert axes.get_ylabel()
         labels = [axes.xaxis.label, axes.yaxis.label, *axes.get_xticklabels(), *axes.get_yticklabels()]
         assert min(label.get_fontsize() for label in labels) >= 7
 
@@ -56,10 +48,7 @@ def test_axes_have_titles_and_legible_text(figures, name):
         ("curves", 1, 1, [[1, 3], [2, 6]]),
         ("positions", 1, 0, [[0, (1 + 4 + 10) / 3], [1, (0 + 2) / 2], [2, 3]]),
         ("schedules", 0, 0, [[1, 0.5], [2, 1], [3, 0.25]]),
-        ("calibration", 0, 0, [[0, 0], [1, 1]]),
-        ("calibration", 0, 1, [[0.3, 0.5], [0.9, 0.8]]),
         ("lengths", 0, 0, [[3, 40], [7.5, 30]]),
-        ("norms", 0, 0, [[3, 0], [0.5, 1]]),
     ],
 )
 def test_lines_have_the_numbers(figures, name, panel, line, expected):
@@ -82,7 +71,6 @@ def test_lines_of_runs_have_names_and_differ_without_colour(figures):
     assert loss.get_ylabel() == "train nll (nats)"
     (legend,) = figures["curves"].legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
-    assert figures["calibration"].legends[0].get_texts()[0].get_text() == "a (error 0.125)"
     assert "10 to 12 sentences" in figures["lengths"].axes[0].lines[0].get_label()
 
 
@@ -91,7 +79,6 @@ def test_legend_has_every_drawn_line(names):
     for figure in (
         plots.plot_curves(dict.fromkeys(names, ROWS) | {"absent": [{"step": 1}]}, ["train/nll"]),
         plots.plot_schedules(dict.fromkeys(names, np.ones(3))),
-        plots.plot_calibration(dict.fromkeys(names, CALIBRATION)),
         plots.plot_lengths(dict.fromkeys(names, ([1.0], [2.0], [3]))),
     ):
         texts = figure.legends[0].get_texts()
@@ -99,50 +86,10 @@ def test_legend_has_every_drawn_line(names):
         assert not any(text.get_parse_math() for text in texts)
 
 
-def test_neighbours_are_sorted_and_not_drawn_as_formulas(figures):
-    first, second = figures["neighbours"].axes
-    assert [bar.get_width() for bar in first.patches] == [0.7, 0.5]
-    assert [label.get_text() for label in first.get_yticklabels()] == ["$y$", "cow"]
-    assert first.yaxis_inverted()
-    assert (first.get_title(), second.get_title()) == ("$x$", "cat")
-    assert not any(text.get_parse_math() for text in (first.title, *first.get_yticklabels()))
-
-
 @pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3)])
 def test_each_panel_is_as_wide_as_a_column(count, columns):
     figure = plots.plot_curves({"a": ROWS}, ["train/nll"] * count)
     assert figure.get_size_inches()[0] == plots.COLUMN * columns
-
-
-def test_norms_of_activations_widen_the_figure_to_a_page(figures):
-    assert figures["norms"].get_size_inches()[0] == plots.PAGE
-    assert figures["norms"].axes[0].get_xscale() == "log"
-    assert plots.plot_norms({"embedding": 3.0}, {}).get_size_inches()[0] == plots.COLUMN
-
-
-@pytest.mark.parametrize(
-    ("norms", "limits"),
-    [
-        ([0.014, 0.026], [0.01, 0.1]),
-        ([3.0], [1, 10]),
-        ([0.5, 10.0], [0.1, 100]),
-        ([0.0, math.nan, math.inf, 0.5], [0.1, 1]),
-        ([math.nan], [1, 10]),
-        ([], [1, 10]),
-    ],
-)
-def test_only_powers_of_ten_have_labels_on_the_axis_of_gradients(norms, limits):
-    """Labels between two powers of ten would overlap."""
-    figure = plots.plot_norms({f"encoder.layers_{i}": norm for i, norm in enumerate(norms)}, {})
-    FigureCanvasAgg(figure).draw()
-    (axes,) = figure.axes
-    np.testing.assert_allclose(axes.get_xlim(), limits)
-    names = [label.get_text().partition(": ")[2] for label in axes.get_yticklabels()]
-    assert names == ["" if 0 < norm < math.inf else f"{norm:g}" for norm in norms]
-    assert {label.get_text() for label in axes.get_xticklabels(minor=True)} <= {""}
-    shown = [tick for tick in axes.get_xticks() if limits[0] <= tick <= limits[1]]
-    assert len(shown) >= 2
-    np.testing.assert_allclose(np.log10(shown), np.round(np.log10(shown)))
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ CASES = [
     *make_cases(PICTURES, observers.observe_data),
     *make_cases(ImagesConfig(name="a"), observers.observe_library),
     *make_cases(PLAIN, observers.observe_setup, {"schedule": "cosine_decay"}, DECAYED),
-    *make_cases(SKIPPING, observers.observe_training, {"diverged_after": 1}, IMPATIENT),
+    *make_cases(SKIPPING, observers.observe_training, IMPATIENT),
     *make_cases(PLAIN, observers.observe_order),
     *make_cases(SGD(momentum=0.5, weight_decay=0.1), observers.observe_optimizer),
     *make_cases(SHORT, observers.observe_translations, {"samples": 4}, {"coverage_penalty": 0.5}),

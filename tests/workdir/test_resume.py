@@ -51,7 +51,7 @@ BASE = Config(data=PairsConfig(kind="text"))
 FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
     *("training.patience", "training.keep", "training.keep_best", "training.keep_hours"),
-    *("training.on_non_finite", "training.diverged_after", "training.parallel", "training.mesh_fsdp"),
+    *("training.on_non_finite", "training.parallel", "training.mesh_fsdp"),
     *(
         "training.mesh_tensor",
         "training.gradient_accumulation_steps",

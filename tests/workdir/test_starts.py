@@ -105,7 +105,10 @@ def test_changed_validation_data_gives_one_warning_and_changed_training_data_is_
     assert json.loads((tmp_path / "starts.jsonl").read_text().splitlines()[-1])["step"] == 1_300
 
 
-@pytest.mark.parametrize("line", ["[" * 100_000, "5", '{"data": []}', "\xff"])
+@pytest.mark.parametrize(
+    "line",
+    ["[" * 100_000, "5", '{"data": []}', "\xff", '{"host": 5}', '{"code": []}', '{"code": {"commit": 5}}'],
+)
 def test_invalid_lines_of_the_record_are_skipped(line, tmp_path):
     record(tmp_path, 3)
     with open(tmp_path / "starts.jsonl", "a") as file:
@@ -123,7 +126,8 @@ def test_start_at_step_0_may_have_any_data(tmp_path, caplog):
 
 
 def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypatch):
-    monkeypatch.setenv("JAX_LOG_COMPILES", "0")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    monkeypatch.setenv("JAX_API_KEY", "secret")
     record(tmp_path, 0)
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_234)
@@ -133,7 +137,9 @@ def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypa
     assert message in caplog.text
     caplog.clear()
     assert starts(tmp_path)[1]["jax"]["jax_default_prng_impl"] == "rbg"
-    assert starts(tmp_path)[1]["environment"]["JAX_LOG_COMPILES"] == "0"
+    environment = starts(tmp_path)[1]["environment"]
+    assert environment["XLA_FLAGS"] == "--xla_cpu_multi_thread_eigen=false"
+    assert "JAX_API_KEY" not in environment
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_300)
     record(tmp_path, 0)  # a run that begins again may differ

@@ -21,7 +21,7 @@ def workdir(tmp_path):
 def test_run_without_any_step_is_not_started(workdir):
     found = status.read_status(str(workdir))
     assert (found.step, found.training, found.validation, found.best) == (0, {}, {}, None)
-    assert (found.checkpoints, found.start, found.evaluations, found.holder) == ({}, {}, {}, "")
+    assert (found.checkpoints, found.start, found.evaluations, found.holder) == ([], {}, {}, "")
     assert found.state == "not started"
     assert found.disk == (workdir / "config.json").stat().st_size
 
@@ -74,7 +74,7 @@ def test_checkpoints_count_as_steps(workdir):
         (workdir / "checkpoints" / name).mkdir(parents=True)
         (workdir / "checkpoints" / name / "data").write_bytes(b"x" * size)
     found = status.read_status(str(workdir))
-    assert found.checkpoints == {90: 7, 100: 5}
+    assert found.checkpoints == [90, 100]
     assert (found.step, found.state) == (100, "finished")
 
 

@@ -30,12 +30,16 @@ from absl import flags
 
 from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError, suggest
+from tfm.io.files import read_limited
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
 LOCAL_PATH = re.compile(r"(?![a-z][a-z0-9+.-]*://|~(/|$)).*", re.IGNORECASE | re.DOTALL)
+FLAG_FILE = re.compile(r"--?flagfile(=|$)")
+MAX_FLAG_FILES = 100
+MAX_FLAG_FILE_BYTES = 1 << 20
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -115,15 +119,29 @@ def is_help_asked(argv: Sequence[str]) -> bool:
 
 
 def read_flag_files(argv: Sequence[str]) -> list[str]:
-    """Replaces each --flagfile=FILE by the arguments in the file.
+    """Replaces each --flagfile=FILE by the arguments in the lines of the file.
+
+    A line that is empty or begins with # or // is a comment.
 
     Raises:
-      UserError: if a file cannot be read.
+      UserError: if a file cannot be read, is too large, or there are more than `MAX_FLAG_FILES`.
     """
-    values = flags.FlagValues()
-    with explain_flag_errors(values):
-        argv = values.read_flags_from_files(list(argv))
-    return list(argv)
+    remaining = list(argv)
+    for _ in range(MAX_FLAG_FILES + 1):
+        found = next((each for each in before_dashes(remaining) if FLAG_FILE.match(each)), None)
+        if found is None:
+            return remaining
+        place = remaining.index(found)
+        _, equals, path = found.partition("=")
+        end = place + 1 if equals else place + 2
+        path = path if equals else "".join(remaining[place + 1 : end])
+        try:
+            lines = read_limited(path, MAX_FLAG_FILE_BYTES).decode().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UserError(f"--flagfile={path} cannot be read: {error}.") from None
+        lines = [line.strip() for line in lines]
+        remaining[place:end] = [line for line in lines if line and not line.startswith(("#", "//"))]
+    raise UserError(f"Expected at most {MAX_FLAG_FILES} flag files. Check whether a file names itself.")
 
 
 def parse(cls: type, argv: Sequence[str]) -> Any:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tfm.commands.command import command
 from tfm.commands.options import Compare
+from tfm.config import from_mapping
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
@@ -122,8 +123,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
     """
     config = runs.open_folder(workdir).config
     runs.require_bleu(config, command)
-    data = config.data
-    stem = runs.evaluation_stem(workdir, split, data.target_language, name)
+    stem = runs.evaluation_stem(workdir, split, config.data.target_language, name)
     path = f"{stem}.hypotheses"
     if not os.path.isfile(path):
         named = f" --name={name}" if name else ""
@@ -132,19 +132,19 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
             f"run tfm evaluate --workdir={shlex.quote(workdir)} --split={split}{named} first."
         )
     hypotheses = [line.strip() for line in TextFile(path)]
+    scores = stem + SUFFIX
+    record = read_record(scores) if os.path.exists(scores) else None
+    data = config.data
+    if record is not None and record.data:  # an export has no paths of data, and other data may be given
+        data = from_mapping(type(data), record.data, f"data in {scores}")
     sources, references = read_sides(data, split)
     if len(hypotheses) != len(references):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}. Evaluate again."
         )
-    check_texts(stem + SUFFIX, sources, references)
-    return System(path, data.target_language, sources, references, hypotheses)
-
-
-def check_texts(path: str, sources: Sequence[str], references: Sequence[str]) -> None:
-    """Raises a UserError if the file of scores at a path exists and belongs to other texts than these."""
-    if os.path.exists(path) and read_record(path).texts != fingerprint_texts(sources, references):
+    if record is not None and record.texts != fingerprint_texts(sources, references):
         raise UserError(
-            f"{path} and its hypotheses belong to other texts than the test set here. Give the --split that "
-            "was evaluated, or evaluate again."
+            f"{scores} and its hypotheses belong to other texts than the test set here. Give the --split "
+            "that was evaluated, or evaluate again."
         )
+    return System(path, data.target_language, sources, references, hypotheses)

@@ -1,11 +1,11 @@
 """Shows what is in the data of a config: tfm data --config=configs/quickstart.py
 
 For each split, prints the number of pairs or documents, words, a histogram of lengths, rare characters,
-duplicates, sources with several targets, rows that are also in the training split, and hints at swapped
-languages. With --workdir=DIR, a run, lengths are in tokens of its tokenizer. The command then also lists the
-characters that the tokenizer does not know, and computes the padding of the batches. Without --config, it
-reads the data of the run. --split=train --split=dev reads only these splits. Each split is checked and then
-read once. Memory holds two hashes for each row.
+duplicates, sources with several targets, and rows that are also in the training split. With --workdir=DIR, a
+run, lengths are in tokens of its tokenizer. The command then also lists the characters that the tokenizer
+does not know, and computes the padding of the batches. Without --config, it reads the data of the run.
+--split=train --split=dev reads only these splits. Each split is checked and then read once. Memory holds two
+hashes for each row.
 """
 
 import dataclasses
@@ -16,7 +16,6 @@ from typing import Any
 from tfm import tasks
 from tfm.commands import options as command_options
 from tfm.commands.command import command
-from tfm.commands.pipe import read_pipe
 from tfm.commands.terminal import to_json
 from tfm.data.batches import documents, pairs
 from tfm.data.config import DocumentsConfig, PairsConfig
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 @command
 def main(options: command_options.Data) -> None:
     """Shows the data."""
-    chosen = read_pipe(options.config)
+    chosen = options.config
     if not isinstance(getattr(chosen, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(
             f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."

@@ -8,6 +8,7 @@ directory cannot be written, --output_dir names another folder. The config is co
 `tfm compare` can read the folder like the run.
 """
 
+import dataclasses
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -144,6 +145,7 @@ def make_record(report: Report, before: Sequence[Any], run: runs.Run, options: E
         checkpoints=run.steps,
         ensemble=isinstance(run.variables, tuple),
         decoding=report.settings,
+        data=dataclasses.asdict(run.task.config.data),
         sentences=len(report.outputs),
         sentences_per_second=report.rate,
         scores=report.scores,

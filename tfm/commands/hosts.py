@@ -4,6 +4,7 @@ import re
 
 import jax
 
+from tfm.commands import terminal
 from tfm.commands.compilation import check_device
 from tfm.commands.options import HostOptions
 from tfm.errors import UserError
@@ -49,4 +50,6 @@ def join_hosts(options: HostOptions) -> int:
     else:
         return 0
     check_device()
+    if jax.process_count() > 1:
+        terminal.separate_output()
     return jax.process_index()

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 
 from tfm.commands.command import REQUIRED, folder_option, option, options, positional, short_for
 
-MAX_ROWS = 10**6
 MAX_SENTENCE_TOKENS = 64
 FIGURE_FORMATS = ("png", "svg", "pdf")
 MEASURES = ("weights", "norms")
@@ -332,38 +331,20 @@ class Visualize(FinishedRun):
 
 @options
 class Plot(ImportOptions):
-    """Draw curves of several runs, positions, masks, schedules, calibration and more."""
+    """Draw curves of several runs, or their BLEU by length."""
 
     kind: str = positional("KIND|DIR")
-    arguments: tuple[str, ...] = positional("[DIR ...]")
+    folders: tuple[str, ...] = positional("[DIR ...]")
     output: str = option(
-        "",
-        "File to write. Its ending is the format: png, svg, pdf, or md for samples. The default is KIND.png.",
+        "", "File to write. Its ending is the format: png, svg or pdf. The default is KIND.png."
     )
     metrics: tuple[str, ...] = option(
         (),
         "For curves: metric to draw, such as train/nll. The default is training loss and all of validation.",
         flag="metric",
     )
-    checkpoint: str | None = option(
-        None,
-        "For calibration, neighbours and norms: checkpoint to load, best (the default), last, or a step.",
-    )
-    split: str | None = option(
-        None,
-        "For calibration and lengths: split of the data. The default is validation for calibration, test for "
-        "lengths.",
-    )
-    name: str | None = option(None, "For lengths: the --name that tfm evaluate was given.")
-    sentences: int = option(
-        500, "For calibration: maximum number of sentence pairs, taken evenly from the split.", minimum=1
-    )
-    d_model: int = option(
-        512, "For positions and schedules: model width, d_model.", minimum=2, maximum=65_536
-    )
-    length: int = option(100, "For positions: number of positions.", minimum=2, maximum=4096)
-    warmup_steps: int = option(4000, "For schedules: number of warm-up steps.", minimum=1, maximum=MAX_ROWS)
-    steps: int = option(20_000, "For schedules: number of training steps.", minimum=2, maximum=MAX_ROWS)
+    split: str = option("test", "For lengths: split that was evaluated.")
+    name: str = option("", "For lengths: the --name that tfm evaluate was given.")
 
 
 @options

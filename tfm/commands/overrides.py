@@ -3,7 +3,6 @@
 `ml_collections.config_flags` parses the values, and the dataclasses of the config check them.
 """
 
-import contextlib
 import dataclasses
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +15,9 @@ from tfm import config
 from tfm.commands.command import OVERRIDES, before_dashes, explain_flag_errors
 from tfm.config import walk_fields
 from tfm.errors import UserError, suggest
-from tfm.sweep.plan import count_parameters
 from tfm.workdir import runs
 
 NAME = "config"
-UNKNOWN = "an unknown number of"
 log = logging.getLogger(__name__)
 
 
@@ -71,8 +68,6 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     config.allow_modules(config.dotted_names(changes))
     shorten_warmup(values.config, changes)
     changed = runs.parse_config(values.config)
-    if not isinstance(named.model, type(base.model)):
-        _warn_of_dropped_model(base, changed)
     return Overridden(changed, changes, rest)
 
 
@@ -164,27 +159,6 @@ def _replace_section(outer: Any, path: Sequence[str], name: str, flag: str) -> A
             *(flag, name, old.name, name),
         )
     return dataclasses.replace(outer, **{path[0]: new})
-
-
-def _warn_of_dropped_model(base: Any, changed: Any) -> None:
-    """Warns that the changed model has none of the fields of the base config.
-
-    The warning contains the numbers of parameters of both models, because their sizes can be far apart.
-    """
-    before = UNKNOWN
-    with contextlib.suppress(UserError):  # for example, a file may be missing that only the base config needs
-        before = _show_count(base)
-    after = _show_count(changed)
-    log.warning(
-        "%s.model.name=%s drops the fields of %s: the model has %s parameters instead of %s",
-        *(NAME, changed.model.name, base.model.name, after, before),
-    )
-
-
-def _show_count(config: Any) -> str:
-    """Returns the number of parameters of a config as text."""
-    count = count_parameters(config)
-    return UNKNOWN if count is None else f"{count:,}"
 
 
 def _check_paths(fields: Mapping[str, Any], arguments: Sequence[str]) -> None:

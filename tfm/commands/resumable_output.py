@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from tfm.errors import UserError
-from tfm.io.files import atomic_file, open_locked
+from tfm.io.files import atomic_file, open_locked, read_limited
+
+MAX_ORIGIN_BYTES = 1 << 20
 
 
 @contextlib.contextmanager
@@ -101,8 +103,7 @@ def _checksum(source: BinaryIO) -> str:
 def _read_origin(part: str) -> Any:
     """Returns the description of the origin of an unfinished output, or None if the file is not one."""
     try:
-        with open(_origin_path(part), encoding="utf-8") as file:
-            described = json.load(file)
+        described = json.loads(read_limited(_origin_path(part), MAX_ORIGIN_BYTES))
     except (OSError, ValueError, RecursionError):
         return None
     return described if isinstance(described, dict) and described.keys() == {"origin", "checksum"} else None

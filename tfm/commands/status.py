@@ -4,6 +4,8 @@ Prints step, speed and time left, the best and the last evaluation, checkpoints,
 command only reads the work directory, so it does not disturb a run that trains, here or on another machine.
 """
 
+import math
+import os
 import time
 from collections.abc import Iterator, Mapping
 
@@ -12,7 +14,8 @@ from tfm.commands.command import command
 from tfm.devices.memory import format_bytes
 from tfm.errors import escape
 from tfm.training.run_log import format_duration
-from tfm.workdir.status import Status, read_status
+from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.workdir.status import Status, folder_bytes, read_status
 
 COLUMN = 16  # width of the column of names, in characters
 
@@ -40,13 +43,14 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         yield "last evaluation", f"step {status.validation['step']:,}: {scores}"
     if status.checkpoints:
         steps = ", ".join(f"{step:,}" for step in status.checkpoints)
-        yield "checkpoints", f"{steps} ({format_bytes(sum(status.checkpoints.values()))})"
+        size = folder_bytes(os.path.join(status.workdir, CHECKPOINT_FOLDER))
+        yield "checkpoints", f"{steps} ({format_bytes(size)})"
     for name, evaluated in status.evaluations.items():
         steps = ", ".join(f"{step:,}" for step in evaluated.checkpoints)
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
         yield name, f"step {steps}: {shown}" if steps else shown
     if status.start:
-        commit = (status.start.get("code") or {}).get("commit", "")
+        commit = status.start.get("code", {}).get("commit", "")
         yield (
             "last start",
             f"{status.start.get('time', '')} on {status.start.get('host', '')} {commit[:8]}".rstrip(),
@@ -73,7 +77,8 @@ def describe_training(status: Status) -> str:
     row = status.training
     rate = row.get(f"train/{status.unit}_per_second")
     speed = "" if rate is None else f"  {rate:,.0f} {status.unit}/s"
-    ago = format_duration(max(time.time() - row["time"], 0)) if "time" in row else ""
+    age = time.time() - row.get("time", math.nan)
+    ago = format_duration(max(age, 0)) if math.isfinite(age) else ""
     return f"loss {row['train/loss']:.4f}{speed}  at step {row['step']:,}" + (f", {ago} ago" if ago else "")
 
 

@@ -106,6 +106,20 @@ def check_open(name: str, instead: str) -> None:
         raise UserError(f"{STREAMS[name]} is closed. Give {instead}, or open the stream.")
 
 
+def separate_output() -> None:
+    """Sends what libraries write to standard output to standard error. Python's own output stays.
+
+    Gloo, the exchange between several CPU hosts, prints a line for each connection.
+    """
+    stream = sys.stdout
+    stream.flush()
+    output = os.fdopen(os.dup(stream.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), stream.fileno())
+    sys.stdout = io.TextIOWrapper(
+        output, stream.encoding, stream.errors, line_buffering=stream.line_buffering
+    )
+
+
 def flush_output() -> None:
     """Flushes standard output. Drops output that cannot be written, so that no flush at exit fails again."""
     try:

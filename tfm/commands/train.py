@@ -23,7 +23,6 @@ from tfm.commands.command import command
 from tfm.commands.compilation import check_device, enable_compilation_cache, remove_damaged_programs
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
-from tfm.commands.pipe import read_pipe
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
@@ -45,7 +44,7 @@ def main(options: Train) -> None:
     """Trains."""
     limit_malloc_arenas()
     join_hosts(options)
-    chosen = read_pipe(options.config)
+    chosen = options.config
     check_device()
     make_partitioner(chosen.training)  # checked here, because the preparation takes minutes
     if options.profile:

@@ -8,12 +8,11 @@ test image to classify. Examples on the command line, also with --sentence, repl
 --format, --layer, --head, --words, --measure and --difference choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.
 --lines=es,sie takes whichever of the two words an example has.
-Figures of an earlier call are removed from the folder. An export has no curves. A run whose model has no
-attention to draw has only curves.
+Figures of an earlier call with other examples stay in the folder. An export has no curves. A run whose model
+has no attention to draw has only curves.
 """
 
 import functools
-import json
 import logging
 import os
 import re
@@ -35,7 +34,6 @@ from tfm.workdir import runs
 
 FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
-LIST_FILE = "figures.json"  # names of the figures that the last call wrote
 FIGURE_NAME = re.compile(
     rf"{re.escape(PAGE)}|(curves|(attention-\d+|difference-1-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})"
 )
@@ -48,7 +46,7 @@ log = logging.getLogger(__name__)
 def main(options: Visualize) -> None:
     """Draws."""
     folder = options.output or os.path.join(options.workdir, FIGURES_FOLDER)
-    with only_writer(os.path.join(folder, LIST_FILE), "--output"):
+    with only_writer(os.path.join(folder, PAGE), "--output"):
         remove_temporary(folder, FIGURE_NAME)
         paths = draw_run(options.load(), options, folder)
     print("\n".join(paths))
@@ -57,8 +55,7 @@ def main(options: Visualize) -> None:
 def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     """Draws all figures of a run or an export and the page to explore it. Returns the paths of the files.
 
-    The page always shows all of the attention. Figures of an earlier call that are not drawn again are
-    removed.
+    The page always shows all of the attention.
 
     Raises:
       UserError: if an example is empty or too long, its figures are too large, or the model does not have the
@@ -86,14 +83,8 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     if observations:
         files[PAGE] = functools.partial(_write_text, make_page(observations, _title(options, run.steps)))
     os.makedirs(folder, exist_ok=True)
-    old = _listed(folder)
-    _write_list(folder, sorted({*old, *files}))  # so that the next call can remove files if this call fails
     for name, draw in files.items():
         draw(os.path.join(folder, name))
-    for name in set(old) - set(files):
-        if os.path.lexists(os.path.join(folder, name)):
-            os.unlink(os.path.join(folder, name))
-    _write_list(folder, list(files))
     return [os.path.join(folder, name) for name in files]
 
 
@@ -216,25 +207,6 @@ def _title(options: Visualize, steps: Sequence[int]) -> str:
     """Returns the title of the page: the name of the folder and the steps of the checkpoints."""
     name = os.path.basename(os.path.abspath(options.workdir))
     return f"{name}, step {' + '.join(map('{:,}'.format, steps))}"
-
-
-def _listed(folder: str) -> list[str]:
-    """Returns the names of the figures that an earlier call wrote into a folder.
-
-    Ignores names in the list that this command never writes, so that no other file is removed.
-    """
-    try:
-        with open(os.path.join(folder, LIST_FILE), encoding="utf-8") as file:
-            names = json.load(file)
-    except (OSError, ValueError, RecursionError):
-        return []
-    names = names if isinstance(names, list) else []
-    return [name for name in names if isinstance(name, str) and FIGURE_NAME.fullmatch(name)]
-
-
-def _write_list(folder: str, names: Sequence[str]) -> None:
-    """Writes the list of the figures into the folder."""
-    _write_text(json.dumps(names), os.path.join(folder, LIST_FILE))
 
 
 def _write_text(text: str, path: str) -> None:

@@ -1,10 +1,13 @@
 """Parts that a config names: short names of tfm, and dotted names of other packages."""
 
+import functools
 import importlib
+import importlib.machinery
 import os
 import pkgutil
 import re
 import sys
+import sysconfig
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -19,6 +22,11 @@ MODULE = re.compile(rf"{IDENTIFIER}(\.{IDENTIFIER})*", re.ASCII)
 # "package.module:attribute" or "package.module": names of modules outside tfm.
 DOTTED = re.compile(rf"{MODULE.pattern}(\.{IDENTIFIER}|:{IDENTIFIER})", re.ASCII)
 NAME_FIELDS = ("name", "task", "kind", "trackers")
+IMPORTLIB = ("<frozen importlib", os.path.dirname(importlib.__file__))  # of Python's own frames of an import
+LIBRARIES = (
+    *(os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "purelib", "platlib")),
+    os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + os.sep,  # tfm
+)
 allowed_modules: set[str] = set()
 
 
@@ -37,10 +45,7 @@ def find_by_name(
       UserError: if there is no such part, if its module is not allowed or cannot be imported, or if it does
         not have an attribute of `needs`.
     """
-    if isinstance(known, Mapping):
-        names = list(known)
-    else:
-        names = [module.name for module in pkgutil.iter_modules(known.__path__)]
+    names = list(known) if isinstance(known, Mapping) else _list_modules(known)
     if name in names:
         if isinstance(known, Mapping):
             return known[name]
@@ -54,6 +59,12 @@ def find_by_name(
     if missing:
         raise UserError(f"{path}={name} must have {' and '.join(needs)}, but it has no {missing[0]}.")
     return found
+
+
+@functools.cache  # a list of hundreds of runs asks thousands of times
+def _list_modules(package: ModuleType) -> list[str]:
+    """Returns the names of the modules of a package."""
+    return [module.name for module in pkgutil.iter_modules(package.__path__)]
 
 
 def is_dotted(name: Any) -> bool:
@@ -80,10 +91,29 @@ def allow_modules(names: Iterable[str]) -> None:
         allowed_modules.add(module)
 
 
+class _CurrentFolder:
+    """A finder of modules in the current folder, for imports by files of the user only.
+
+    Otherwise, a library or tfm that looks for an optional package that is not installed, such as `datasets`,
+    would run a file of this name in the current folder.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        """Returns the spec of a module that a file of the user imports, or None."""
+        frame = sys._getframe(1)
+        while frame.f_back and frame.f_code.co_filename.startswith(IMPORTLIB):
+            frame = frame.f_back
+        importer = os.path.realpath(frame.f_code.co_filename)
+        if path is not None or (importer.startswith(LIBRARIES) and importer != os.path.realpath(__file__)):
+            return None
+        return importlib.machinery.PathFinder.find_spec(name, [os.getcwd()])
+
+
 def allow_current_folder() -> None:
-    """Lets Python import modules from the current folder, as `python FILE` does for the folder of FILE."""
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    """Lets the user's files import modules from the current folder, as `python FILE` does for its folder."""
+    if _CurrentFolder not in sys.meta_path:
+        sys.meta_path.append(_CurrentFolder)
 
 
 def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[str]:

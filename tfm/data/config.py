@@ -19,11 +19,6 @@ SPLITS = ("train", "validation", "test")
 DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
 KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
-PIPE = "-"  # the name of a split that is read from standard input
-NOT_READ = (
-    f"The split '{PIPE}' is standard input. Only tfm train with data.kind=table reads it, once, and keeps it "
-    "in a file. The config.json of the run contains the name of that file."
-)
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
@@ -95,12 +90,12 @@ class TextSection(DataSection):
         where = {
             "text": "text files",
             "table": "tables",
-            "huggingface": f"Hugging Face `{self.name}`" if self.name else "a saved data set",
-            "tfds": f"TFDS `{self.name}`",
-            "builtin": f"the built-in `{self.name}`" if is_named else "the built-in language of tfm",
+            "huggingface": f"Hugging Face {self.name}" if self.name else "a saved data set",
+            "tfds": f"TFDS {self.name}",
+            "builtin": f"the built-in {self.name}" if is_named else "the built-in language of tfm",
         }
-        source = where.get(self.kind, f"`{self.kind}`")
-        return f"{source}, `{self.train}`, validated on `{self.validation}`"
+        source = where.get(self.kind, self.kind)
+        return f"{source}, {self.train}, validated on {self.validation}"
 
     def check_batch(self, row_field: str) -> None:
         """Checks the size of a batch.
@@ -460,8 +455,8 @@ class ImagesConfig(DataSection):
     @property
     def summary(self) -> str:
         """Description of the data for a line of the model card."""
-        of = {"digits": "scikit-learn's digits", "arrays": f"`{self.file}`", "tfds": f"TFDS `{self.name}`"}
-        return f"{of[self.kind]}, `{self.train}`, validated on `{self.validation}`"
+        of = {"digits": "scikit-learn's digits", "arrays": self.file, "tfds": f"TFDS {self.name}"}
+        return f"{of[self.kind]}, {self.train}, validated on {self.validation}"
 
 
 def remove_paths(data: Any) -> Any:

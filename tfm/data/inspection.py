@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.function_words import WORDS, count_function_words, guess_language
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 
-MAX_SAMPLED_ROWS = 20_000  # evenly spaced rows whose function words are counted
 MAX_SHOWN_CHARACTERS = 20
 MAX_RARE_COUNT = 4  # occurrences of a rare character
 MIN_HINT_FRACTION = 0.01  # of the rows
@@ -43,7 +41,6 @@ class Side(NamedTuple):
       unknown: (character, count) of characters without a piece in the tokenizer, the most frequent first, at
         most 20. None without a tokenizer.
       unknown_count: number of different unknown characters. None without a tokenizer.
-      shares: {language: fraction of the words in a sample that are function words of the language}.
     """
 
     language: str
@@ -58,7 +55,6 @@ class Side(NamedTuple):
     rare_count: int
     unknown: list[tuple[str, int]] | None
     unknown_count: int | None
-    shares: dict[str, float]
 
 
 class Split(NamedTuple):
@@ -74,7 +70,6 @@ class Split(NamedTuple):
       ambiguous: number of different sources with more than one target.
       overlap: {"rows": count, "sources": count} of this split that the training split contains as well. None
         for the training split, or if it was not read.
-      swapped: (pairs of a sample for which both languages were guessed, pairs that look swapped).
       batching: shapes, batches, omitted rows and padding. None without a tokenizer.
     """
 
@@ -86,7 +81,6 @@ class Split(NamedTuple):
     duplicates: int
     ambiguous: int
     overlap: dict[str, int] | None
-    swapped: tuple[int, int]
     batching: dict[str, Any] | None
 
 
@@ -102,18 +96,15 @@ class SplitReader:
 
     Args:
       languages: languages of the sides. Documents have one side, with the language "".
-      stride: the sample consists of the first of every `stride` rows.
     """
 
-    def __init__(self, languages: Sequence[str], stride: int = 1):
-        self._languages, self._stride = list(languages), stride
+    def __init__(self, languages: Sequence[str]):
+        self._languages = list(languages)
         self._row_hashes, self._source_hashes = array.array("Q"), array.array("Q")
         self._characters: list[Counter[str]] = [Counter() for _ in languages]
         self._word_counts: list[Counter[int]] = [Counter() for _ in languages]
-        self._function_words: list[Counter[str]] = [Counter() for _ in languages]
-        self._sampled_words = [0 for _ in languages]
         self._longest = [(0, 0) for _ in languages]
-        self._rows = self._empty = self._identical = self._guessed = self._swapped = 0
+        self._rows = self._empty = self._identical = 0
 
     def add(self, rows: Sequence[tuple[str, ...]]) -> None:
         """Adds the next rows to the statistics. A row has a text for each side."""
@@ -125,8 +116,6 @@ class SplitReader:
             self._source_hashes.append(hashes[0])
             self._empty += not all(map(str.strip, texts))
             self._identical += len(texts) > 1 and texts[0] == texts[1] != ""
-            if self._rows % self._stride == 0:
-                self._sample(texts)
             self._rows += 1
             for side, text in enumerate(texts):
                 self._word_counts[side][len(text.split())] += 1
@@ -165,25 +154,11 @@ class SplitReader:
             self._rows - len(different_rows),
             int((targets_of_sources > 1).sum()),
             overlap,
-            (self._guessed, self._swapped),
             batching,
         )
 
-    def _sample(self, texts: Sequence[str]) -> None:
-        """Counts the function words of a row, and whether its sides look swapped."""
-        guesses = []
-        for side, text in enumerate(texts):
-            counts, words = count_function_words(text)
-            self._function_words[side].update(counts)
-            self._sampled_words[side] += words
-            guesses.append(guess_language(counts))
-        if len(texts) > 1:
-            self._guessed += all(guesses)
-            self._swapped += guesses == self._languages[::-1]
-
     def _summarize_side(self, side: int, lengths: np.ndarray | None, tokenizer: Any) -> Side:
         characters, words = self._characters[side], self._word_counts[side]
-        sampled = max(self._sampled_words[side], 1)
         rare = [each for each in reversed(characters.most_common()) if each[1] <= MAX_RARE_COUNT]
         unknown = None
         if tokenizer is not None:
@@ -202,7 +177,6 @@ class SplitReader:
             len(rare),
             unknown and unknown[:MAX_SHOWN_CHARACTERS],
             None if unknown is None else len(unknown),
-            {language: self._function_words[side][language] / sampled for language in WORDS},
         )
 
 
@@ -214,7 +188,7 @@ def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None
       languages: languages of the sides.
       show: is called with a line of progress at most every ten seconds.
     """
-    reader = SplitReader(languages, max(1, -(-len(source) // MAX_SAMPLED_ROWS)))
+    reader = SplitReader(languages)
     began = last_shown = time.monotonic()
     done = 0
     for rows in read_in_chunks(source, CHUNK_ROWS):
@@ -252,19 +226,6 @@ def make_histogram(lengths: Counter[int]) -> dict[str, int]:
 def find_hints(split: Split) -> list[str]:
     """Returns a sentence for each property of a split that may be a mistake."""
     hints = []
-    for side, name in zip(split.sides, ("source", "target"), strict=False):
-        best = max(side.shares, key=side.shares.__getitem__)
-        if side.language in side.shares and side.shares[best] > max(2 * side.shares[side.language], 0.05):
-            hints.append(
-                f"the {name} looks like '{best}', because {_percent(side.shares[best])} of its words are "
-                f"function words of this language, but is '{side.language}' in the config. Are the languages "
-                "swapped?"
-            )
-    guessed, swapped = split.swapped
-    if guessed and swapped > MIN_HINT_FRACTION * guessed:
-        hints.append(
-            f"{_percent(swapped / guessed)} of {guessed:,} pairs look like source and target swapped"
-        )
     counts = {
         "are copies: source and target are equal": split.identical,
         "repeat an earlier row": split.duplicates,

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfm import __version__
+from tfm.errors import escape
+from tfm.io.markdown import format_cell, format_table
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
 
 TEMPLATE = """\
@@ -14,9 +16,7 @@ TEMPLATE = """\
 
 Exported by tfm {version}.
 
-| | |
-| --- | --- |
-{rows}
+{table}
 
 ## Scores
 
@@ -90,16 +90,18 @@ def write(
     if settings.task == "translation":
         title = f"Translation from {data.source_language} to {data.target_language}"
     card = TEMPLATE.format(
-        title=title,
+        title=format_cell(title),
         version=__version__,
-        rows="\n".join(f"| {name} | {_keep_in_cell(value)} |" for name, value in rows.items()),
+        table=format_table(("", ""), rows.items()),
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
         python=python,
         command=command,
         vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
     )
-    files = ", ".join(f"`{name}`" for name in programs)
-    return card + (PROGRAMS.format(files=files, first=programs[0]) if programs else "")
+    if programs:
+        files = ", ".join(f"`{name}`" for name in programs)
+        card += PROGRAMS.format(files=files, first=programs[0])
+    return "\n".join(map(escape, card.split("\n")))
 
 
 def read_records(workdir: str, language: str) -> dict[str, EvaluationRecord]:
@@ -132,18 +134,13 @@ def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:
     """Returns the scores of an evaluation, with a note if they belong to other parameters than the export."""
     is_exported = record.checkpoints == list(steps) and not record.ensemble
     other = "" if is_exported else " (not the parameters exported here)"
-    lines = [
-        f"Split `{record.split}`, {record.sentences:,} examples, "
+    title = (
+        f"Split {record.split}, {record.sentences:,} examples, "
         f"{_which(record.checkpoints, record.ensemble)}{other}{'; ' if record.decoding else ''}"
-        f"{_fields(record.decoding)}:\n"
-    ]
-    lines += [f"- {score.name}: **{score.format_value()}** `{score.signature}`" for score in record.scores]
-    return "\n".join(lines)
-
-
-def _keep_in_cell(value: str) -> str:
-    """Returns a value that may contain code in backticks, without the bars and line ends that end a cell."""
-    return " ".join(value.split()).replace("|", "\\|")
+        f"{_fields(record.decoding)}:"
+    )
+    rows = [(score.name, score.format_value(), score.signature) for score in record.scores]
+    return f"{format_cell(title)}\n\n{format_table(('score', 'value', 'signature'), rows)}"
 
 
 def _which(steps: Sequence[int], ensemble: bool = False) -> str:

@@ -29,7 +29,8 @@ ADVICE = {
     errno.EISDIR: CHECK_PATH,
     errno.EEXIST: CHECK_PATH,
     errno.ENOTEMPTY: CHECK_PATH,
-    errno.ELOOP: CHECK_PATH,
+    errno.ELOOP: "it is a symbolic link, which tfm does not follow there. Replace the link by a file",
+    errno.ENODEV: "this file system cannot map files into memory. Copy the folder to another one",
     errno.ENAMETOOLONG: "choose a shorter path",
     errno.EIO: "check the disk",
     errno.ESTALE: "check that the network drive is connected",
@@ -39,6 +40,8 @@ ADVICE = {
 # TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
+MAX_LINE_CHARACTERS = 1 << 24  # of a line of JSON; a start of a run has some thousands
+MAX_LINES_BYTES = 1 << 30  # of a file of such lines
 log = logging.getLogger(__name__)
 
 
@@ -71,7 +74,7 @@ def io_error_message(error: BaseException) -> str | None:
 
 def _error_code(error: BaseException) -> int | None:
     """Returns the errno of an OSError, or the errno of the system's message in the text of another error."""
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.errno:
         return error.errno
     return next((code for code in ADVICE if os.strerror(code) in str(error)), None)
 
@@ -107,6 +110,17 @@ def require_space(folder: str, size: int) -> None:
         )
 
 
+def no_link(path: str, flags: int) -> int:
+    """Opens a file that tfm creates by name, as the `opener` of `open`. Does not follow a symbolic link.
+
+    In the folder of somebody else, such a link could create or change a file elsewhere.
+
+    Raises:
+      OSError: ELOOP if the path is a symbolic link.
+    """
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 # Reading.
 
 
@@ -119,12 +133,18 @@ def read_limited(path: str, max_bytes: int) -> bytes:
     """
     check_no_pipe(path)
     with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > max_bytes:
-            raise UserError(
-                f"Expected at most {max_bytes:,} bytes in {path}, got {size:,}. Check that tfm wrote it."
-            )
+        size = _check_size(file, max_bytes)
         return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
+
+
+def _check_size(file: IO, max_bytes: int) -> int:
+    """Returns the bytes of an open file, or raises a UserError if there are more than `max_bytes`."""
+    size = os.fstat(file.fileno()).st_size
+    if size > max_bytes:
+        raise UserError(
+            f"Expected at most {max_bytes:,} bytes in {file.name}, got {size:,}. Check that tfm wrote it."
+        )
+    return size
 
 
 def check_entries(folder: str) -> None:
@@ -142,16 +162,20 @@ def check_no_pipe(path: str) -> None:
 def read_json_lines(path: str, types: Mapping[str, type]) -> Iterator[dict[str, Any]]:
     """Yields the JSON objects in the lines of a file, or nothing if the file does not exist.
 
-    Skips other lines, for example a line that a kill has cut.
+    Skips other lines, for example a line that a kill has cut, or that is too long.
 
     Args:
       path: path of the file.
       types: {name: type} of the fields that each object must have.
+
+    Raises:
+      UserError: if the file has more than `MAX_LINES_BYTES` bytes.
     """
     if not os.path.isfile(path):
         return
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
+        _check_size(file, MAX_LINES_BYTES)
+        for line in iter(lambda: file.readline(MAX_LINE_CHARACTERS), ""):
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(line)
                 if isinstance(value, dict) and all(type(value.get(x)) is types[x] for x in types):
@@ -171,7 +195,7 @@ def append_json_line(path: str, line: Any, *, durable: bool = False) -> None:
     """
     with writing(path):
         end_last_line(path)
-        with open(path, "a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", opener=no_link) as file:
             file.write(json.dumps(line) + "\n")
             file.flush()
             if durable:
@@ -182,7 +206,7 @@ def end_last_line(path: str) -> None:
     """Ends a last line that a kill has cut, so that the next line does not continue it."""
     if not os.path.isfile(path) or not os.path.getsize(path):
         return
-    with open(path, "rb+") as file:
+    with open(path, "rb+", opener=no_link) as file:
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
             file.write(b"\n")
@@ -209,7 +233,7 @@ def open_locked(path: str, flag: str, shown_as: str | None = None) -> BinaryIO:
     check_no_pipe(path)
     while True:
         try:
-            file = open(path, "ab")  # noqa: SIM115 (the caller closes it)
+            file = open(path, "ab", opener=no_link)  # noqa: SIM115 (the caller closes it)
         except OSError as error:
             raise _write_error(shown_as, error, flag) from error
         if not lock_file(file):
@@ -325,7 +349,7 @@ def clean_folder(folder: str) -> Iterator[None]:
     """
     os.makedirs(folder, exist_ok=True)
     # The lock file is never deleted. Otherwise, two processes could lock two files of the same name.
-    descriptor = os.open(f"{os.path.abspath(folder)}.lock", os.O_RDONLY | os.O_CREAT, 0o666)
+    descriptor = no_link(f"{os.path.abspath(folder)}.lock", os.O_RDONLY | os.O_CREAT)
     try:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

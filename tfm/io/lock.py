@@ -12,9 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import IO
 
 from tfm.errors import UserError
-from tfm.io.files import check_entries, lock_file, writing
+from tfm.io.files import check_entries, lock_file, no_link, writing
 
 LOCK_FILE = "lock"
+MAX_RECORD_BYTES = 1 << 12
 LOCK_SECONDS = 0.2  # `find_holder` in other processes has the lock for some microseconds
 log = logging.getLogger(__name__)
 
@@ -93,7 +94,7 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     check_entries(workdir)
     with (
         # Without a buffer, because closing a buffered file would repeat a failed write.
-        open(os.path.join(workdir, LOCK_FILE), "ab+", buffering=0) as file,
+        open(os.path.join(workdir, LOCK_FILE), "ab+", buffering=0, opener=no_link) as file,
         contextlib.closing(DirectoryGuard(workdir, file)) as guard,
     ):
         deadline = time.monotonic() + LOCK_SECONDS
@@ -133,9 +134,9 @@ def _holder(file: IO[bytes]) -> str:
     """Returns the owner recorded in the lock file, for messages."""
     file.seek(0)
     try:
-        owner = json.loads(file.read())
+        owner = json.loads(file.read(MAX_RECORD_BYTES))
         return f"process {owner['pid']} on {owner['host']} since {owner['since']}"
-    except (ValueError, KeyError, TypeError):  # the owner has not written its record yet
+    except (ValueError, KeyError, TypeError, RecursionError):  # the owner has not written its record yet
         return "another process"
 
 

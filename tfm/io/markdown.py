@@ -4,7 +4,8 @@ import html
 import re
 from collections.abc import Iterable, Sequence
 
-FORMATTING = re.compile(r"([\\`*_\[|])")  # characters that Markdown reads as formatting within a line
+FORMATTING = re.compile(r"([\\`*_~\[|])")  # characters that Markdown reads as formatting within a line
+LINK_SIGNS = re.compile(r":(?=//)|(?<=www)\.|@", re.IGNORECASE)  # GitHub turns addresses into links
 
 
 def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -16,4 +17,5 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def format_cell(text: str) -> str:
     """Returns a text on one line of a Markdown table that shows it as it is, also "<unk>" or "2*3*4"."""
-    return FORMATTING.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
+    line = html.escape(" ".join(text.split()), quote=False)
+    return LINK_SIGNS.sub(lambda sign: f"&#{ord(sign[0])};", FORMATTING.sub(r"\\\1", line))

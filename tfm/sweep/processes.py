@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import tfm
 from tfm.errors import UserError
+from tfm.io.files import no_link
 from tfm.sweep.plan import PlannedRun
-from tfm.training.run_log import format_duration, read_metrics
+from tfm.training.run_log import read_metrics
 from tfm.training.setup import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
@@ -70,7 +71,7 @@ class RunProcess:
         if code != 0 or not self._left:
             return code
         self.wait()
-        with open(self.log_path, "ab") as file:
+        with open(self.log_path, "ab", opener=no_link) as file:
             # If this process is killed, the pipe ends the command, see `tfm.commands.child_process`.
             self._process = subprocess.Popen(
                 [*COMMAND, *self._left.pop(0)],
@@ -133,8 +134,7 @@ def execute_runs(
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
     waiting, running = list(runs), list[RunProcess]()
     failures: list[Failure] = []
-    began = reported = time.monotonic()
-    start_steps = count_steps(runs)
+    reported = time.monotonic()
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
@@ -151,7 +151,7 @@ def execute_runs(
                     log.warning("%s; its log is %s", failures[-1], each.log_path)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
-                report_progress(runs, waiting, running, start_steps, reported - began)
+                report_progress(runs, waiting, running)
             time.sleep(POLL_SECONDS)
     finally:
         for each in running:
@@ -170,49 +170,19 @@ def read_step(run: PlannedRun) -> tuple[int, float | None]:
     return int(row["step"]), row["train/loss"]
 
 
-def count_steps(runs: Sequence[PlannedRun]) -> int:
-    """Returns the total number of completed training steps."""
-    return sum(read_step(run)[0] for run in runs)
-
-
 def report_progress(
-    runs: Sequence[PlannedRun],
-    waiting: Sequence[PlannedRun],
-    running: Sequence[RunProcess],
-    start_steps: int,
-    seconds: float,
+    runs: Sequence[PlannedRun], waiting: Sequence[PlannedRun], running: Sequence[RunProcess]
 ) -> None:
-    """Logs the progress of the running processes, the number of finished runs, and the time left.
+    """Logs the progress of the running processes, and the number of finished runs.
 
     Args:
       runs: all runs.
       waiting: the runs that have not started.
       running: the processes that run.
-      start_steps: steps of all runs before the first process started.
-      seconds: seconds since the first process started.
     """
-    unfinished = [*waiting, *(each.run for each in running)]
-    left = estimate_left(unfinished, count_steps(runs) - start_steps, seconds)
     log.info(
-        "%s; %s of %s runs done, %s",
+        "%s; %s of %s runs done",
         "; ".join(each.describe() for each in running),
-        len(runs) - len(unfinished),
+        len(runs) - len(waiting) - len(running),
         len(runs),
-        "time left unknown" if left is None else f"about {format_duration(left)} left",
     )
-
-
-def estimate_left(unfinished: Sequence[PlannedRun], steps: int, seconds: float) -> float | None:
-    """Estimates the seconds left from the mean seconds per step, evaluations included.
-
-    Args:
-      unfinished: the runs that have not ended.
-      steps: number of steps that all runs completed in `seconds`.
-      seconds: seconds since the first process started.
-
-    Returns:
-      The estimate, or None before the first step. A run that resumes from a checkpoint completes the steps
-      after it again, so `steps` may also be negative.
-    """
-    left = sum(run.config.training.steps for run in unfinished) - count_steps(unfinished)
-    return seconds / steps * left if steps > 0 else None

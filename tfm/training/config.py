@@ -94,15 +94,6 @@ class TrainingConfig:
         choices=("stop", "skip"),
         resume=OnResume.FREE,
     )
-    diverged_after: int = field(
-        200,
-        "Consecutive steps with a loss above the loss at the start of the run after which the run logs one "
-        "warning. 0 turns the warning off.",
-        minimum=0,
-        maximum=MAX_COUNT,
-        unit="steps",
-        resume=OnResume.FREE,
-    )
     log_every: int = field(
         100,
         "Steps between two lines of progress.",

@@ -1,20 +1,19 @@
-"""The metrics of steps: read one step late, added up, reported, and checked for divergence."""
+"""The metrics of steps: read one step late, added up and reported."""
 
 import contextlib
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 
 from tfm.io.lock import DirectoryGuard
-from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
 from tfm.training.loss_calls import add_sums, means
 from tfm.training.non_finite import explain
-from tfm.training.run_log import first_losses, format_duration
+from tfm.training.run_log import format_duration
 from tfm.training.setup import Setup
 from tfm.training.task import Batch, Data, SumAndCount
 
@@ -30,7 +29,7 @@ class StepMetrics:
     Args:
       setup: of the run.
       data: counts the units of a batch.
-      guard: guard of the run folder, in which a diagnosis is written.
+      guard: guard of the run folder.
       hooks: a `Hook` that is called after each step.
       step: number of completed steps.
       sums: {name: (sum, count)} since the last line of the log, as the checkpoint of `step` contains them.
@@ -49,7 +48,7 @@ class StepMetrics:
         sums: Mapping[str, tuple[float, float]],
     ):
         self._setup, self._data, self._guard, self._hooks = setup, data, guard, hooks
-        self._monitor = DivergenceMonitor(setup.config, setup.loss_names, first_losses(guard.path))
+        self._skipped = 0  # steps in a row that made no update
         self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
         self._first_step, self.sums = step, dict(sums)
         self._start = self._since = time.monotonic()
@@ -77,12 +76,20 @@ class StepMetrics:
         step, batch, metrics = self._unread
         self._unread = None
         metrics = jax.device_get(metrics)
-        if self._monitor.must_end(step, metrics):
-            self._guard.check()  # `explain` creates a folder in the run folder
+        if self._must_end(step, metrics):
             raise explain(self._setup, self._data, self._guard.path, state, step, batch)
         add_sums(self.sums, metrics)
         self._count += self._data.count(batch) * jax.process_count()
         self._hooks.on_step(step, metrics)
+
+    def _must_end(self, step: int, metrics: Mapping[str, SumAndCount]) -> bool:
+        """Returns whether the run must end because a step was not finite. Warns of each such step."""
+        if not metrics["skipped"][0]:
+            self._skipped = 0
+            return False
+        self._skipped += 1
+        log.warning("Step %s made no update: its loss or gradient is not finite", f"{step:,}")
+        return self._setup.config.on_non_finite == "stop" or self._skipped == MAX_SKIPPED
 
     def report(self, step: int) -> dict[str, float]:
         """Logs the line of a step, returns its metrics, and starts new sums."""
@@ -144,62 +151,3 @@ class StepMetrics:
         began = time.monotonic()
         yield
         self._since += time.monotonic() - began
-
-
-class DivergenceMonitor:
-    """Monitors the metrics of each step, in order.
-
-    Args:
-      config: a `TrainingConfig`.
-      losses: names of the metrics that are the losses of the updates.
-      first_losses: {name: first loss of the run}. Missing losses are taken from the first step.
-    """
-
-    def __init__(
-        self,
-        config: TrainingConfig,
-        losses: Sequence[str] = ("loss",),
-        first_losses: Mapping[str, float] | None = None,
-    ):
-        self._skips = config.on_non_finite == "skip"
-        self._patience = config.diverged_after
-        self._losses, self._first_losses = losses, dict(first_losses or {})
-        self._above = self._skipped = 0
-
-    def must_end(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> bool:
-        """Returns whether the run must end because `step` was not finite. Logs a warning for each such step.
-
-        Args:
-          step: number of the step, counted from 1.
-          metrics: metrics of the step, on the host.
-        """
-        if metrics["skipped"][0]:
-            self._skipped += 1
-            log.warning("Step %s made no update: its loss or gradient is not finite", f"{step:,}")
-            return not self._skips or self._skipped == MAX_SKIPPED
-        self._skipped = 0
-        self._check_divergence(step, means({name: metrics[name] for name in self._losses}))
-        return False
-
-    def _check_divergence(self, step, losses):
-        """Counts consecutive steps in which all losses are above their first values, and warns of many.
-
-        The losses of adversaries rise in turn, so that a single loss above its start is no divergence.
-
-        Args:
-          step: number of the step, counted from 1.
-          losses: {name: mean} of the losses that count anything in this step.
-        """
-        for name, loss in losses.items():
-            self._first_losses.setdefault(name, loss)
-        is_above = all(loss > self._first_losses[name] for name, loss in losses.items())
-        self._above = self._above + 1 if losses and is_above else 0
-        if self._patience and self._above == self._patience:
-            self._patience = 0
-            log.warning(
-                "The loss has been above %s, where the run started, for %s steps up to step %s: "
-                "it diverges; lower training.learning_rate_scale or raise training.warmup_steps",
-                ", ".join(f"{self._first_losses[name]:.4g}" for name in losses),
-                f"{self._above:,}",
-                f"{step:,}",
-            )

@@ -1,11 +1,7 @@
-"""Diagnoses a non-finite step: finds its first non-finite tensor, and saves what reproduces it."""
+"""Diagnoses a non-finite step: finds its first non-finite tensor."""
 
-import contextlib
 import inspect
-import json
-import os
 import reprlib
-import shutil
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -13,9 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import multihost_utils
 
-from tfm.checkpoints.store import CheckpointStore
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError, first_line
 from tfm.io.tree_paths import join_path
@@ -23,14 +17,9 @@ from tfm.training.setup import Setup
 from tfm.training.step import Learner, make_context, merge_trees, split_rows, split_tree
 from tfm.training.task import Batch, Context, Data, Variables
 
-NON_FINITE_FOLDER, REPORT = "non_finite", "report.json"
-
 
 def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch: Batch) -> UserError:
-    """Saves the state and the batch of a step without an update, and finds its first non-finite tensor.
-
-    All hosts call it. The folder workdir/non_finite/step-N gets a checkpoint of the state, report.json, and
-    batch-H.npz, the part of the batch that host H had.
+    """Finds the first non-finite tensor of a step without an update. All hosts call it.
 
     Args:
       setup, data, workdir: of the run.
@@ -41,25 +30,16 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
     Returns:
       The `UserError` to raise, whatever goes wrong on the way to it.
     """
-    folder = os.path.join(workdir, NON_FINITE_FOLDER, f"step-{step}")
-    whole, facts = setup.partitioner.fetch(state), data.describe_batch(step - 1)
-    try:
-        _save(folder, whole, batch)
-        where = f"State and batch are in {folder}"
-    except (OSError, UserError) as error:
-        where = f"State and batch could not be saved ({error})"
     try:
         culprit = _find_culprit(setup, state, step, batch)
     except RuntimeError as error:  # of XLA: one device may not hold what several did
         culprit = f"not found ({first_line(error)})"
-    if jax.process_index() == 0:
-        with contextlib.suppress(OSError), open(os.path.join(folder, REPORT), "w", encoding="utf-8") as file:
-            json.dump({"step": step, "not_finite": culprit, "batch": facts}, file, indent=2)
     skip = ", or skip such batches with training.on_non_finite=skip"
     return UserError(
         f"The loss or gradient of step {step:,} is not finite; the first tensor that is not: {culprit}. "
-        f"The batch: {reprlib.repr(facts)}. {where}; lower training.learning_rate_scale or fix the data"
-        f"{skip if setup.config.on_non_finite == 'stop' else ''}."
+        f"The batch: {reprlib.repr(data.describe_batch(step - 1))}. Lower training.learning_rate_scale or "
+        f"fix the data{skip if setup.config.on_non_finite == 'stop' else ''}. After a checkpoint, "
+        f"tfm replay --workdir={workdir} --step={step} --output=step.npz writes the batch and the gradients."
     )
 
 
@@ -186,13 +166,3 @@ def _names(tree):
 
 def _several(names):
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _save(folder, state, batch):
-    if jax.process_index() == 0:
-        shutil.rmtree(folder, ignore_errors=True)  # of an earlier start that came to the same step
-        os.makedirs(folder)
-    multihost_utils.sync_global_devices("non_finite")
-    np.savez(os.path.join(folder, f"batch-{jax.process_index()}.npz"), **batch)
-    with contextlib.closing(CheckpointStore(folder)) as checkpoints:
-        checkpoints.save(int(state.step), state.items())

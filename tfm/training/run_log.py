@@ -1,6 +1,5 @@
 """The log of a run, metrics.jsonl: written while it trains, and read."""
 
-import math
 import os
 import time
 from collections.abc import Iterable, Mapping
@@ -10,7 +9,7 @@ import jax
 
 from tfm.config import LARGEST_INT
 from tfm.errors import UserError
-from tfm.io.files import append_json_line, read_json_lines, writing
+from tfm.io.files import append_json_line, no_link, read_json_lines, writing
 from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
@@ -64,18 +63,6 @@ def _is_number(value: Any) -> bool:
     return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
 
 
-def first_losses(workdir: str) -> dict[str, float]:
-    """Returns {name: first finite value} of the training losses that the metrics of a run folder contain."""
-    if not os.path.isfile(os.path.join(workdir, METRICS_FILE)):
-        return {}
-    losses: dict[str, float] = {}
-    for row in read_metrics(workdir):
-        for name, value in row.items():
-            if name.startswith("train/") and name.endswith("loss") and math.isfinite(value):
-                losses.setdefault(name.removeprefix("train/"), value)
-    return losses
-
-
 class MetricsWriter(Hook):
     """A hook that writes the metrics of a run into its work directory.
 
@@ -95,7 +82,7 @@ class MetricsWriter(Hook):
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Creates the file, or marks the restart in a file that already has lines."""
-        with writing(self._path), open(self._path, "a", encoding="utf-8") as file:
+        with writing(self._path), open(self._path, "a", encoding="utf-8", opener=no_link) as file:
             has_lines = file.tell() > 0
         if has_lines:
             self.on_log(step, {RESUMED: 1})

@@ -97,41 +97,6 @@ def format_table(rows: Sequence[Mapping[str, str]]) -> str:
     return markdown.format_table(list(rows[0]), [list(row.values()) for row in rows])
 
 
-def format_samples(samples: Sequence[StepSamples], folder: str) -> str:
-    """Returns a page in Markdown with the texts of each example at all steps, and with all pictures.
-
-    Texts that are the same at all steps, for example a source, appear once above the table of the others.
-
-    Args:
-      samples: the result of `read_samples`.
-      folder: folder of the page. The links to the pictures are relative to it.
-    """
-    parts = [
-        _format_example(
-            number, [(step.step, step.rows[number]) for step in samples if number < len(step.rows)]
-        )
-        for number in range(max(len(step.rows) for step in samples))
-    ]
-    pictures = [
-        f"![{name}, step {step.step:,}](<{os.path.relpath(path, folder)}>)"
-        for step in samples
-        for name, path in step.pictures.items()
-    ]
-    parts += ["## Pictures", *pictures] if pictures else []
-    page = "\n\n".join(["# Samples", *parts]) + "\n"
-    return page.encode("utf-8", "replace").decode("utf-8")  # JSON can contain single surrogates
-
-
-def _format_example(number: int, rows: list[tuple[int, dict[str, str]]]) -> str:
-    """Returns the part of the page about one example, from its (step, row) pairs."""
-    texts = {name: [row.get(name, "") for _, row in rows] for _, row in rows for name in row}
-    same = [name for name in texts if len(rows) > 1 and len({*texts[name]}) == 1]
-    varying = [name for name in texts if name not in same] or same[-1:]
-    table = [{"step": f"{step:,}"} | {name: row.get(name, "") for name in varying} for step, row in rows]
-    once = [f"{name}: {markdown.format_cell(texts[name][0])}" for name in same if name not in varying]
-    return "\n\n".join([f"## {number + 1}", *once, format_table(table)])
-
-
 def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
     """Returns the samples of a line, with the paths of its pictures."""
     paths = {name: picture_path(workdir, line["step"], name) for name in line["pictures"]}

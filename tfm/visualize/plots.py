@@ -5,16 +5,13 @@ and markers distinguish the lines without colour.
 """
 
 import itertools
-import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, NullFormatter
-
-from tfm.visualize.measures import Calibration
+from matplotlib.ticker import MaxNLocator
 
 COLUMN, PAGE = 3.4, 7.0  # widths in inches
 TEXT, SMALL = 8, 7  # font sizes in points
@@ -120,23 +117,6 @@ def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def plot_calibration(runs: Mapping[str, Calibration]) -> Figure:
-    """Plots the accuracy of predicted tokens over their probability. The diagonal is a calibrated model.
-
-    Args:
-      runs: {name of the run: `Calibration`}.
-    """
-    figure, (axes,) = _panels(1)
-    axes.plot([0, 1], [0, 1], color="0.6", linewidth=1)
-    lines = {
-        f"{name} (error {each.error:.3f})": (each.confidence, each.accuracy) for name, each in runs.items()
-    }
-    drawn = _lines(axes, lines, "probability of the predicted token", "fraction that is right")
-    axes.set(xlim=(0, 1), ylim=(0, 1.02))
-    _legend(figure, drawn)
-    return figure
-
-
 def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[int]]]) -> Figure:
     """Plots BLEU over the length of the source.
 
@@ -151,71 +131,6 @@ def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequ
         lines[f"{name} ({sizes} sentences a point)"] = (words, scores)
     _legend(figure, _lines(axes, lines, "length of the source (words)", "BLEU (0 to 100)"))
     return figure
-
-
-def plot_neighbours(neighbours: Mapping[str, tuple[Sequence[str], Sequence[float]]]) -> Figure:
-    """Plots the pieces with the most similar embeddings, with a panel for each piece of `neighbours`.
-
-    Args:
-      neighbours: {piece: (similar pieces, cosine similarities)}, the most similar first.
-    """
-    columns = min(len(neighbours), 4)
-    lines = -(-len(neighbours) // columns)
-    most = max(len(pieces) for pieces, _ in neighbours.values())
-    size = (max(COLUMN, 1.75 * columns), lines * (0.16 * most + 0.75))
-    figure = Figure(figsize=size, layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axes in panels[len(neighbours) :]:
-        axes.set_axis_off()
-    for axes, (piece, (pieces, similarities)) in zip(panels, neighbours.items(), strict=False):
-        places = np.arange(len(pieces))
-        axes.barh(places, similarities, color=COLOURS[0])
-        axes.set_yticks(places, pieces, parse_math=False)
-        axes.invert_yaxis()
-        axes.set_xlim(min([0, *similarities]), 1)
-        _label(axes, "cosine similarity", "", piece)
-    return figure
-
-
-def plot_norms(gradients: Mapping[str, float], activations: Mapping[str, float]) -> Figure:
-    """Plots the norms of the gradient by layer, and of the residual stream after each sublayer.
-
-    Args:
-      gradients, activations: {name: norm}, the results of `measures.measure_norms`. Without activations, the
-        figure has only the panel of the gradients. The value of a norm that a logarithmic axis cannot show
-        (0, inf or nan) follows its name.
-    """
-    panels = [("gradient norm (log scale)", gradients)]
-    if activations:
-        panels.append(("activation, root mean square", activations))
-    longest = max(len(gradients), len(activations))
-    figure = Figure(figsize=(PAGE if activations else COLUMN, 0.7 + 0.16 * longest), layout="constrained")
-    for axes, (unit, norms) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        places = np.arange(len(norms))
-        axes.plot(list(norms.values()), places, "o", color=COLOURS[0], markersize=4)
-        axes.set_yticks(places, [_name_norm(name, norm) for name, norm in norms.items()])
-        axes.invert_yaxis()
-        _label(axes, unit, "")
-    _show_decades(figure.axes[0], list(gradients.values()))
-    return figure
-
-
-def _name_norm(name: str, norm: float) -> str:
-    """Returns the label of a norm, with its value if a logarithmic axis cannot show the norm."""
-    name = name.removesuffix("_residual.output")
-    return name if 0 < norm < math.inf else f"{name}: {norm:g}"
-
-
-def _show_decades(axes: Any, numbers: Sequence[float]) -> None:
-    """Makes the x-axis logarithmic, with limits and labels at powers of ten.
-
-    Labels between two powers of ten would overlap. Numbers that are not positive and finite are not shown.
-    """
-    axes.set_xscale("log")
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(labelsize=SMALL, which="both")
-    exponents = [math.floor(math.log10(number)) for number in numbers if 0 < number < math.inf] or [0]
-    axes.set_xlim(10.0 ** min(exponents), 10.0 ** (max(exponents) + 1))
 
 
 def name_runs(folders: Sequence[str]) -> list[str]:

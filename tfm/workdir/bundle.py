@@ -69,6 +69,9 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none. Export the run again.") from None
+    except OSError as error:  # safetensors does not name the file
+        error.filename = error.filename or path
+        raise
     except manifest.Damaged as damage:
         raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
     except safetensors.SafetensorError as error:

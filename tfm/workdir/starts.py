@@ -23,7 +23,10 @@ from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
 
 RECORD_FILE = "starts.jsonl"
-RECORDED_VARIABLES = ("JAX_", "XLA_")  # beginnings of names of environment variables
+RECORDED_VARIABLES = (  # environment variables that change numbers; other variables may be secrets
+    *map(str.upper, NUMERICAL_OPTIONS),
+    *("JAX_PLATFORMS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "XLA_FLAGS"),
+)
 log = logging.getLogger(__name__)
 
 
@@ -55,9 +58,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
         "versions": dict(package_versions()),
-        "environment": {
-            name: os.environ[name] for name in sorted(os.environ) if name.startswith(RECORDED_VARIABLES)
-        },
+        "environment": {name: os.environ[name] for name in RECORDED_VARIABLES if name in os.environ},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL_OPTIONS},
         "data": identity,
         "config": dataclasses.asdict(config),
@@ -82,8 +83,9 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
 
 def _is_start(line: dict) -> bool:
     """Returns whether the fields of a line have the types that `record_start` writes."""
-    sections = all(isinstance(line.get(name, {}), dict) for name in ("data", "config", "jax"))
-    return sections and isinstance(line.get("step", 0), int)
+    types = {"data": dict, "config": dict, "jax": dict, "code": dict, "step": int, "time": str, "host": str}
+    has_types = all(isinstance(line.get(name, kind()), kind) for name, kind in types.items())
+    return has_types and isinstance(line.get("code", {}).get("commit", ""), str)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:

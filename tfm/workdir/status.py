@@ -1,6 +1,7 @@
 """The progress of a run. Only reads its work directory, so that a run that trains is not disturbed."""
 
 import contextlib
+import functools
 import itertools
 import json
 import math
@@ -44,7 +45,7 @@ class Status(NamedTuple):
       best_metric: name of the metric that selects the best checkpoint. "" if the task cannot be opened.
       unit: unit of the speed in `training`, such as "tokens". "" if the task cannot be opened.
       seconds_left: estimate from the speed of the last log lines. None if no process trains.
-      checkpoints: {step: bytes}, in ascending order.
+      checkpoints: their steps, in ascending order.
       disk: bytes of the whole folder.
       start: last line of starts.jsonl. {} if there is none.
       evaluations: {file name of an evaluation without its ending: its record}.
@@ -62,7 +63,7 @@ class Status(NamedTuple):
     best_metric: str
     unit: str
     seconds_left: float | None
-    checkpoints: dict[int, int]
+    checkpoints: list[int]
     disk: int
     start: dict[str, Any]
     evaluations: dict[str, EvaluationRecord]
@@ -96,7 +97,7 @@ def read_status(workdir: str) -> Status:
         rows = read_metrics(workdir)
     training = [row for row in rows if "train/loss" in row]
     validation = [row for row in rows if any(name.startswith("validation/") for name in row)]
-    checkpoints, holder = _find_checkpoints(workdir), find_holder(workdir)
+    checkpoints, holder = list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)), find_holder(workdir)
     step = max([*checkpoints, *(int(row["step"]) for row in training[-1:])], default=0)
     best, unit = _find_task(config, workdir)
     seconds = seconds_per_step(training[-LINES:]) if holder else None
@@ -174,10 +175,13 @@ def find_runs(folder: str) -> list[str]:
 def folder_bytes(folder: str) -> int:
     """Returns the bytes of all files in a folder. Skips files that training deletes during the count."""
     total = 0
-    for path, _, files in os.walk(folder):
-        for name in files:
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
             with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_size
+                if entry.is_dir(follow_symlinks=False):
+                    total += folder_bytes(entry.path)
+                else:
+                    total += entry.stat(follow_symlinks=False).st_size
     return total
 
 
@@ -199,11 +203,14 @@ def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
     """Returns (`Best`, unit) of the task, or (None, "") if it cannot be opened, as without its tokenizer."""
     if isinstance(config, SimpleNamespace):
         return None, ""
-    try:
-        task = tasks.find(config.task).create(config, workdir, new=False)
-    except UserError:
-        return None, ""
-    return task.best, task.unit
+    module = tasks.find(config.task)
+    # A planned task does not load the tokenizer, which takes most of the time of `tfm list`.
+    for make in (getattr(module, "plan", None), functools.partial(module.create, workdir=workdir, new=False)):
+        with contextlib.suppress(UserError):
+            if make is not None:
+                task = make(config)
+                return task.best, task.unit
+    return None, ""
 
 
 def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, float] | None:
@@ -223,9 +230,3 @@ def seconds_per_step(rows: Sequence[Mapping[str, float]]) -> float | None:
     pairs = itertools.pairwise(row for row in rows if "train/loss" in row)
     seconds = [(new["time"] - old["time"]) / (new["step"] - old["step"]) for old, new in pairs]
     return statistics.median(seconds) if seconds else None
-
-
-def _find_checkpoints(workdir: str) -> dict[int, int]:
-    """Returns {step: bytes} of the checkpoints."""
-    folder = os.path.join(workdir, CHECKPOINT_FOLDER)
-    return {step: folder_bytes(os.path.join(folder, str(step))) for step in list_steps(folder)}

@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyarrow import types
 from tfm.data.data_errors import damage_error
 from tfm.data.source import CHUNK_ROWS, Row, Source
 from tfm.data.sources.columns import Path, find_path, follow
-from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, compression
+from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, check_unpacked, compression
 from tfm.errors import UserError
 
 
@@ -45,7 +46,10 @@ def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str])
         with open_reader() as reader:
             paths = find_text_columns(reader.schema_arrow, columns, path)
             names = [".".join(path) for path in paths]
+            unpacked = 0
             for batch in reader.iter_batches(CHUNK_ROWS, columns=names):
+                unpacked += batch.nbytes
+                check_unpacked(path, unpacked, os.path.getsize(path))
                 yield from read_texts(batch, paths, clean, path)
 
     def count():

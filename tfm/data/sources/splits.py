@@ -8,8 +8,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfm.config import is_dotted
-from tfm.data.config import NOT_READ, PIPE, SPLITS, PairsConfig
+from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.data_errors import MissingFile, collect
 from tfm.errors import UserError
 
@@ -22,13 +21,11 @@ def find_name(config: Any, split: str) -> str:
       split: "train", "validation" or "test". Any other text is itself the name.
 
     Raises:
-      UserError: if the name is empty, or is the name of standard input.
+      UserError: if the name is empty.
     """
     name = _name(config, split)
     if not name:
         raise UserError(f"data.{split} is empty. Set it to the name of a split, or choose another split.")
-    if name == PIPE and not is_dotted(config.kind):
-        raise UserError(NOT_READ)
     return name
 
 

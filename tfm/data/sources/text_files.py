@@ -30,6 +30,8 @@ NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it 
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
 SIGNS = {b"\0": NULS, rb"\r(?=[^\r\n])": "has lines that end in CR; convert them to LF: tr '\\r' '\\n'"}
 BLOCK_BYTES = 1 << 20
+MAX_UNPACKED_RATIO = 200  # unpacked to packed bytes; texts have less than 20
+MAX_SMALL_BYTES = 1 << 28  # that a file of any ratio may have
 SPARE_FILES = 256  # that other parts of the process may open: checkpoints, logs, trackers
 MAX_LINE_BYTES = 1 << 20  # a longer line is no sentence, and SentencePiece needs 50 times its size
 ADVICE = "check data.directory, the names of the splits and the languages"
@@ -140,7 +142,9 @@ class TextFile:
         self._check_unchanged()
         try:
             with OPENERS[compression(self.path)](content) as file:
-                yield file
+                packed = os.fstat(self._descriptor).st_size
+                limited = io.BufferedReader(_Unpacked(file, self.path, packed), BLOCK_BYTES)
+                yield limited if compression(self.path) else file
         except DAMAGE as error:
             raise UserError(
                 f"{self.path} does not unpack ({error}): it may be cut short; fetch it again."
@@ -234,6 +238,35 @@ class _Reader(io.RawIOBase):
         buffer[: len(content)] = content
         self._position += len(content)
         return len(content)
+
+
+class _Unpacked(io.RawIOBase):
+    """A reader of an unpacked file that raises a UserError if the file is far larger than its packed size."""
+
+    def __init__(self, file: Any, path: str, packed: int):
+        self._file, self._path, self._packed = file, path, packed
+        self._count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self._count += count
+        check_unpacked(self._path, self._count, self._packed)
+        return count
+
+
+def check_unpacked(path: str, unpacked: int, packed: int) -> None:
+    """Raises a UserError if a packed file of texts unpacks to much more than any text does.
+
+    Otherwise, a file of some megabytes could keep a command busy for hours.
+    """
+    if unpacked > max(MAX_SMALL_BYTES, MAX_UNPACKED_RATIO * packed):
+        raise UserError(
+            f"Expected {path} ({packed:,} bytes) to unpack to at most {MAX_UNPACKED_RATIO} times its size, "
+            "got more. Check the file, or unpack it."
+        )
 
 
 def _find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
