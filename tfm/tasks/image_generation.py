@@ -19,7 +19,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import ImagesConfig
 from tfm.data.images import Images, assemble
-from tfm.devices.mesh import fetch, pad_rows, place_rows
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError, suggest
 from tfm.evaluation.frechet import frechet_distance
 from tfm.evaluation.score import Score
@@ -32,6 +32,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge
 from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_rows
 from tfm.training.task import (
     Batch,
     Best,
@@ -179,14 +180,8 @@ class ImageGeneration(Task):
         """Returns images float32 [N, height, width, C] from -1 to 1 for labels [N]."""
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal((len(labels), self.config.model.noise), np.float32)
-        size = self.config.data.batch_size
-        images = []
-        for start in range(0, len(labels), size):
-            part = {"noise": noise[start : start + size], "labels": labels[start : start + size]}
-            count = len(part["labels"])
-            padded = {name: pad_rows(x, size) for name, x in part.items()}
-            images.append(fetch(self._generate(variables, place_rows(padded, like=variables)))[:count])
-        return np.concatenate(images)
+        rows = {"noise": noise, "labels": labels}
+        return map_rows(self._generate, variables, rows, self.config.data.batch_size)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _generate(self, variables: Variables, rows: Mapping[str, jax.Array]) -> jax.Array:

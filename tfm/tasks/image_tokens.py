@@ -18,12 +18,12 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
 from tfm.data.captions import SIZE, CaptionedDigits, CaptionsConfig, open_captions
-from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.models.dvae import DVAEConfig, logit_laplace_nll
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
     Best,
@@ -185,21 +185,20 @@ class ImageTokens(Task):
         yield Report(lines, scores, [{"codes": line} for line in lines], {}, rate, digits.fingerprint)
 
     def reconstruct(
-        self, variables: Variables, digits: Generator
+        self, variables: Variables, pictures: Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, restored images [N, height, width, C] and codes [N, H, W] of a split."""
-        found = []
-        for batch in evaluation_batches(digits, self.config.data.evaluated, self.config.data.batch_size):
-            count = int(batch["weights"].sum())
-            rows = place_rows(batch["images"], like=variables)
-            restored, codes = fetch(self._reconstruct(variables, rows))
-            found.append((batch["images"][:count], restored[:count], codes[:count]))
+        batches = evaluation_batches(pictures, self.config.data.evaluated, self.config.data.batch_size)
+        found = [
+            (batch["images"], *result) for batch, result in map_batches(self._reconstruct, variables, batches)
+        ]
         images, restored, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
         return images, restored, codes
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _reconstruct(self, variables: Variables, images: jax.Array) -> tuple[jax.Array, jax.Array]:
-        codes = self.model.apply(variables, images, method="encode")
+    def _reconstruct(self, variables: Variables, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns restored images [B, height, width, C] and codes [B, H, W] of the images of a batch."""
+        codes = self.model.apply(variables, batch["images"], method="encode")
         return self.model.apply(variables, codes, method="decode"), codes
 
 

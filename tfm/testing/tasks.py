@@ -1,5 +1,6 @@
 """The contract of tasks, as a pytest class over tiny runs."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -9,14 +10,16 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tfm import tasks
+from tfm import dropout, tasks
 from tfm.config import from_mapping, load, save, walk_fields
+from tfm.devices import rows
 from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
@@ -205,6 +208,17 @@ class TaskContract:
         assert same == again
         assert same != other, "the config must have dropout"
         assert same != plain
+
+    def test_devices_draw_different_noise_for_equal_rows(self, run, variables, batch):
+        @quick_jit
+        def compute(device):
+            context = Context(0, jax.random.key(0), run.task.constants())
+            with contextlib.ExitStack() as stack:
+                for module in (rows, dropout):
+                    stack.enter_context(mock.patch.object(module, "shard_index", return_value=device))
+                return run.task.loss(variables, batch, context).terms
+
+        assert compute(jnp.int32(0)) != compute(jnp.int32(1)), "the noise is the same for all devices"
 
     def test_batches_are_a_function_of_seed_and_step(self, run):
         data, resumed = run.task.open_data(), run.task.open_data()

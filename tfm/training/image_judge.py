@@ -12,6 +12,7 @@ from tfm import models
 from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+from tfm.training.map_batches import map_rows
 
 BATCH_SIZE = 256
 SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
@@ -73,22 +74,14 @@ class ImageJudge:
           The probabilities of the classes, float32 [N, classes], and the features that the classifier's last
           layer reads, float32 [N, F].
         """
-        parts = []
-        for start in range(0, len(images), BATCH_SIZE):
-            batch = images[start : start + BATCH_SIZE]
-            padded = np.pad(batch, [(0, BATCH_SIZE - len(batch)), *[(0, 0)] * 3])
-            found = jax.device_get(_judge(self._model, self._variables, padded))
-            parts.append([x[: len(batch)] for x in found])
-        probabilities, features = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return probabilities, features
+        return map_rows(self._compute, self._variables, {"images": images}, BATCH_SIZE)
 
-
-@functools.partial(jax.jit, static_argnums=0)
-def _judge(model, variables, images):
-    """Returns probabilities [B, classes] and features [B, F] of images."""
-    logits = model.apply(variables, images, train=False)
-    features = model.apply(variables, images, train=False, method="features")
-    return jax.nn.softmax(logits.astype(np.float32)), features.astype(np.float32)
+    @functools.partial(jax.jit, static_argnums=0)
+    def _compute(self, variables, rows):
+        """Returns probabilities [B, classes] and features [B, F] of the images of rows."""
+        logits = self._model.apply(variables, rows["images"], train=False)
+        features = self._model.apply(variables, rows["images"], train=False, method="features")
+        return jax.nn.softmax(logits.astype(np.float32)), features.astype(np.float32)
 
 
 def _make_classifier(frozen: FrozenModel, name: str) -> nn.Module:

@@ -17,7 +17,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.scenes import Scenes, ScenesConfig, open_scenes
-from tfm.devices.mesh import fetch, place_rows
+from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.detection_metrics import Objects, detection_scores
 from tfm.interpret.observation import AttentionMap, Observation, Track, image_track
@@ -26,6 +26,7 @@ from tfm.models.detr import DETRConfig
 from tfm.tasks.detection.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
     Best,
@@ -164,8 +165,8 @@ class Detection(Task):
                 f"Expected the number of a scene of the test split, from 0 to {count - 1:,}, got {example!r}."
             )
         scenes = Scenes(self.config.data, "test")
-        image = scenes.assemble([scenes.make(EVALUATION, int(example))], 1)["images"]
-        found, reads = fetch(self._read_attention(variables, image))
+        batch = scenes.assemble([scenes.make(EVALUATION, int(example))], 1)
+        found, reads = fetch(self._read_attention(variables, batch))
         probabilities, boxes = found["probabilities"][0], found["boxes"][0]
         objects = Objects(boxes, probabilities.argmax(-1), probabilities.max(-1))
         labels = [
@@ -173,7 +174,7 @@ class Detection(Task):
             for index, (label, score) in enumerate(zip(objects.labels, objects.scores, strict=True))
         ]
         tracks = {
-            "places": image_track(image[0], reads["cross"].shape[-1]),
+            "places": image_track(batch["images"][0], reads["cross"].shape[-1]),
             "queries": Track("object query", labels, list(range(len(labels))), labels),
         }
         attention = {
@@ -184,32 +185,33 @@ class Detection(Task):
         return Observation(f"scene {example} of the test split", result, tracks, attention, [])
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _read_attention(self, variables, images):
+    def _read_attention(self, variables, batch):
         """Returns the predictions and {kind: attention weights [layers, B, H, L, M]}."""
         reads = {}
         for kind, point in self.model.attention_points.items():
-            found, reads[kind] = read_attention(point, lambda: self._predict(variables, images))
+            found, reads[kind] = read_attention(point, lambda: self._predict(variables, batch))
         return found, reads
 
     def _detect(
         self, variables: Variables, scenes: Scenes
     ) -> tuple[list[Objects], list[Objects], np.ndarray]:
         """Returns detected objects, true objects and images of all scenes of a validation or test split."""
-        detected, truths, images = [], [], []
-        for batch in evaluation_batches(scenes, self.config.data.evaluated, self.config.data.batch_size):
-            rows = place_rows(batch["images"], like=variables)
-            found = fetch(self._predict(variables, rows))
-            for row in range(int(batch["weights"].sum())):
-                probabilities, real = found["probabilities"][row], batch["objects"][row] > 0
+        detected: list[Objects] = []
+        truths: list[Objects] = []
+        images: list[np.ndarray] = []
+        batches = evaluation_batches(scenes, self.config.data.evaluated, self.config.data.batch_size)
+        for batch, found in map_batches(self._predict, variables, batches):
+            for row, probabilities in enumerate(found["probabilities"]):
+                real = batch["objects"][row] > 0
                 detected.append(Objects(found["boxes"][row], probabilities.argmax(-1), probabilities.max(-1)))
                 truths.append(Objects(batch["boxes"][row][real], batch["labels"][row][real]))
-                images.append(batch["images"][row])
-        return detected, truths, np.stack(images)
+            images.append(batch["images"])
+        return detected, truths, np.concatenate(images)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _predict(self, variables: Variables, images: jax.Array) -> Mapping[str, jax.Array]:
+    def _predict(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
         """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4]."""
-        found = self.model.apply(variables, images, train=False)
+        found = self.model.apply(variables, batch["images"], train=False)
         logits, boxes = (x[-1].astype(jnp.float32) for x in found)
         return {"probabilities": jax.nn.softmax(logits)[..., :-1], "boxes": boxes}
 
