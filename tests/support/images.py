@@ -1,8 +1,13 @@
 """Tiny labelled images and the config of a tiny model."""
 
+import dataclasses
+
 import numpy as np
 
-from tfm.models.vit import ViTConfig
+from tfm.config import to_config_dict
+from tfm.models.vit import VisionTransformer, ViTConfig
+from tfm.testing.parameters import random_parameters
+from tfm.training.frozen import write_frozen
 
 MODEL = ViTConfig(
     image_size=6,
@@ -17,11 +22,22 @@ MODEL = ViTConfig(
 )
 
 
-def write_arrays(path, sizes):
-    """Writes an .npz file of random images [N, 6, 6, 5] of three classes. `sizes` is {split: N}."""
+def write_arrays(path, sizes, shape=(6, 6, 5)):
+    """Writes an .npz file of random images [N, *shape] of three classes. `sizes` is {split: N}."""
     rng = np.random.default_rng(0)
     arrays = {"label_names": np.array(["cat", "dog", "bird"])}
     for split, size in sizes.items():
-        arrays[f"{split}_images"] = rng.integers(0, 256, (size, 6, 6, 5), dtype=np.uint8)
+        arrays[f"{split}_images"] = rng.integers(0, 256, (size, *shape), dtype=np.uint8)
         arrays[f"{split}_labels"] = np.arange(size) % 3
     np.savez(path, **arrays)
+
+
+def write_judge(folder, generator):
+    """Writes a random classifier for the images of a generator as the frozen model "judge" of a run."""
+    config = dataclasses.replace(
+        MODEL, image_size=generator.image_size, channels=generator.channels, classes=generator.classes
+    )
+    image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
+    params = random_parameters(VisionTransformer(config), image)
+    folder.mkdir(exist_ok=True)
+    write_frozen(str(folder / "judge.safetensors"), to_config_dict(config).to_dict(), {"params": params})

@@ -6,15 +6,34 @@ import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
+from tfm.config import to_config_dict
 from tfm.data.batches.masked import SentencesConfig
+from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
+from tfm.data.scenes import ScenesConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
+from tfm.models.dalle import DALLEConfig
+from tfm.models.detr import DETRConfig
+from tfm.models.dvae import DiscreteVAE, DVAEConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
+from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig
-from tfm.tasks import classification, masked_language_modeling, summarization
+from tfm.tasks import (
+    classification,
+    detection,
+    image_generation,
+    image_tokens,
+    masked_language_modeling,
+    summarization,
+    text_to_image,
+)
+from tfm.testing.parameters import random_parameters
+from tfm.training.frozen import write_frozen
 
 RNN_SIZES = {
     "layers": 1,
@@ -79,6 +98,69 @@ def make_text_classification(model: Any, columns: dict[str, str], folder: pathli
     return labelled_texts.make_config(folder, model, **columns)
 
 
+def make_image_generation(model: Any, folder: pathlib.Path) -> Any:
+    """Writes images, with 5 in the split "test", and a judge, and returns the config."""
+    shape = model.image_size, model.image_size, model.channels
+    images.write_arrays(folder / "images.npz", {"train": 13, "validation": 7, "test": 5}, shape)
+    images.write_judge(folder / "run", model)
+    data = ImagesConfig(kind="arrays", file=str(folder / "images.npz"), batch_size=4, max_shift=1, flip=True)
+    return image_generation.Config(model=model, data=data)
+
+
+def make_detection(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 5 scenes in the split "test"."""
+    del folder
+    return detection.Config(model=model, data=ScenesConfig(size=16, max_objects=2, batch_size=4, evaluated=5))
+
+
+def make_image_tokens(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 5 pictures in the split "test"."""
+    del folder
+    steps = {"temperature_steps": 4, "divergence_steps": 2}
+    return image_tokens.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5), **steps)
+
+
+def make_text_to_image(model: Any, folder: pathlib.Path) -> Any:
+    """Writes a random autoencoder and a judge, and returns the config. The split "test" has 5 pictures."""
+    images.write_judge(folder / "run", text_to_image.DIGITS)
+    image = np.zeros((1, DVAE.image_size, DVAE.image_size, 3), np.float32)
+    params = random_parameters(DiscreteVAE(DVAE), image)
+    path = str(folder / "run" / "first_stage.safetensors")
+    write_frozen(path, to_config_dict(DVAE).to_dict(), {"params": params})
+    return text_to_image.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5))
+
+
+DALLE = DALLEConfig(
+    text_vocabulary=FIRST_WORD_ID + len(WORDS),
+    codes=7,
+    text_length=5,
+    side=4,
+    kernel=3,
+    layers=2,
+    d_model=16,
+    d_ff=20,
+    heads=2,
+    dropout=0.1,
+    attention_dropout=0.0,
+)
+DVAE = DVAEConfig(image_size=16, codes=7, width=8, code_width=5, groups=3, blocks=1)
+DETR = DETRConfig(
+    channels=1,
+    classes=10,
+    queries=3,
+    encoder_layers=1,
+    decoder_layers=2,
+    backbone_depths=(1, 1),
+    backbone_width=4,
+    backbone_stem="small",
+    d_model=16,
+    d_ff=20,
+    heads=2,
+    dropout=0.1,
+)
+SAGAN = SelfAttentionGANConfig(
+    image_size=8, channels=2, classes=3, noise=5, width=8, smallest_map=2, attention_map=4
+)
 TRANSLATION_MODELS = {
     "transformer": tiny.MODEL,
     "rnn_seq2seq": RNNConfig(**RNN_SIZES),
@@ -101,6 +183,10 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
     "summarization": {"compressed_lm": make_summarization},
+    "detection": {"detr": functools.partial(make_detection, DETR)},
+    "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
+    "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
+    "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {
         "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)

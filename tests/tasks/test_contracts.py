@@ -29,6 +29,26 @@ class TestSummarization(TaskContract):
 
 
 @pytest.mark.long
+class TestImageGeneration(TaskContract):
+    cases, test_examples = TASKS["image_generation"], 5
+
+
+@pytest.mark.long
+class TestDetection(TaskContract):
+    cases, test_examples = TASKS["detection"], 5
+
+
+@pytest.mark.long
+class TestImageTokens(TaskContract):
+    cases, test_examples = TASKS["image_tokens"], 5
+
+
+@pytest.mark.long
+class TestTextToImage(TaskContract):
+    cases, test_examples = TASKS["text_to_image"], 5
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

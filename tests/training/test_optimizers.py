@@ -268,7 +268,7 @@ def test_average_of_a_frozen_parameter_equals_the_parameter():
     state = TrainState.create({"params": jax.tree.map(jnp.float32, PARAMS)}, learners, ema_decay=0.9)
     for _ in range(STEPS):
         state, _ = step(state, {"x": jnp.ones(1)})
-    for tree in (state.params, state.average):
+    for tree in (state.params, state.average["params"]):
         jax.tree.map(np.testing.assert_array_equal, tree["dense"], jax.tree.map(np.float32, PARAMS["dense"]))
         assert (tree["norm"]["scale"] != np.float32(PARAMS["norm"]["scale"])).all()
 

@@ -12,6 +12,7 @@ from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
+from tfm.training.loss_calls import mean_metrics
 from tfm.training.non_finite import explain, split_step
 from tfm.training.optimizers import SGD
 from tfm.training.setup import Setup
@@ -83,10 +84,15 @@ def test_only_the_loss_changes_the_model_state():
     state, metrics = step(mean_state(optimizer, 0.9), mean_batch([1, 1, 1]))
     assert state.model_state == {"statistics": {"mean": 1, "steps": 1}}
     assert float(metrics["gradient_norm"][0]) == 2  # the gradient of w: 2 (3 - 2)
-    assert state.average.keys() == {"w"}
     assert jax.tree.leaves(state.opt_state["loss"][1][0].mu) != []
-    assert state.variables["statistics"] is state.model_state["statistics"]
-    assert float(state.variables["params"]["w"]) == float(state.average["w"])
+    assert state.variables is state.average
+
+
+def test_average_includes_the_floats_of_the_state_and_its_newest_counts():
+    step = jax.jit(make_step(sliding_mean, optax.sgd(0.0), ema_decay=0.75))
+    state, _ = step(mean_state(optax.sgd(0.0), 0.75), mean_batch([1, 1, 1]))
+    assert state.model_state == {"statistics": {"mean": 1, "steps": 1}}
+    assert state.average == {"params": {"w": 3}, "statistics": {"mean": 0.25, "steps": 1}}
 
 
 def test_micro_batches_update_the_state_in_turn_and_padding_does_not():
@@ -252,6 +258,14 @@ class Taught(BareTask):
         return LossOutput({"loss": ((error.sum(1) * weights).sum(), weights.sum())})
 
 
+class MetricOfTaught(Taught):
+    """The task with its loss as a metric, which validation reports."""
+
+    def loss(self, variables, batch, context):
+        output = super().loss(variables, batch, context)
+        return LossOutput(output.terms, {"error": output.terms["loss"]})
+
+
 TAUGHT = {"x": np.eye(4, dtype=np.float32), "w": np.ones(4, np.float32)}
 
 
@@ -264,6 +278,12 @@ def test_loss_may_use_the_step_number_and_constants():
         state, metrics = step(state, TAUGHT, setup.constants)
         total, count = metrics["loss"]
         np.testing.assert_allclose(total / count, expected / (1 + number), rtol=1e-6)
+
+
+def test_validation_passes_the_constants_to_the_loss():
+    variables = {"params": {"w": jnp.zeros((4, 3))}}
+    scores = mean_metrics(MetricOfTaught(), variables, [TAUGHT, TAUGHT])
+    assert scores == {"error": pytest.approx((Taught.teacher**2).sum() / 4)}
 
 
 def test_constants_are_arguments_of_the_program_and_not_part_of_checkpoints(tmp_path):

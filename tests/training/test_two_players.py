@@ -89,10 +89,15 @@ def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exac
         saved = TrainState.from_items(checkpoints.restore(4, Setup(task, config).state.items()))
     for name in ("params", "average", "opt_state"):
         jax.tree.map(np.testing.assert_array_equal, getattr(found.after, name), getattr(saved, name))
+    log = [row for row in read_metrics(str(tmp_path / "whole")) if "train/loss" in row][-1]
+    assert log["train/generator/learning_rate"] == 0.5 * log["train/discriminator/learning_rate"] > 0
     norms = [change.gradient for change in describe_changes(found) if "generator" in change.name]
     assert np.hypot.reduce(norms) == pytest.approx(found.metrics["generator/gradient_norm"], rel=1e-5)
     frozen, trained = (
-        [tree["generator"][layer]["kernel"] for tree in (found.before.params, saved.params, saved.average)]
+        [
+            tree["generator"][layer]["kernel"]
+            for tree in (found.before.params, saved.params, saved.average["params"])
+        ]
         for layer in ("Dense_0", "Dense_1")
     )
     assert all((x == frozen[0]).all() for x in frozen)

@@ -96,7 +96,7 @@ def test_average_is_updated_with_the_new_parameters():
     for _ in range(3):
         state, _ = step(state, ROWS)
         expected = 0.9 * expected + 0.1 * np.asarray(state.params["w"])
-        np.testing.assert_allclose(state.average["w"], expected, rtol=1e-5)
+        np.testing.assert_allclose(state.average["params"]["w"], expected, rtol=1e-5)
 
 
 class Linear(BareTask):
@@ -121,7 +121,7 @@ def test_step_uses_the_fields_of_the_config():
     state, _ = parts.step(first, ROWS)
     assert set(task.shapes) == {(2, 3)}
     expected = (first.params["w"] + state.params["w"]) / 2
-    np.testing.assert_allclose(state.average["w"], expected, rtol=1e-6)
+    np.testing.assert_allclose(state.average["params"]["w"], expected, rtol=1e-6)
     skipped, _ = parts.step(state, {"x": ROWS["x"] * np.nan})
     assert (int(skipped.step), bool(skipped.halted)) == (2, False)
 
@@ -140,9 +140,9 @@ def test_seed_determines_the_parameters_and_the_keys():
 def test_average_starts_from_the_initial_parameters():
     new = {"params": {"w": np.float32([3, 4, 5])}}
     averaged = Setup(Linear(), TrainingConfig(ema_decay=0.9)).initialize_with(lambda _: new)
-    np.testing.assert_array_equal(averaged.average["w"], new["params"]["w"])
+    np.testing.assert_array_equal(averaged.average["params"]["w"], new["params"]["w"])
     np.testing.assert_array_equal(averaged.variables["params"]["w"], new["params"]["w"])
-    pointers = [tree["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.params)]
+    pointers = [tree["params"]["w"].unsafe_buffer_pointer() for tree in (averaged.average, averaged.newest)]
     assert pointers[0] != pointers[1]  # a step donates both buffers
     assert Setup(Linear(), TrainingConfig()).initialize_with(lambda _: new).average is None
     with pytest.raises(UserError, match=r"initial variables .*params/.* absent"):

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.wiring import observers
+from tests.wiring import image_observers, observers
 from tests.wiring.observers import (
     BERT,
     DOCUMENTS,
@@ -21,17 +21,23 @@ from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
+from tfm.models.detr import DETRConfig
+from tfm.models.resnet import ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.universal import UniversalConfig
 from tfm.models.vit import ViTConfig
 from tfm.tasks import (
     classification,
+    detection,
+    image_generation,
+    image_tokens,
     language_modeling,
     masked_language_modeling,
     parsing,
     summarization,
     text_classification,
+    text_to_image,
     translation,
 )
 from tfm.training.config import TrainingConfig
@@ -145,6 +151,31 @@ CASES += make_cases(
     text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=LABELLED),
     observers.observe_loss,
 )
+for model in (
+    image_observers.RESNET,
+    image_observers.SAGAN,
+    image_observers.DETR,
+    image_observers.DVAE,
+    image_observers.DALLE,
+    dataclasses.replace(image_observers.DALLE, **POST),
+):
+    CASES.append(Case(model, image_observers.observe_image_model))
+CASES += [
+    Case(image_observers.SCENES, image_observers.observe_scenes),
+    Case(image_observers.CAPTIONS, image_observers.observe_captions),
+]
+for config in (
+    image_generation.Config(
+        model=image_observers.SAGAN,
+        data=image_observers.PICTURES,
+        training=image_observers.TRAINING,
+        validation_samples=1,
+    ),
+    detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1),
+    image_tokens.Config(model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1),
+    text_to_image.Config(model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1),
+):
+    CASES.append(Case(config, image_observers.observe_system))
 
 # Other values of the fields that contain paths, names or patterns.
 SPLITS = {"train": "more", "validation": "check", "test": "exam"}
@@ -197,6 +228,10 @@ VALUES: dict[type, dict[str, Any]] = {
     CompressedLMConfig: {"pattern": "ML"},
     summarization.Config: {"separator": "; "},
     ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},
+    image_generation.Config: {"judge": "elsewhere"},
+    text_to_image.Config: {"judge": "elsewhere", "first_stage": "elsewhere"},
+    ResNetConfig: {"depths": (2,)},
+    DETRConfig: {"backbone_depths": (2,)},
     TrainingConfig: {
         "freeze": ("offset",),
         "learning_rate_factors": ("offset=0.5",),

@@ -203,7 +203,7 @@ class CheckpointStore:
         return tree
 
     def restore_variables(self, step: int, like: Mapping[str, Any]) -> dict[str, Any]:
-        """Restores the variables to evaluate: the moving average of the parameters if there is one.
+        """Restores the variables to evaluate: their moving average if there is one.
 
         Args:
           step: step of the checkpoint.
@@ -212,10 +212,11 @@ class CheckpointStore:
         Raises:
           UserError: see `restore`.
         """
-        branch = AVERAGE if AVERAGE in self.shapes(step) else PARAMETERS
+        if AVERAGE in self.shapes(step):
+            return self.restore(step, {AVERAGE: dict(like)})[AVERAGE]
         state = {name: tree for name, tree in like.items() if name != PARAMETERS}
-        tree = self.restore(step, {branch: like[PARAMETERS]} | ({STATE: state} if state else {}))
-        return {PARAMETERS: tree[branch], **tree.get(STATE, {})}
+        tree = self.restore(step, {PARAMETERS: like[PARAMETERS]} | ({STATE: state} if state else {}))
+        return {PARAMETERS: tree[PARAMETERS], **tree.get(STATE, {})}
 
     def shapes(self, step: int) -> dict[str, Any]:
         """Returns the saved tree with a ShapeDtypeStruct for each array. Reads no arrays.

@@ -33,6 +33,7 @@ from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
+from tfm.workdir.frozen import copy_frozen_models
 from tfm.workdir.train import train
 
 log = logging.getLogger("tfm.train")
@@ -77,6 +78,7 @@ def begin(chosen: Any, options: Train, signals: SignalHandler) -> None:
             resume.save_config(chosen, workdir, allow_change=options.allow_change)
             if source:
                 warm_start.prepare_warm_start(source, chosen, workdir, entries)
+            copy_frozen_models(chosen, workdir)
             task = make(chosen, workdir)
             if options.from_step is not None:
                 resume.resume_from(options.from_step, task, workdir)
@@ -116,6 +118,7 @@ def dry_run(chosen: Any, options: Train) -> None:
     with tempfile.TemporaryDirectory() as elsewhere:
         if options.warm_start:
             warm_start.prepare_warm_start(options.warm_start, chosen, elsewhere, options.warm_start_map)
+        copy_frozen_models(chosen, elsewhere)
         task = tasks.find(chosen.task).create(chosen, elsewhere)
         print("\n".join(describe_run(task, chosen.training, workdir)))
 

@@ -461,6 +461,10 @@ class ImagesConfig(DataSection):
         if self.kind == "arrays" and not self.file:
             raise UserError("data.kind 'arrays' needs data.file, but it is empty. Set it to an .npz file.")
 
+    def without_paths(self) -> "ImagesConfig":
+        """Returns this section without the paths of this machine, for an export."""
+        return dataclasses.replace(self, directory="", file=os.path.basename(self.file))
+
     @property
     def summary(self) -> str:
         """Description of the data for a line of the model card."""

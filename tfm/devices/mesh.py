@@ -92,6 +92,17 @@ def place_rows(rows: Any, like: Any) -> Any:
     return jax.tree.map(place, rows)
 
 
+def place_copies(tree: Any, like: Any) -> Any:
+    """Places a copy of each array on every device that holds some variables.
+
+    Args:
+      tree: tree of arrays. Every host has all of them.
+      like: the variables. If they are on one device, the arrays move to the default device.
+    """
+    mesh = find_mesh(like)
+    return jax.device_put(tree, None if mesh is None else NamedSharding(mesh, PartitionSpec()))
+
+
 def pad_rows(x: np.ndarray, count: int) -> np.ndarray:
     """Pads an array with rows of zeros to a multiple of `count` rows."""
     return np.pad(x, [(0, -len(x) % count)] + [(0, 0)] * (x.ndim - 1))

@@ -32,10 +32,13 @@ class BatchNorm(nn.Module):
     Attributes:
       momentum: Decay rate of the moving averages.
       epsilon: Number added to the variance.
+      affine: Whether the result is multiplied by a learned scale and added to a learned bias. A conditional
+        norm computes these from its condition instead.
     """
 
     momentum: float = 0.9
     epsilon: float = 1e-5
+    affine: bool = True
 
     @nn.compact
     def __call__(self, x: jax.Array, rows: Rows | None = None, *, train: bool) -> jax.Array:
@@ -65,6 +68,9 @@ class BatchNorm(nn.Module):
             if not self.is_initializing():
                 mean.value += (1 - self.momentum) * (new_mean - mean.value)
                 variance.value += (1 - self.momentum) * (new_variance - variance.value)
+        normalized = (x - new_mean) * jax.lax.rsqrt(new_variance + self.epsilon)
+        if not self.affine:
+            return normalized
         scale = self.param("scale", nn.initializers.ones, features)
         bias = self.param("bias", nn.initializers.zeros, features)
-        return (x - new_mean) * jax.lax.rsqrt(new_variance + self.epsilon) * scale + bias
+        return normalized * scale + bias

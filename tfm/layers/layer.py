@@ -47,6 +47,8 @@ class Layer(nn.Module):
         source_mask: Array | None = None,
         positions: Array | None = None,
         source_positions: Array | None = None,
+        position_vectors: Array | None = None,
+        source_vectors: Array | None = None,
         train: bool,
     ) -> Array:
         """Applies the sublayers one after the other.
@@ -59,6 +61,9 @@ class Layer(nn.Module):
           source_mask: bool, broadcasts to [B, H, L, M]. True where a position may attend to the source.
           positions: Positions of x, int [B, L] or [L]. None means 0, 1, 2, ...
           source_positions: Positions of the encoder output, int [B, M] or [M]. None means 0, 1, 2, ...
+          position_vectors: Vectors [B, L, D] that are added to x for queries and keys, but not for values,
+            as in DETR. None adds nothing.
+          source_vectors: The same for the keys of the encoder output, [B, M, D].
           train: Whether dropout is on.
 
         Returns:
@@ -66,13 +71,15 @@ class Layer(nn.Module):
         """
 
         def attend(x):
-            return self.self_attention(
-                x, x, mask=mask, positions=positions, key_positions=positions, train=train
-            )
+            where = {"mask": mask, "positions": positions, "key_positions": positions}
+            y, values = _add_vectors(x, position_vectors)
+            return self.self_attention(y, y, **values, **where, train=train)
 
         def attend_to_source(x):
             where = {"mask": source_mask, "positions": positions, "key_positions": source_positions}
-            return self.cross_attention(x, encoder_output, **where, train=train)
+            x, _ = _add_vectors(x, position_vectors)
+            keys, values = _add_vectors(encoder_output, source_vectors)
+            return self.cross_attention(x, keys, **values, **where, train=train)
 
         return self._apply_sublayers(x, attend, attend_to_source, train)
 
@@ -161,3 +168,8 @@ class Layer(nn.Module):
 
         x = self._apply_sublayers(x, attend, attend_to_source, train=False)
         return x, caches[-1]
+
+
+def _add_vectors(x: Array | None, vectors: Array | None) -> tuple[Array | None, dict[str, Array | None]]:
+    """Returns the keys for `x` [B, L, D], and the keyword for values that are not equal to the keys."""
+    return (x, {}) if vectors is None else (x + vectors, {"values": x})

@@ -76,8 +76,7 @@ class Config:
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
-        data = dataclasses.replace(self.data, directory="", file=os.path.basename(self.data.file))
-        return dataclasses.replace(self, data=data)
+        return dataclasses.replace(self, data=self.data.without_paths())
 
 
 class ClassificationData(PrefetchedData):
@@ -284,10 +283,15 @@ def plan(config: Config) -> Classification:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
-    """Creates the task of a run. Reads the names of the classes from `workdir`.
+    """Creates the task of a run. For `new` and the errors, see `prepare_labels`."""
+    return Classification(config, *prepare_labels(plan(config), workdir, new=new))
+
+
+def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> tuple[list[str], str]:
+    """Returns the names of the classes of a run and the SHA-256 of their file in `workdir`.
 
     Args:
-      config: config of the run.
+      planned: task of labelled images that does not know the names of the classes yet.
       workdir: work directory of the run.
       new: checks that training fits into the memory and that the data can be read. If `workdir` has no names
         of the classes yet, writes the names of the training split.
@@ -295,10 +299,11 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     Raises:
       UserError: if the data or the file of names cannot be used, or the images do not fit the model.
     """
+    config = planned.config
     path = os.path.join(workdir, LABELS_FILE)
     begins = new and not os.path.exists(path)
     if begins:
-        check_plan(plan(config), config.training)
+        check_plan(planned, config.training)
     if new:  # a run that resumes does not read its test split
         check_splits(config.data, SPLITS if begins else SPLITS[:2])
     if begins:
@@ -309,7 +314,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
                 open_split(config, split, names)
         raise_all(problems)
         write_labels(path, names)
-    return Classification(config, *read_labels(path, config.model.classes))
+    return read_labels(path, config.model.classes)
 
 
 def open_split(config: Config, split: str, label_names: list[str] | None) -> Images:

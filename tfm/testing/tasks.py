@@ -1,5 +1,6 @@
 """The contract of tasks, as a pytest class over tiny runs."""
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -9,6 +10,7 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +18,9 @@ import numpy as np
 import optax
 import pytest
 
-from tfm import tasks
+from tfm import dropout, tasks
 from tfm.config import from_mapping, load, save, walk_fields
+from tfm.devices import rows
 from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.config import TrainingConfig
@@ -80,13 +83,14 @@ def make_tiny_run(make_config: Callable[[pathlib.Path], Any], folder: pathlib.Pa
     """Creates the task of a config.
 
     Args:
-      make_config: (folder) -> the config of a task. Writes the data into the folder first.
+      make_config: (folder) -> the config of a task. Writes the data into the folder first, and the frozen
+        models of the task into its subfolder "run".
       folder: a folder that does not exist. It is created.
     """
     folder.mkdir(parents=True)
     config = dataclasses.replace(make_config(folder), training=TRAINING)
     workdir = folder / "run"
-    workdir.mkdir()
+    workdir.mkdir(exist_ok=True)
     return TinyRun(config, tasks.find(config.task).create(config, str(workdir)), workdir)
 
 
@@ -134,7 +138,8 @@ class TaskContract:
     @classmethod
     def loss(cls, run: TinyRun) -> Any:
         """The compiled loss without dropout."""
-        return quick_jit(lambda variables, batch: run.task.loss(variables, batch, Context())[:2])
+        context = Context(constants=run.task.constants())
+        return quick_jit(lambda variables, batch: run.task.loss(variables, batch, context)[:2])
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -200,7 +205,8 @@ class TaskContract:
     def test_dropout_follows_the_key_and_is_off_without_a_key(self, run, loss, variables, batch):
         @quick_jit
         def dropped(seed):
-            return run.task.loss(variables, batch, Context(0, jax.random.key(seed))).terms
+            context = Context(0, jax.random.key(seed), run.task.constants())
+            return run.task.loss(variables, batch, context).terms
 
         (same, again, other), plain = map(dropped, (0, 0, 1)), loss(variables, batch)[0]
         assert same == again
@@ -213,10 +219,11 @@ class TaskContract:
             pytest.skip("the updates of the task oppose each other")
         optimizer = optax.adam(optax.linear_schedule(0, self.learning_rate, LEARNING_STEPS // 4))
 
-        rows = {name: x[:LEARNED_ROWS] for name, x in batch.items()}
+        few_rows = {name: x[:LEARNED_ROWS] for name, x in batch.items()}
+        context = Context(constants=run.task.constants())
 
         def loss(params, state):
-            terms, metrics, _ = run.task.loss({**state, "params": params}, rows, Context())
+            terms, metrics, _ = run.task.loss({**state, "params": params}, few_rows, context)
             return sum(total / count for total, count in terms.values()), metrics
 
         @quick_jit
@@ -235,6 +242,17 @@ class TaskContract:
         for name, (total, count) in learn(jax.random.key(0)).items():
             if name.endswith("accuracy"):
                 assert total[-1] > 0.8 * count[-1], f"{name}: {total[-1]} of {count[-1]} are learned"
+
+    def test_devices_draw_different_noise_for_equal_rows(self, run, variables, batch):
+        @quick_jit
+        def compute(device):
+            context = Context(0, jax.random.key(0), run.task.constants())
+            with contextlib.ExitStack() as stack:
+                for module in (rows, dropout):
+                    stack.enter_context(mock.patch.object(module, "shard_index", return_value=device))
+                return run.task.loss(variables, batch, context).terms
+
+        assert compute(jnp.int32(0)) != compute(jnp.int32(1)), "the noise is the same for all devices"
 
     def test_batches_are_a_function_of_seed_and_step(self, run):
         data, resumed = run.task.open_data(), run.task.open_data()

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax.traverse_util import flatten_dict
 
-from tfm.devices.mesh import place_rows
+from tfm.devices.mesh import place_copies, place_rows
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
 from tfm.layers.loss_terms import LOSS_TERMS
@@ -57,15 +57,18 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 def mean_metrics(task: Task, variables: Variables, batches: Iterable[Batch]) -> dict[str, float]:
     """Returns the means of the metrics of a task's loss, without dropout, over all rows of host batches."""
     sums: dict[str, tuple[float, float]] = {}
+    constants = place_copies(task.constants(), like=variables)
     for batch in batches:
-        add_sums(sums, _compute_metrics(task, variables, place_rows(batch, like=variables)))
+        add_sums(sums, _compute_metrics(task, variables, place_rows(batch, like=variables), constants))
     return means(sums)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _compute_metrics(task: Task, variables: Variables, batch: Batch) -> Mapping[str, SumAndCount]:
+def _compute_metrics(
+    task: Task, variables: Variables, batch: Batch, constants: Any
+) -> Mapping[str, SumAndCount]:
     """Returns the metrics of the loss of a batch."""
-    return task.loss(variables, batch, Context()).metrics
+    return task.loss(variables, batch, Context(constants=constants)).metrics
 
 
 def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:

@@ -276,11 +276,22 @@ def _scale(tree: Any, factors: Factors) -> Any:
     """Multiplies each leaf by the factor of the first pattern that matches its path."""
 
     def scale(path, x):
-        name = join_path(path)
-        factor = next((factor for pattern, factor in factors if match([pattern])(name)), None)
+        factor = _find_factor(join_path(path), factors)
         return x if factor is None else factor * x
 
     return jax.tree_util.tree_map_with_path(scale, tree)
+
+
+def _find_factor(path: str, factors: Factors) -> float | None:
+    """Returns the factor of the first pattern that matches a path, or None."""
+    return next((factor for pattern, factor in factors if match([pattern])(path)), None)
+
+
+def find_shared_factor(paths: Iterable[str], factors: Factors) -> float:
+    """Returns the factor that all paths have, or 1 if their factors differ."""
+    shared = {_find_factor(path, factors) for path in paths}
+    factor = shared.pop() if len(shared) == 1 else None
+    return 1.0 if factor is None else factor
 
 
 def make_schedule(config: Any, d_model: int | None) -> Schedule:

@@ -31,11 +31,11 @@ from tfm.devices.memory import (
 from tfm.devices.parameter_axes import record_axes
 from tfm.errors import UserError, first_line
 from tfm.io.lock import DirectoryGuard
-from tfm.io.tree_paths import join_path
+from tfm.io.tree_paths import join_path, list_paths
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
 from tfm.training.loss_calls import check_output, check_zero_rows
-from tfm.training.optimizers import make_schedule, warn_of_large_peak
+from tfm.training.optimizers import find_shared_factor, make_schedule, parse_factors, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
 from tfm.training.scores import Scores
 from tfm.training.step import Learner, TrainState, make_train_step
@@ -89,11 +89,16 @@ class Setup:
         self.learners = make_learners(updates, config, self.schedule, variables["params"])
         several = len(self.learners) > 1
         self.loss_names = [f"{each.name}/loss" if several else "loss" for each in self.learners]
+        paths = list_paths(variables["params"])
+        rate_factors = parse_factors("learning_rate_factors", config.learning_rate_factors)
         self.rates = {
-            f"{update.name}/learning_rate" if several else "learning_rate": functools.partial(
-                _rate_of, update.schedule or self.schedule, update.every
+            f"{learner.name}/learning_rate" if several else "learning_rate": functools.partial(
+                _rate_of,
+                update.schedule or self.schedule,
+                update.every,
+                find_shared_factor(filter(learner.trains, paths), rate_factors),
             )
-            for update in updates
+            for update, learner in zip(updates, self.learners, strict=True)
         }
         self.state = jax.eval_shape(self._create, variables)
         if devices is None:
@@ -320,9 +325,12 @@ def _check_state_fits(
     check_estimate(what, needed, available_memory(), advice)
 
 
-def _rate_of(schedule, every, step):
-    """Returns the learning rate of the newest update after `step` completed steps."""
-    return schedule((step - 1) // every)
+def _rate_of(schedule, every, factor, step):
+    """Returns the learning rate of the newest update after `step` completed steps.
+
+    `factor` is the factor that all its parameters share.
+    """
+    return factor * schedule((step - 1) // every)
 
 
 def has_checkpoint(workdir: str) -> bool:

@@ -25,7 +25,8 @@ class TrainState(flax.struct.PyTreeNode):
       params: the parameters.
       opt_state: {name of an update: Optax state of the parameters that it trains}.
       model_state: {collection: tree} of the other variables, such as {"batch_stats": tree}; often empty.
-      average: exponential moving average of the parameters, or None.
+      average: exponential moving average of the variables, or None. Integers of the state, which count, keep
+        their newest value.
       halted: bool scalar, whether a step was not finite and further steps change nothing. Never saved.
     """
 
@@ -43,7 +44,7 @@ class TrainState(flax.struct.PyTreeNode):
         model_state = {name: tree for name, tree in variables.items() if name != "params"}
         opt_state = {each.name: each.optimizer.init(split_tree(params, each.trains)[0]) for each in learners}
         # A copy, because a step donates both.
-        average = jax.tree.map(jnp.copy, params) if ema_decay else None
+        average = jax.tree.map(jnp.copy, dict(variables)) if ema_decay else None
         return cls(jnp.zeros((), jnp.int32), params, opt_state, model_state, average)
 
     def items(self) -> dict[str, Any]:
@@ -60,8 +61,13 @@ class TrainState(flax.struct.PyTreeNode):
 
     @property
     def variables(self) -> dict[str, Any]:
-        """The variables to evaluate: the average of the parameters if there is one, and the state."""
-        return {"params": self.params if self.average is None else self.average, **self.model_state}
+        """The variables to evaluate: their average if there is one."""
+        return self.newest if self.average is None else self.average
+
+    @property
+    def newest(self) -> dict[str, Any]:
+        """The parameters and the state after the newest step."""
+        return {"params": self.params, **self.model_state}
 
 
 class Learner(NamedTuple):
@@ -167,7 +173,11 @@ def make_train_step(
         average = state.average
         if average is not None:  # in this form, a frozen parameter equals its average to the last bit
             average = jax.tree.map(
-                lambda mean, new: mean + (1 - ema_decay) * (new - mean), average, state.params
+                lambda mean, new: (
+                    mean + (1 - ema_decay) * (new - mean) if jnp.issubdtype(new.dtype, jnp.inexact) else new
+                ),
+                average,
+                state.newest,
             )
         return state.replace(step=state.step + 1, average=average)
 

@@ -36,8 +36,8 @@ class Context(flax.struct.PyTreeNode):
     Attributes:
       step: int32 scalar, the number of steps made before. It is traced, so that a loss may anneal by it.
       rng: random key of dropout; None in evaluation. All devices share it; see `row_rng`.
-      constants: the arrays of `Task.constants`, such as the variables of a teacher. The validation of the
-        shipped tasks passes None, so a loss that uses them first checks `train`.
+      constants: the arrays of `Task.constants`, such as the variables of a teacher, in training and in
+        `tfm.training.loss_calls.mean_metrics`.
       row_axes: names of the axes over which the rows of the batch are divided. A statistic over all rows is
         `jax.lax.psum(local_sum, context.row_axes)`. Without axes, `psum` returns its argument.
     """

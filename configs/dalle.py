@@ -1,0 +1,79 @@
+"""DALL-E on generated pictures of two coloured digits with captions, in two stages.
+
+    python train.py --config=configs/vit.py:digits --workdir=runs/vit_digits
+    python train.py --config=configs/dalle.py:codes --workdir=runs/codes
+    python train.py --config=configs/dalle.py:images --workdir=runs/dalle --config.first_stage=runs/codes \
+        --config.judge=runs/vit_digits
+    python eval.py --workdir=runs/dalle
+
+codes: the autoencoder. images (the default): the language model of captions and codes. A classifier of digits
+judges the drawn pictures. Hardware: any CPU; needs the extra tfm[digits].
+
+Deviations from the paper: small models, short runs, and a learning rate that falls to 0. The divergence of
+the codes has its full weight from the first step, because otherwise a few codes win in the first steps.
+"""
+
+from tfm.config import to_config_dict
+from tfm.data.captions import CAPTION_WORDS, FIRST_WORD_ID, WORDS, CaptionsConfig
+from tfm.decoding.config import GenerationConfig
+from tfm.models.dalle import DALLEConfig
+from tfm.models.dvae import DVAEConfig
+from tfm.tasks import image_tokens, text_to_image
+from tfm.training.config import TrainingConfig
+from tfm.training.optimizers import AdamW
+
+CODES = 64
+
+
+def get_config(name="images"):
+    configs = {"codes": codes, "images": images}
+    if name not in configs:
+        raise ValueError(f"Expected {', '.join(configs)}, got {name!r}.")
+    return to_config_dict(configs[name]())
+
+
+def codes():
+    return image_tokens.Config(
+        model=DVAEConfig(image_size=16, codes=CODES, width=16, code_width=16, groups=2, blocks=1),
+        data=CaptionsConfig(batch_size=32),
+        training=training(steps=2500, rate=3e-3),
+        final_temperature=0.25,
+        temperature_steps=2000,
+        divergence_weight=0.1,
+        divergence_steps=1,
+    )
+
+
+def images():
+    return text_to_image.Config(
+        model=DALLEConfig(
+            text_vocabulary=FIRST_WORD_ID + len(WORDS),
+            codes=CODES,
+            text_length=CAPTION_WORDS,
+            side=8,
+            kernel=5,
+            layers=4,
+            d_model=96,
+            d_ff=192,
+            heads=4,
+            dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        data=CaptionsConfig(batch_size=32),
+        training=training(steps=2500, rate=2e-3),
+        decoding=GenerationConfig(samples=1, temperature=0.7, batch_size=64),
+    )
+
+
+def training(*, steps, rate):
+    return TrainingConfig(
+        steps=steps,
+        schedule="cosine_decay",
+        warmup_steps=100,
+        peak_learning_rate=rate,
+        clip_norm=1.0,
+        optimizer=AdamW(weight_decay=0.01),
+        eval_every=500,
+        checkpoint_every=500,
+        keep=2,
+    )

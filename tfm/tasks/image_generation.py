@@ -1,0 +1,289 @@
+"""Adversarial generation of labelled images with the hinge loss, judged by a trained classifier.
+
+Each step first trains the discriminator and then the generator (two updates). A batch has the images, labels
+and weights of `tfm.data.images`. The labels of the generated images are the labels of the batch.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.config import OnResume, check_fields, field
+from tfm.data.config import ImagesConfig
+from tfm.data.images import Images, assemble
+from tfm.devices.mesh import fetch
+from tfm.errors import UserError, suggest
+from tfm.evaluation.frechet import frechet_distance
+from tfm.evaluation.score import Score
+from tfm.interpret.observation import AttentionMap, Observation, Prediction, image_track
+from tfm.layers.batch_norm import Rows
+from tfm.layers.observe import read_attention
+from tfm.models.sagan import SelfAttentionGANConfig
+from tfm.tasks.classification import LABELS_FILE, ClassificationData, open_split, prepare_labels
+from tfm.training.config import TrainingConfig
+from tfm.training.frozen import SUFFIX, frozen_field
+from tfm.training.image_judge import ImageJudge
+from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_rows
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Samples,
+    Task,
+    Update,
+    Variables,
+)
+from tfm.visualize.pictures import draw_images
+
+# Scores take the images of a split and as many generated images with the same labels.
+ACCURACY = "accuracy of asked classes"
+DISTANCE = "Frechet distance of features"
+VALIDATION_SCORES = {ACCURACY: ("validation/accuracy", 0.01), DISTANCE: ("validation/frechet", 1.0)}
+JUDGE = "judge"
+SAMPLE_SEED = 1  # of the images that each evaluation shows
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The config of a run that generates images."""
+
+    task: str = field("image_generation", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    model: Any = models.model_field(
+        SelfAttentionGANConfig,
+        "Generator and discriminator. The config has image_size, channels and classes.",
+    )
+    data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    judge: str = frozen_field(
+        JUDGE,
+        "Run or export of a classifier of the same images, such as configs/vit.py. It scores the images.",
+    )
+    validation_samples: int = field(
+        20,
+        "Number of generated images to show at each evaluation. 0 shows no images.",
+        minimum=0,
+        maximum=1000,
+        unit="images",
+        resume=OnResume.FREE,
+    )
+    SCORES: ClassVar[tuple[str, ...]] = (ACCURACY, DISTANCE)
+    output_suffix: ClassVar[str] = "labels"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def without_paths(self) -> "Config":
+        """Returns this config without the paths of the machine that trained it, for an export."""
+        return dataclasses.replace(self, data=self.data.without_paths(), judge="")
+
+
+class ImageGeneration(Task):
+    """A task with two players. For the attributes, see `tfm.tasks.classification.Classification`."""
+
+    best = Best("validation/frechet", "min")
+    unit = "images"
+
+    def __init__(
+        self, config: Config, label_names: list[str], fingerprint: str, judge: ImageJudge | None = None
+    ):
+        self.config = config
+        self.label_names = label_names
+        self._fingerprint = fingerprint
+        self._judge = judge
+        self.model = models.find(config.model.name).Model(config.model)
+
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables of both players before training."""
+        model = self.config.model
+        image = jnp.zeros((1, model.image_size, model.image_size, model.channels))
+        return self.model.init(rng, jnp.zeros((1, model.noise)), jnp.zeros(1, int), image, train=False)
+
+    def updates(self) -> tuple[Update, ...]:
+        """Returns the update of the discriminator and the update of the generator."""
+        return (
+            Update("discriminator", self.discriminator_loss, ("discriminator/*",)),
+            Update("generator", self.loss, ("generator/*",)),
+        )
+
+    def discriminator_loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the hinge loss: real images should have logits above 1, and generated images below -1."""
+        (fake, real), state = self._compare(variables, batch, context, batch["images"])
+        terms = {"real": nn.relu(1 - real), "fake": nn.relu(1 + fake)}
+        metrics = {"real_accuracy": 1.0 * (real > 0), "fake_accuracy": 1.0 * (fake < 0)}
+        return LossOutput(_sums(terms, batch), _sums(metrics, batch), state)
+
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the loss of the generator, the negative logit of its images."""
+        (fake, _), state = self._compare(variables, batch, context)
+        return LossOutput(_sums({"loss": -fake}, batch), state=state)
+
+    def _compare(
+        self, variables: Variables, batch: Batch, context: Context, images: Any = None
+    ) -> tuple[tuple[jax.Array, jax.Array], Mapping[str, Any]]:
+        """Returns the logits [B] of generated images and of `images`, and the new state."""
+        shape = len(batch["labels"]), self.config.model.noise
+        noise = jax.random.normal(context.row_rng if context.train else jax.random.key(0), shape)
+        rows = Rows(batch["weights"], context.row_axes)
+        return apply_model(self.model, variables, noise, batch["labels"], images, rows, context=context)
+
+    def open_data(self) -> ClassificationData:
+        """Opens training and validation images."""
+        return ClassificationData(self.config, self.label_names)
+
+    def assets(self) -> dict[str, str]:
+        """Returns {file name: SHA-256} of the file with the names of the classes."""
+        judge = {} if self._judge is None else {JUDGE + SUFFIX: self._judge.fingerprint}
+        return {LABELS_FILE: self._fingerprint, **judge}
+
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Scores generated images against the validation split, and draws a few of them."""
+        del data
+        _, scores = self._score(variables, open_split(self.config, "validation", self.label_names))
+        values = {}
+        for score in scores:
+            name, scale = VALIDATION_SCORES[score.name]
+            values[name] = scale * score.value
+        if not self.config.validation_samples:
+            return Evaluation(values)
+        labels = np.arange(self.config.validation_samples) % len(self.label_names)
+        images = self.generate(variables, labels, seed=SAMPLE_SEED)
+        asked = [self.label_names[label] for label in labels]
+        rows = [
+            {"class": name, "judged": judged}
+            for name, judged in zip(asked, self._name_classes(images), strict=True)
+        ]
+        return Evaluation(values, Samples(rows, {"generated": functools.partial(draw_images, images, asked)}))
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields the judged class of a generated image for each image of a split, and the scores."""
+        source = open_split(self.config, split, self.label_names)
+        began = time.monotonic()
+        outputs, scores = self._score(_single(variables), source)
+        rate = len(source) / (time.monotonic() - began)
+        asked = [self.label_names[label] for label in _read(source)[1]]
+        examples = [{"class": name, "judged": output} for name, output in zip(asked, outputs, strict=True)]
+        yield Report(outputs, scores, examples, {"seed": 0}, rate, source.fingerprint)
+
+    def generate(self, variables: Variables, labels: np.ndarray, seed: int = 0) -> np.ndarray:
+        """Returns images float32 [N, height, width, C] from -1 to 1 for labels [N]."""
+        rng = np.random.default_rng(seed)
+        noise = rng.standard_normal((len(labels), self.config.model.noise), np.float32)
+        rows = {"noise": noise, "labels": labels}
+        return map_rows(self._generate, variables, rows, self.config.data.batch_size)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _generate(self, variables: Variables, rows: Mapping[str, jax.Array]) -> jax.Array:
+        """Returns the images of the rows of noise and labels."""
+        return self.model.apply(variables, rows["noise"], rows["labels"], train=False, method="generate")
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return self.label_names[:2]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Records which pixels the generator attends to while it draws an image.
+
+        Args:
+          variables: variables of the model.
+          example: name of the class of the image.
+          max_tokens: ignored, because all images have the same number of pixels.
+
+        Raises:
+          UserError: if there is no such class.
+        """
+        del max_tokens
+        if example not in self.label_names:
+            raise UserError(f"{example!r} is no class of this model; {suggest(example, self.label_names)}")
+        labels = np.array([self.label_names.index(example)])
+        noise = np.random.default_rng(SAMPLE_SEED).standard_normal((1, self.config.model.noise), np.float32)
+        images, weights = fetch(self._read_attention(variables, noise, labels))
+        weights = weights[:, 0]
+        (probabilities,), _ = self._required_judge.judge(images)
+        order = np.argsort(-probabilities, kind="stable")
+        choices = [(self.label_names[label], float(probabilities[label])) for label in order]
+        tracks = {
+            name: image_track(images[0], weights.shape[axis])
+            for name, axis in (("pixels", -2), ("areas", -1))
+        }
+        attention = {"generator": AttentionMap("pixels", "areas", weights)}
+        title = f"generated image of class {example}"
+        return Observation(title, choices[0][0], tracks, attention, [Prediction(choices[0][1], choices)])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _read_attention(self, variables, noise, labels):
+        """Returns images [B, height, width, C] and the attention weights of the generator [1, B, 1, L, M]."""
+
+        def generate():
+            return self.model.apply(variables, noise, labels, train=False, method="generate")
+
+        return read_attention(self.model.attention_points["generator"], generate)
+
+    def _score(self, variables: Variables, source: Images) -> tuple[list[str], list[Score]]:
+        """Returns the judged classes of generated images, one for each image of a split, and the scores."""
+        real, labels = _read(source)
+        images = self.generate(variables, labels)
+        probabilities, features = self._required_judge.judge(images)
+        judged = probabilities.argmax(-1)
+        signature = f"{len(labels):,} generated images"
+        distance = frechet_distance(features, self._required_judge.judge(real)[1])
+        return [self.label_names[label] for label in judged], [
+            Score(ACCURACY, 100 * float((judged == labels).mean()), f"per cent of {signature}"),
+            Score(DISTANCE, distance, f"{signature} and as many real images"),
+        ]
+
+    def _name_classes(self, images: np.ndarray) -> list[str]:
+        """Returns the judged class of each image."""
+        return [self.label_names[label] for label in self._required_judge.judge(images)[0].argmax(-1)]
+
+    @property
+    def _required_judge(self) -> ImageJudge:
+        """The classifier. Only a planned task, which generates nothing, has none."""
+        assert self._judge is not None
+        return self._judge
+
+
+def plan(config: Config) -> ImageGeneration:
+    """Returns the task of a run that does not know the names of the classes yet."""
+    return ImageGeneration(config, [], "")
+
+
+def create(config: Config, workdir: str, *, new: bool = True) -> ImageGeneration:
+    """Creates the task of a run.
+
+    Raises:
+      UserError: if the images cannot be used (see `classification.prepare_labels`) or the classifier that
+        judges them cannot be used (see `ImageJudge`).
+    """
+    judge = ImageJudge(workdir, JUDGE, config.model)
+    return ImageGeneration(config, *prepare_labels(plan(config), workdir, new=new), judge)
+
+
+def _sums(values: Mapping[str, jax.Array], batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
+    """Returns {name: (sum, count)} of values [B] of the rows that count."""
+    weights = batch["weights"]
+    return {name: ((x * weights).sum(), weights.sum()) for name, x in values.items()}
+
+
+def _read(source: Images) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all images of a split from -1 to 1, [N, height, width, C], and their labels, int [N]."""
+    images, labels = source.take(np.arange(len(source)))
+    return assemble(images, labels, source.largest, len(images))["images"], labels
+
+
+def _single(variables: Any) -> Variables:
+    """Returns the variables of a single model. Raises a UserError for an ensemble."""
+    if isinstance(variables, tuple):
+        raise UserError("Generators cannot be averaged as an ensemble. Evaluate one run at a time.")
+    return variables

@@ -1,0 +1,96 @@
+"""A trained classifier that judges generated images. It is not trained further."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from tfm import models
+from tfm.config import from_mapping
+from tfm.errors import UserError
+from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+from tfm.training.map_batches import map_rows
+
+BATCH_SIZE = 256
+SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedImages:
+    """The images that a classifier judges. The config of a generator may take its place.
+
+    Attributes:
+      image_size: height and width of an image.
+      channels: number of channels.
+      classes: number of classes.
+    """
+
+    image_size: int
+    channels: int
+    classes: int
+
+
+class ImageJudge:
+    """A classifier from another run.
+
+    Args:
+      workdir: folder of the run, which contains the classifier as a frozen model.
+      name: name of the field of the frozen model.
+      images: `JudgedImages`, or the section `model` of the generator, which has the same fields.
+
+    Attributes:
+      fingerprint: SHA-256 of the file of the classifier.
+
+    Raises:
+      UserError: if the run has no classifier, its file is damaged, it has no method `features`, or it reads
+        other images or has other classes than the generator.
+    """
+
+    def __init__(self, workdir: str, name: str, images: Any):
+        frozen = read_frozen(workdir, name)
+        self.fingerprint = frozen.fingerprint
+        self._model, self._variables = _make_classifier(frozen, name), frozen.variables
+        for field in SIZE_FIELDS:
+            found, expected = getattr(self._model.config, field, None), getattr(images, field)
+            if found != expected:
+                raise UserError(
+                    f"Expected the classifier in config.{name} to have model.{field} {expected} as the "
+                    f"judged images, got {found}. Train a classifier of these images."
+                )
+        image = np.zeros((1, images.image_size, images.image_size, images.channels), np.float32)
+        shapes = jax.eval_shape(lambda: self._model.init(jax.random.key(0), image, train=False))
+        check_frozen(frozen, shapes, name)
+
+    def judge(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Computes probabilities and features of images.
+
+        Args:
+          images: float [N, height, width, C], from -1 to 1.
+
+        Returns:
+          The probabilities of the classes, float32 [N, classes], and the features that the classifier's last
+          layer reads, float32 [N, F].
+        """
+        return map_rows(self._compute, self._variables, {"images": images}, BATCH_SIZE)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _compute(self, variables, rows):
+        """Returns probabilities [B, classes] and features [B, F] of the images of rows."""
+        logits = self._model.apply(variables, rows["images"], train=False)
+        features = self._model.apply(variables, rows["images"], train=False, method="features")
+        return jax.nn.softmax(logits.astype(np.float32)), features.astype(np.float32)
+
+
+def _make_classifier(frozen: FrozenModel, name: str) -> nn.Module:
+    """Returns the module of a frozen classifier."""
+    module = models.find(str(frozen.model.get("name", "")))
+    model = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
+    if not hasattr(model, "features"):
+        raise UserError(
+            f"config.{name} needs a classifier of images with a method `features`, such as vit, but "
+            f"{frozen.model['name']!r} has none. Train a classifier."
+        )
+    return model
