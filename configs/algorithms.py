@@ -6,7 +6,7 @@
 The tasks are copy, reverse and add. Training has sources of at most 10 symbols. The splits "double" and
 "quadruple" have 20 and 40. algorithms.py:copy,transformer is the Transformer of the same width and depth in
 place of the Universal Transformer. With --config.model.random_start=0, rows begin at position 0, and neither
-model generalizes. python -m benchmarks.algorithms compares all of them; docs/family.md has the results.
+model generalizes. python -m benchmarks.algorithms compares all of them, see docs/results.md.
 """
 
 from tfm.config import to_config_dict

@@ -13,6 +13,7 @@ the extra tfm[digits].
 
 Deviations from the paper: a small backbone and a small Transformer without dropout and with norms before the
 sublayers. All parts learn at one rate, which falls to 0, and gradients are clipped less.
+Scores: docs/results.md.
 """
 
 from tfm.config import to_config_dict

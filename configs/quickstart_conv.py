@@ -6,6 +6,7 @@
 Data, steps and batches are those of that config. Six layers of kernel 5 let each source position see 12
 neighbours on both sides, so a pronoun sees the nouns that it may refer to. In quickstart_conv.py:shallow, two
 layers of kernel 3 see 2 neighbours. Gehring et al. 2017 use 20 layers of kernel 3 and Nesterov's method.
+Scores: docs/results.md.
 """
 
 from tfm.config import to_config_dict

@@ -28,14 +28,14 @@ MAY_IMPORT = {
     "tfm.devices": {"tfm.config", "tfm.io"},
     "tfm.datasets": set(),
     "tfm.data": {"tfm.config", "tfm.datasets", "tfm.io"},
-    "tfm.evaluation": {"tfm.io"},
+    "tfm.evaluation": {"tfm.data", "tfm.io"},
     "tfm.layers": EQUATIONS | {"tfm.config", "tfm.devices"},
     "tfm.models": EQUATIONS | {"tfm.config", "tfm.layers"},
     "tfm.decoding": EQUATIONS
     | {"tfm.config", "tfm.data", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.layers"},
     "tfm.interpret": EQUATIONS | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.layers"},
     "tfm.training": EQUATIONS
-    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.devices", "tfm.io", "tfm.layers"},
+    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.devices", "tfm.io", "tfm.layers", "tfm.models"},
     "tfm.visualize": EQUATIONS
     | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.training"},
     "tfm.tasks": EQUATIONS

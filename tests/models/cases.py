@@ -15,9 +15,14 @@ from tfm.models import Transformer, TransformerConfig
 from tfm.models.bert import Bert, BertConfig
 from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig
+from tfm.models.dalle import DALLE, DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.models.detr import DETR, DETRConfig
+from tfm.models.dvae import DiscreteVAE, DVAEConfig
+from tfm.models.resnet import ResNetClassifier, ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.models.sagan import SelfAttentionGAN, SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig, UniversalTransformer
 from tfm.models.vit import VisionTransformer, ViTConfig
 from tfm.testing.models import VOCABULARY
@@ -123,6 +128,48 @@ COMPRESSED = {
         "relative bias": {"positions": "relative_bias", "compression": 1},
     }.items()
 }
+GANS = {
+    "GAN": SelfAttentionGAN(
+        SelfAttentionGANConfig(
+            image_size=8, channels=2, classes=5, noise=4, width=8, smallest_map=2, attention_map=4
+        )
+    )
+}
+TEXT_TO_IMAGE = {
+    "DALL-E": DALLE(
+        DALLEConfig(
+            text_vocabulary=11,
+            codes=VOCABULARY - 11,
+            text_length=3,
+            side=3,
+            kernel=3,
+            **SIZES | {"layers": 3, "attention_dropout": 0.0},
+        ),
+        vocabulary_size=VOCABULARY,
+    )
+}
+AUTOENCODERS = {
+    "dVAE": DiscreteVAE(
+        DVAEConfig(image_size=8, channels=2, codes=6, width=16, code_width=5, groups=3, blocks=1)
+    )
+}
+DETECTORS = {
+    "DETR": DETR(
+        DETRConfig(
+            channels=2,
+            classes=5,
+            queries=3,
+            encoder_layers=1,
+            decoder_layers=2,
+            backbone_depths=(2, 1),
+            backbone_width=4,
+            backbone_stem="small",
+            **SIZES,
+        )
+    )
+}
+RESNET = ResNetConfig(image_size=6, channels=2, classes=5, depths=(1, 1), width=4)
+RESNETS = {"ResNet": ResNetClassifier(RESNET)}
 CLASSIFIERS = {"ViT": VisionTransformer(VIT)}
 BERT = BertConfig(encoder_layers=2, **SIZES, attention_dropout=0.0, max_positions=12, classes=3)
 ENCODERS = {

@@ -51,7 +51,7 @@ def test_frechet_distance_equals_the_formula_with_a_matrix_square_root():
 def test_players_descend_the_hinge_losses_of_the_paper(task, variables):
     batch = next(iter(task.open_data().train_batches(0)))
     context = Context(0, jax.random.key(1))
-    (fake, real), _ = quick_jit(task._compare)(variables, batch, context, batch["images"])
+    (fake, real), _ = quick_jit(task.compare)(variables, batch, context, batch["images"])
     terms = quick_jit(task.discriminator_loss)(variables, batch, context).terms
     expected = {"real": np.maximum(0, 1 - real).sum(), "fake": np.maximum(0, 1 + fake).sum()}
     assert {name: float(total) for name, (total, _) in terms.items()} == pytest.approx(expected, rel=1e-5)

@@ -170,6 +170,6 @@ class Layer(nn.Module):
         return x, caches[-1]
 
 
-def _add_vectors(x: Array | None, vectors: Array | None) -> tuple[Array | None, dict[str, Array | None]]:
+def _add_vectors(x: Any, vectors: Array | None) -> tuple[Any, dict[str, Any]]:
     """Returns the keys for `x` [B, L, D], and the keyword for values that are not equal to the keys."""
     return (x, {}) if vectors is None else (x + vectors, {"values": x})

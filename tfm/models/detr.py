@@ -19,6 +19,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from tfm import layers
+from tfm.config import constants
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
@@ -28,6 +29,7 @@ TEMPERATURE = 10_000.0  # of the sinusoids
 
 
 @dataclasses.dataclass(frozen=True)
+@constants(positions="none", attention_window=None, scan=False)  # places have vectors instead
 class DETRConfig(BlockConfig):
     """The config of DETR. The defaults describe DETR with a ResNet-50 for COCO."""
 
@@ -60,10 +62,6 @@ class DETRConfig(BlockConfig):
     attention_bias: bool = True
     layer_norm_epsilon: float = 1e-5
     feed_forward_dropout: float | None = None
-    # Vectors for the places of an image replace these fields.
-    positions: ClassVar[str] = "none"
-    attention_window: ClassVar[None] = None
-    scan: ClassVar[bool] = False  # a decoder needs the outputs of all layers
 
 
 class Detections(NamedTuple):
@@ -87,8 +85,9 @@ class NormOfEach(nn.Module):
 
     norm: nn.Module
 
-    def __call__(self, outputs: Sequence[jax.Array]) -> jax.Array:
+    def __call__(self, outputs: Sequence[jax.Array], mask: jax.Array | None) -> jax.Array:
         """Maps a list of arrays [B, N, D] to [layers, B, N, D]."""
+        del mask  # all queries are objects or no objects
         return jnp.stack([self.norm(x) for x in outputs])
 
 

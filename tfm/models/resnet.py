@@ -9,9 +9,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from tfm.config import InheritsHelp, check_fields
+from tfm.config import InheritsHelp, check_fields, field
 from tfm.layers.batch_norm import Rows
-from tfm.layers.block_config import field, fixed_field
+from tfm.layers.block_config import fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
 from tfm.layers.resnet import STEMS, ResNet

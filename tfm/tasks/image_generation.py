@@ -27,7 +27,8 @@ from tfm.interpret.observation import AttentionMap, Observation, Prediction, ima
 from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
 from tfm.models.sagan import SelfAttentionGANConfig
-from tfm.tasks.classification import LABELS_FILE, ClassificationData, open_split, prepare_labels
+from tfm.tasks.classification import ClassificationData, open_split, prepare_labels
+from tfm.training.assets import LABELS_FILE
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge
@@ -119,17 +120,17 @@ class ImageGeneration(Task):
 
     def discriminator_loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the hinge loss: real images should have logits above 1, and generated images below -1."""
-        (fake, real), state = self._compare(variables, batch, context, batch["images"])
+        (fake, real), state = self.compare(variables, batch, context, batch["images"])
         terms = {"real": nn.relu(1 - real), "fake": nn.relu(1 + fake)}
         metrics = {"real_accuracy": 1.0 * (real > 0), "fake_accuracy": 1.0 * (fake < 0)}
         return LossOutput(_sums(terms, batch), _sums(metrics, batch), state)
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the loss of the generator, the negative logit of its images."""
-        (fake, _), state = self._compare(variables, batch, context)
+        (fake, _), state = self.compare(variables, batch, context)
         return LossOutput(_sums({"loss": -fake}, batch), state=state)
 
-    def _compare(
+    def compare(
         self, variables: Variables, batch: Batch, context: Context, images: Any = None
     ) -> tuple[tuple[jax.Array, jax.Array], Mapping[str, Any]]:
         """Returns the logits [B] of generated images and of `images`, and the new state."""

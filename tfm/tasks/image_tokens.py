@@ -117,7 +117,9 @@ class ImageTokens(Task):
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the reconstruction and the divergence per number of an image, and their errors."""
-        config, model, images = self.config, self.config.model, batch["images"]
+        config = self.config
+        model = config.model
+        images = jnp.asarray(batch["images"])
         noise = None
         if context.train:
             shape = len(images), model.side, model.side, model.codes
@@ -126,7 +128,7 @@ class ImageTokens(Task):
         temperature = self.temperature(context.step)
         found, state = apply_model(self.model, variables, images, noise, temperature, context=context)
         weights = batch["weights"]
-        nll = logit_laplace_nll(jnp.asarray(images), found.mean, found.log_scale).sum((1, 2, 3)) * weights
+        nll = logit_laplace_nll(images, found.mean, found.log_scale).sum((1, 2, 3)) * weights
         log_q = jax.nn.log_softmax(found.logits)
         divergence = (jnp.exp(log_q) * (log_q + jnp.log(model.codes))).sum((1, 2, 3)) * weights
         beta = config.divergence_weight * jnp.minimum(context.step / config.divergence_steps, 1)

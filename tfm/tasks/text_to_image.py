@@ -136,7 +136,7 @@ class TextToImage(Task):
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the cross-entropy per token of the text and of the image, and weighs both."""
-        codes = self.autoencoder.apply(context.constants, batch["images"], method="encode")
+        codes: Any = self.autoencoder.apply(context.constants, batch["images"], method="encode")
         codes = codes.reshape(len(batch["text"]), -1)
         tokens = jnp.concatenate([batch["text"], self.config.model.text_vocabulary + codes], axis=1)
         inputs = jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
@@ -239,12 +239,14 @@ class TextToImage(Task):
     @functools.partial(jax.jit, static_argnums=0)
     def _decode(self, constants: Variables, codes: jax.Array) -> jax.Array:
         """Returns the images of codes [N, side, side]."""
-        return self.autoencoder.apply(constants, codes, method="decode")
+        images: Any = self.autoencoder.apply(constants, codes, method="decode")
+        return images
 
     @functools.partial(jax.jit, static_argnums=0)
     def _encode(self, constants: Variables, images: jax.Array) -> jax.Array:
         """Returns the codes [N, side, side] of images."""
-        return self.autoencoder.apply(constants, images, method="encode")
+        codes: Any = self.autoencoder.apply(constants, images, method="encode")
+        return codes
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:

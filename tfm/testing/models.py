@@ -87,8 +87,11 @@ class ModelContract:
             metafunc.parametrize("variant", variants.values(), ids=variants.keys())
 
     def first(self, **fields: Any) -> nn.Module:
-        """Returns the first case with other values of some fields of its config."""
+        """Returns the first case with other values of some fields. Skips the test if a field is missing."""
         model = next(iter(self.cases.values()))
+        missing = fields.keys() - {field.name for field in dataclasses.fields(model.config)}
+        if missing:
+            pytest.skip(f"the config has no {', '.join(missing)}")
         return model.clone(config=dataclasses.replace(model.config, **fields))
 
     def parameters(self, model: nn.Module) -> Any:
@@ -423,9 +426,19 @@ def _outputs(contract: Any, model: nn.Module) -> Outputs:
 @quick_jit(static_argnums=(0, 3))
 def _apply(model, params, arguments, train, seed):
     rngs = {"dropout": jax.random.key(seed)}
-    return join_outputs(model.apply({"params": params}, *arguments, train=train, rngs=rngs))
+    variables = {**_initial_state(model, arguments), "params": params}
+    # Also without a state, the outputs are a pair if there are mutable collections.
+    outputs, _ = model.apply(variables, *arguments, train=train, rngs=rngs, mutable=["batch_stats"])
+    return join_outputs(outputs)
 
 
 @quick_jit(static_argnums=0)
 def _gradient(model, params, arguments):
-    return jax.grad(lambda p: mean_loss(model.apply({"params": p}, *arguments, train=False)))(params)
+    state = _initial_state(model, arguments)
+    return jax.grad(lambda p: mean_loss(model.apply({**state, "params": p}, *arguments, train=False)))(params)
+
+
+def _initial_state(model, arguments):
+    """Returns {collection: tree} of the variables of a model that are not parameters."""
+    variables = model.init(jax.random.key(0), *arguments, train=False)
+    return {name: tree for name, tree in variables.items() if name != "params"}

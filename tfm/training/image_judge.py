@@ -79,8 +79,8 @@ class ImageJudge:
     @functools.partial(jax.jit, static_argnums=0)
     def _compute(self, variables, rows):
         """Returns probabilities [B, classes] and features [B, F] of the images of rows."""
-        logits = self._model.apply(variables, rows["images"], train=False)
-        features = self._model.apply(variables, rows["images"], train=False, method="features")
+        logits: Any = self._model.apply(variables, rows["images"], train=False)
+        features: Any = self._model.apply(variables, rows["images"], train=False, method="features")
         return jax.nn.softmax(logits.astype(np.float32)), features.astype(np.float32)
 
 

@@ -84,5 +84,5 @@ def test_cut_input_is_searched_once(run, searched):
     ],
 )
 def test_parts_are_joined_with_blanks_only_where_the_script_has_blanks(texts, expected):
-    (joined,) = pipeline._join([[pipeline.Hypothesis(text, -1.0)] for text in texts], 1)
+    (joined,) = pipeline.join_parts([[pipeline.Hypothesis(text, -1.0)] for text in texts], 1)
     assert joined == pipeline.Hypothesis(expected, -float(len(texts)))

@@ -1,6 +1,6 @@
 """Endless batches of generated examples. Each example is a function of its split and of a few numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -86,7 +86,7 @@ class GeneratedData(PrefetchedData):
         self.validation = validation
         self._description = description
 
-    def count(self, batch: Batch) -> int:
+    def count(self, batch: Mapping[str, np.ndarray]) -> int:
         """Returns the number of examples of a host batch, without padding."""
         return int(batch["weights"].sum())
 

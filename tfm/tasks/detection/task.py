@@ -168,10 +168,12 @@ class Detection(Task):
         batch = scenes.assemble([scenes.make(EVALUATION, int(example))], 1)
         found, reads = fetch(self._read_attention(variables, batch))
         probabilities, boxes = found["probabilities"][0], found["boxes"][0]
-        objects = Objects(boxes, probabilities.argmax(-1), probabilities.max(-1))
+        classes = probabilities.argmax(-1)
+        scores = probabilities.max(-1)
+        objects = Objects(boxes, classes, scores)
         labels = [
             f"query {index}: {scenes.label_names[label]} ({score:.0%})"
-            for index, (label, score) in enumerate(zip(objects.labels, objects.scores, strict=True))
+            for index, (label, score) in enumerate(zip(classes, scores, strict=True))
         ]
         tracks = {
             "places": image_track(batch["images"][0], reads["cross"].shape[-1]),

@@ -150,7 +150,7 @@ class TextTranslation:
         for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
             texts = [Hypothesis(self.tokenizer.decode(ids), score) for ids, score in hypotheses]
             predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
-        return [_join(of_parts, n_best) for of_parts in predictions]
+        return [join_parts(of_parts, n_best) for of_parts in predictions]
 
     def score(
         self, params: Params | Ensemble, sources: Iterable[str], targets: Iterable[str]
@@ -258,7 +258,7 @@ def _rank_by_utility(texts: list[Hypothesis], utility: str) -> list[Hypothesis]:
     return [Hypothesis(text, score) for text, score in best_first]
 
 
-def _join(parts: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
+def join_parts(parts: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
     """Joins the n-th best hypotheses of all parts for each n. Without parts, the only one is empty.
 
     A part without a translation adds no blank.
