@@ -11,7 +11,7 @@ from tfm.data.config import DocumentsConfig
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Source, hash_rows, hold
 
-SEPARATOR = "\n\nSummary:\n"
+SEPARATOR = " Summary: "
 SIZES = {"train": 20_000, "validation": 200, "test": 200}
 VALUES = {
     "animal": ["cat", "dog", "fox", "owl", "pig", "cow", "hen", "rat"],
