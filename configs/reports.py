@@ -2,9 +2,9 @@
 
     python train.py --config=configs/reports.py --workdir=runs/reports
     python eval.py --workdir=runs/reports
-    tfm generate --workdir=runs/reports --prefix="The colour was red."
+    tfm generate --workdir=runs/reports --prefix="They noted the colour red."
 
-A report has about 150 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
+A report has about 100 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
 layers are local, and the model cannot find what it has to copy. Deviations from the paper are the sizes, the
 data and Adam in place of Adafactor.
 Scores: docs/results.md.
@@ -27,6 +27,7 @@ def get_config():
                 heads=4,
                 dropout=0.0,
                 attention_dropout=0.0,
+                positions="interleaved_and_rotary",
                 local_block=16,
             ),
             data=DocumentsConfig(
@@ -38,14 +39,14 @@ def get_config():
                 batch_tokens=2560,
             ),
             training=TrainingConfig(
-                steps=1200,
+                steps=2400,
                 schedule="linear_decay",
                 warmup_steps=100,
                 peak_learning_rate=2e-3,
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=600,
-                checkpoint_every=600,
+                eval_every=1200,
+                checkpoint_every=1200,
                 keep=2,
             ),
             decoding=GenerationConfig(max_tokens=40, beam_size=1, samples=0),

@@ -59,6 +59,6 @@ def test_configs_open_the_functions_by_name():
 def test_summary_of_a_report_has_its_facts_in_alphabetical_order():
     for (text,) in reports(DOCUMENTS, "test"):
         article, summary = text.split(SEPARATOR)
-        facts = re.findall(r"The (\w+) was (\w+)\.", article)
+        facts = re.findall(r"They noted the (\w+) (\w+)\.", article)
         assert len(facts) == FACTS
         assert summary == ", ".join(" ".join(fact) for fact in sorted(facts))

@@ -1,7 +1,7 @@
 """Generated reports with a known summary, as a function for `data.kind`.
 
-A report has sentences about nothing, and among them one sentence for each of some attributes, such as "The
-colour was red." `SEPARATOR` and the summary follow. The summary has the attributes in alphabetical order with
+A report has sentences about nothing, and among them one sentence for each of some attributes, such as "They
+noted the colour red." `SEPARATOR` and the summary follow. The summary has the attributes in alphabetical order with
 their values: "colour red, metal iron". Only a model that sees the whole report can write it.
 """
 
@@ -34,7 +34,7 @@ FILLERS = (
     "A letter from the council was read aloud.",
     "There were no further questions.",
 )
-SENTENCES = (8, 24)  # fewest and most sentences about nothing
+SENTENCES = (4, 16)  # fewest and most sentences about nothing
 
 
 def reports(config: DocumentsConfig, split: str) -> Source:
@@ -51,6 +51,6 @@ def _draw_report(rng: random.Random) -> str:
     facts = {name: rng.choice(VALUES[name]) for name in sorted(rng.sample(sorted(VALUES), FACTS))}
     sentences = rng.choices(FILLERS, k=rng.randint(*SENTENCES))
     for name, value in facts.items():
-        sentences.insert(rng.randint(0, len(sentences)), f"The {name} was {value}.")
+        sentences.insert(rng.randint(0, len(sentences)), f"They noted the {name} {value}.")
     summary = ", ".join(f"{name} {value}" for name, value in facts.items())
     return " ".join(sentences) + SEPARATOR + summary
