@@ -150,7 +150,7 @@ TEXT_TO_IMAGE = {
 }
 AUTOENCODERS = {
     "dVAE": DiscreteVAE(
-        DVAEConfig(image_size=8, channels=2, codes=6, width=16, code_width=5, groups=3, blocks=1)
+        DVAEConfig(image_size=8, channels=2, codes=6, width=32, code_width=5, groups=3, blocks=1)
     )
 }
 DETECTORS = {

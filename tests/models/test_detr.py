@@ -28,7 +28,7 @@ class Patches(nn.Module):
     """A backbone whose places do not read each other's pixels."""
 
     @nn.compact
-    def __call__(self, images):
+    def __call__(self, images, *, train):
         return nn.Conv(6, (4, 4), 4, padding="VALID")(images)
 
 

@@ -74,4 +74,6 @@ def test_every_task_has_a_contract():
 
 
 def test_every_model_is_trained_in_a_case():
-    assert {case.partition(",")[0] for cases in TASKS.values() for case in cases} == modules(models)
+    trained = {case.partition(",")[0] for cases in TASKS.values() for case in cases}
+    without_dropout = {"resnet"}  # the contract needs dropout; see tests/models/test_resnet.py
+    assert trained | without_dropout == modules(models)

@@ -1,8 +1,8 @@
 """Generated reports with a known summary, as a function for `data.kind`.
 
 A report has sentences about nothing, and among them one sentence for each of some attributes, such as "They
-noted the colour red." `SEPARATOR` and the summary follow. The summary has the attributes in alphabetical order with
-their values: "colour red, metal iron". Only a model that sees the whole report can write it.
+noted the colour red." `SEPARATOR` and the summary follow. The summary has the attributes in alphabetical
+order with their values: "colour red, metal iron". Only a model that sees the whole report can write it.
 """
 
 import random
