@@ -35,6 +35,7 @@ RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attent
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
 LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
 LEARNED = {"positions": "learned"}
+SINUSOIDS = {"positions": "interleaved"}
 POST = {"norm_order": "post"}  # required by deep_norm
 TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
 WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
@@ -59,8 +60,8 @@ TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 
 CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
-    *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
-    *make_cases(VIT, observers.observe_model, POST),
+    *make_cases(LM, observers.observe_model, POST, SINUSOIDS, {"attention_dropout": 0.0}),
+    *make_cases(VIT, observers.observe_model, POST, SINUSOIDS),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(LuongConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(
