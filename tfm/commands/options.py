@@ -283,6 +283,19 @@ class Generate(DecodingRun):
 
 
 @options
+class Import:
+    """Import a model of Hugging Face transformers."""
+
+    folder: str = option(
+        REQUIRED, "Folder of the model: config.json, safetensors and the files of its tokenizer.", flag="from"
+    )
+    output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    source_language: str = option("", "Source language of a model of many languages, such as eng_Latn.")
+    target_language: str = option("", "Target language of a model of many languages, such as deu_Latn.")
+    source_prefix: str = option("", "Text before each source text, such as the task of T5.")
+
+
+@options
 class Export(FinishedRun):
     """Write a run as one portable folder."""
 
@@ -408,7 +421,7 @@ class Completion:
 
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
-    "Use a model": (Evaluate, Compare, Translate, Generate, Export),
+    "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Plot, Replay),
     "Look after runs": (Status, List, Config),
     "Set up": (Completion,),

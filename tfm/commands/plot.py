@@ -31,7 +31,7 @@ from tfm.commands.command import command, flag_fields
 from tfm.commands.compilation import prepare_device
 from tfm.commands.options import Plot
 from tfm.data.sources.opening import check_splits, open_pairs
-from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID, encode_sides
 from tfm.decoding.score import predict_pairs
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
@@ -170,7 +170,7 @@ def encode_pairs(task: Any, split: str, count: int) -> list[list[list[int]]]:
     """Returns the ids with EOS of at most `count` sources and of their targets, without too long pairs."""
     check_splits(task.config.data, [split])
     texts = list(sample_evenly(open_pairs(task.config.data, split), count))
-    sides = [task.tokenizer.encode(side) for side in (texts[::2], texts[1::2])]
+    sides = encode_sides(task.tokenizer, texts[::2], texts[1::2])
     longest = task.config.model.max_length
     fits = find_fitting_pairs(longest, *sides)
     if not fits.all():

@@ -25,6 +25,7 @@ NOT_READ = (
     "in a file. The config.json of the run contains the name of that file."
 )
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
+SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # only if the source has a tokenizer of its own
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
 OWN_TOKENIZER = r".+\.(?:model|json)"
@@ -195,6 +196,14 @@ class PairsConfig(TextSection):
         "Each tag becomes a single piece of a new vocabulary.",
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
+    )
+    source_prefix: str = _vocabulary_field(
+        "", "Text before each source text, such as the tag of a language or the task of T5."
+    )
+    target_prefix: str = _vocabulary_field(
+        "",
+        "Text before each target text, such as the tag of a language. Translations are forced to begin with "
+        "it, and it is removed from them.",
     )
     joined_share: float = _vocabulary_field(
         0.0,

@@ -11,6 +11,7 @@ import numpy as np
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.sources.splits import find_name
+from tfm.data.tokenizers.protocol import encode_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score
@@ -75,7 +76,7 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
       UserError: if all pairs are too long.
     """
     longest, sides = task.config.model.max_length, (sources, references)
-    fits = find_fitting_pairs(longest, *map(task.tokenizer.encode, sides))
+    fits = find_fitting_pairs(longest, *encode_sides(task.tokenizer, *sides))
     kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
