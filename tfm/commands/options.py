@@ -299,6 +299,17 @@ class Import:
 class Export(FinishedRun):
     """Write a run as one portable folder."""
 
+    format: str = option(
+        "tfm",
+        "Format of the folder. huggingface: a model of transformers. ctranslate2: a model of CTranslate2. "
+        "safetensors: only the parameters and the config.",
+        choices=("tfm", "huggingface", "ctranslate2", "safetensors"),
+    )
+    quantization: str = option(
+        "float32",
+        "ctranslate2: data type of the parameters.",
+        choices=("float32", "int8", "int16", "float16"),
+    )
     output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
     stablehlo_shapes: tuple[str, ...] = option(

@@ -14,6 +14,7 @@ from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_F
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.data.tokenizers.sentencepiece_file import (
+    BYTE,
     CONTROL,
     NORMAL,
     UNKNOWN,
@@ -32,6 +33,7 @@ from tfm.io.files import read_limited
 
 PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"  # names that SentencePiece gives to its special pieces
 MASK = "<mask>"
+TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
@@ -136,10 +138,13 @@ def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 
 def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of BART, which writes "<s>" before each text, after the start of the decoder."""
+    """Returns the tokenizer of BART, which has "<s>" before each text, after the start of the decoder.
+
+    BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
+    """
     order = _order(fields, _vocabulary_size(fields))
     files = {VOCABULARY_FILE: _rewrite_json(folder, order)}
-    return Vocabulary(order, files, languages, source_prefix=BOS, target_prefix=BOS)
+    return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
 
 
 def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
@@ -178,7 +183,7 @@ def rewrite_sentencepiece(
       ValueError: if the content is damaged.
     """
     pieces, others = read_pieces(content)
-    encoded = {piece.text: piece for piece in pieces if piece.kind in (NORMAL, USER_DEFINED)}
+    encoded = {piece.text: piece for piece in pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
     texts = {i: text for text, i in ids.items()}
     rewritten = [Piece(name, 0.0, CONTROL) for name in (PAD, BOS, EOS)]
     for i in order.ids[len(rewritten) :].tolist():
@@ -203,22 +208,19 @@ def rewrite_json(content: bytes, order: TokenOrder) -> bytes:
     value: dict[str, Any] = json.loads(content)
     new_ids = {int(old): i for i, old in reversed(list(enumerate(order.ids))) if old >= 0}
     new_ids[int(order.ids[EOS_ID])] = EOS_ID  # not the copy of EOS in the row of BOS
-    value["model"]["vocab"] = {
-        text: new_ids[i] for text, i in value["model"]["vocab"].items() if i in new_ids
-    }
     added = [token | {"id": new_ids[token["id"]]} for token in value.get("added_tokens", [])]
-    present = {token["id"]: token["content"] for token in added}
-    names = {i: present.get(i, name) for i, name in ((PAD_ID, "<|pad|>"), (BOS_ID, "<|startoftext|>"))}
-    value["model"]["vocab"] |= {name: i for i, name in names.items()}
     for token in added:
-        if token["content"] == BOS:  # "<s>text" of BART is the prefix "<s>", a space and the text
-            token["rstrip"] = True
-            token["special"] = False
-    for i, name in names.items():
+        if token["content"] == BOS:  # an ordinary token, because the decoder begins with another
+            token |= {"content": TEXT_START, "rstrip": True, "special": False}
+    present = {token["id"] for token in added}
+    for i, name in ((PAD_ID, PAD), (BOS_ID, BOS)):
         if i not in present:
             options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
             added.append({"id": i, "content": name, "special": True} | options)
+    ids = {text: new_ids[i] for text, i in value["model"]["vocab"].items() if i in new_ids and text != BOS}
+    value["model"]["vocab"] = ids | {token["content"]: token["id"] for token in added}
     value["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    value["post_processor"] = None  # it adds special tokens by their old ids
     return json.dumps(value, ensure_ascii=False).encode("utf-8")
 
 
