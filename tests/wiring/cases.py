@@ -115,6 +115,8 @@ VALUES: dict[type, dict[str, Any]] = {
         "target_column": "fr",
         "mixing": "1,3",
         "tags": "<a>,<c>",
+        "source_prefix": "<a>",
+        "target_prefix": "<c>",
         "tokenizer": "own.model",
         "cache_dir": "other_cache",
     }

@@ -39,7 +39,7 @@ MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 # <de>, >>de<< or __de__, but not the text of a control symbol or of a byte.
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
-OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
+OF_SEVERAL_NAMES = ("text", "table", "builtin")  # kinds whose splits may be names separated by commas
 
 
 _vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
@@ -280,9 +280,9 @@ class PairsConfig(TextSection):
 
     def __post_init__(self):
         super().__post_init__()
-        if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
+        if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_NAMES:
             raise UserError(
-                f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
+                f"data.mixing and data.tags require data.kind={', '.join(OF_SEVERAL_NAMES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         shares, names = self.mixing.count(",") + 1, self.train.count(",") + 1

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from tfm.data.config import PairsConfig
 from tfm.data.sources.builtin import read_feature
-from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_sides
 from tfm.data.sources.splits import find_name
 from tfm.data.tokenizers.protocol import encode_sides
 from tfm.errors import UserError
@@ -37,6 +38,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         hypotheses,
         [
             *scores(hypotheses, references, data.target_language),
+            *score_corpora(data, split, hypotheses, references),
             perplexity(task, params, sources, references),
         ],
         [
@@ -48,9 +50,23 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         fingerprint_texts(sources, references),
     )
     yield report
-    if data.kind == "builtin" and data.languages == ("en", "de") and split == "test":
+    if data.kind == "builtin" and data.languages == ("en", "de") and split == "test" and not data.tags:
         challenges = score_challenges(task, params, sources, references, hypotheses)
         yield report._replace(scores=[*report.scores, *challenges])
+
+
+def score_corpora(
+    data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str]
+) -> list[Score]:
+    """Returns the BLEU of each corpus of a split. A single corpus has no scores of its own."""
+    if not data.tags and not data.mixing:
+        return []
+    sizes = list(map(len, open_corpora(data, split)))
+    ends = list(itertools.accumulate(sizes))
+    return [
+        bleu(hypotheses[end - size : end], references[end - size : end])._replace(name=f"BLEU, {name}")
+        for name, size, end in zip(find_name(data, split).split(","), sizes, ends, strict=True)
+    ]
 
 
 def warn_of_tokenized_texts(references: Sequence[str]) -> None:
