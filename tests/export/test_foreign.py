@@ -1,5 +1,6 @@
 """Tests of exports for other projects, by the commands."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -8,6 +9,11 @@ from safetensors.numpy import load_file
 
 import tfm
 from tests.support.commands import run_command
+from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.export.huggingface.write import find_problems
+from tfm.models import TransformerConfig
+from tfm.tasks import language_modeling
+from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
 SENTENCES = ["red dog runs", "small bird", "the unknown word"]
@@ -105,3 +111,35 @@ def test_flags_without_effect_are_refused(flags, named, tiny_run, tmp_path):
     assert result.code == 2
     assert named in result.error
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("positions", "rotary"),
+        ("norm_order", "pre"),
+        ("gated", True),
+        ("deep_norm", True),
+        ("embedding_norm", True),
+        ("tied_embeddings", "none"),
+        ("activation", "sigmoid"),
+        ("layer_norm_epsilon", 1e-3),
+    ],
+)
+def test_models_that_transformers_lacks_are_named_by_their_field(field, value):
+    assert not list(find_problems(Config()))
+    config = Config(model=dataclasses.replace(TransformerConfig(), **{field: value}))
+    (problem,) = find_problems(config)
+    assert f"model.{field} is {value!r}, expected" in problem
+
+
+def test_forced_target_prefix_is_refused():
+    (problem,) = find_problems(Config(data=PairsConfig(target_prefix="<de>")))
+    assert "data.target_prefix is '<de>'" in problem
+
+
+def test_tokenizers_without_a_class_are_refused():
+    config = language_modeling.Config(data=DocumentsConfig(tokenizer="characters"))
+    (problem,) = find_problems(config)
+    assert "data.tokenizer is 'characters', expected bytes" in problem
+    assert not list(find_problems(language_modeling.Config(data=DocumentsConfig(tokenizer="bytes"))))
