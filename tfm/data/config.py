@@ -25,7 +25,7 @@ NOT_READ = (
     "in a file. The config.json of the run contains the name of that file."
 )
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
-SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # only if the source has a tokenizer of its own
+SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has another tokenizer
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
 OWN_TOKENIZER = r".+\.(?:model|json)"

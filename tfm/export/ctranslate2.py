@@ -110,7 +110,7 @@ class _SpecWriter:
         self.model = model
         self.params = params
         self.translates = isinstance(model, TransformerConfig)
-        # CTranslate2 adds no vectors to the embeddings if its first layer has positions of its own. A first
+        # CTranslate2 adds no vectors to the embeddings if its first layer has other positions. A first
         # layer without positions that changes nothing makes it do both.
         self.adds_and_rotates = model.positions == INTERLEAVED_AND_ROTARY
 

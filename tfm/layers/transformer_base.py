@@ -89,7 +89,7 @@ class TransformerBase(ComposedModule):
         return NORMS[config.norm](jnp.dtype(config.dtype), config.layer_norm_epsilon, name)
 
     def make_token_embedding(self, *, tied: bool) -> nn.Module:
-        """Returns an embedding of `vocabulary_size` tokens, which also computes the logits."""
+        """Returns an embedding of `vocabulary_size` tokens. It also computes the logits."""
         config = self.config
         return Embedding(
             self.vocabulary_size,

@@ -18,7 +18,7 @@ MAX_FILE_BYTES = 1 << 26  # 37,000 word pieces take less than one million
 def load_word_pieces(path: str) -> PieceTokenizer:
     """Loads a tokenizer from a model file of SentencePiece or a tokenizer.json. The content decides.
 
-    In the folder of a run, the source may have a tokenizer of its own, the attribute `source`.
+    In the folder of a run, the source may have another tokenizer, the attribute `source`.
 
     Raises:
       UserError: if the file is missing or damaged, has no token for padding, beginning or end, or needs a

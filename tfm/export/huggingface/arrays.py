@@ -12,7 +12,7 @@ import numpy as np
 from tfm.data.tokenizers.protocol import BOS_ID
 
 Arrays = Mapping[str, np.ndarray]
-EXCLUDED_LOGIT = -1e9  # bias of the logits of tokens that the other model lacks: their probability is 0
+EXCLUDED_LOGIT = -1e4  # bias of the logits of tokens that the other model lacks; float16 can store it
 FUSED_PARTS = 3  # queries, keys and values in one array
 
 

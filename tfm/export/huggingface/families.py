@@ -19,7 +19,7 @@ ACTIVATIONS = {
     "swish": "swish",
     "silu": "swish",
 }
-LAYER_NORM_EPSILON = 1e-5  # of BART and its relatives, which cannot change it
+LAYER_NORM_EPSILON = 1e-5  # fixed in BART and its relatives
 # {array that is a copy in files of transformers: parameter of tfm with the same content}
 COPIES = {
     "lm_head.weight": "embedding/table",
@@ -114,7 +114,7 @@ class Family:
 
 
 def _bart_model(fields: Fields, **more: Any) -> TransformerConfig:
-    """Returns the config of BART, Marian, mBART and M2M-100, which differ only in `more`."""
+    """Returns the config of BART, Marian, mBART or M2M-100. They differ only in `more`."""
     heads = fields.get("encoder_attention_heads", int)
     fields.require("decoder_attention_heads", heads)
     hidden = fields.get("encoder_ffn_dim", int)

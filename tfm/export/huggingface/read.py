@@ -121,7 +121,9 @@ def _check_unused(model: Any, entries: Sequence[Entry], weights: Weights) -> Non
             continue
         original = sources.get(COPIES.get(name, ""))
         if original is None and not (SINUSOIDS.fullmatch(name) and model.positions in SINUSOIDAL_POSITIONS):
-            raise UserError(f"{weights.folder} has the array {name}, which tfm has not. Check model_type.")
+            raise UserError(
+                f"{weights.folder} has the array {name}, but the model of tfm does not. Check model_type."
+            )
         expected = weights[original] if original else _sinusoids(model, len(weights[name]))
         if weights[name].shape != expected.shape or np.abs(weights[name] - expected).max() > COPY_TOLERANCE:
             content = f"a copy of {original}" if original else "sinusoids"
@@ -219,4 +221,5 @@ def _make_config(task: str, model: Any, vocabulary: Vocabulary | None) -> Any:
     decoding = dataclasses.replace(
         decoding, max_extra_tokens=extra, max_input=min(decoding.max_input, longest - extra)
     )
-    return config_class(model=model, data=data, decoding=decoding)
+    # Smoothing would give probability to the tokens that the other model lacks, and the loss would be large.
+    return config_class(model=model, data=data, decoding=decoding, label_smoothing=0.0)

@@ -101,7 +101,7 @@ def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 
 def read_m2m_100(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of M2M-100, whose vocab.json has the ids, or of NLLB, which has no vocab.json."""
+    """Returns the tokenizer of M2M-100, whose vocab.json has the ids, or of NLLB without a vocab.json."""
     if not os.path.exists(os.path.join(folder, "vocab.json")):
         return read_nllb(folder, fields, languages)
     ids = _read_ids(folder, "vocab.json")
@@ -117,7 +117,7 @@ def read_mbart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of mBART-50.
 
     Raises:
-      UserError: also for the first mBART, which reads the tag of the language after EOS.
+      UserError: also for the first mBART. It reads the tag of the language after EOS.
     """
     details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
     kind = str(details.get("tokenizer_class", ""))
@@ -138,7 +138,7 @@ def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 
 def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of BART, which has "<s>" before each text, after the start of the decoder.
+    """Returns the tokenizer of BART. It has "<s>" before each text, after the start of the decoder.
 
     BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
     """

@@ -1,6 +1,6 @@
 """Export of a run as the folder of a model of Hugging Face transformers: MarianMT, GPT-2 or ViT.
 
-The arrays are written by the entries of `families`, which the import reads, too. The ids are the ids of tfm.
+The arrays are written by the entries of `families`, as the import reads them. The ids are the ids of tfm.
 """
 
 import json
@@ -103,7 +103,7 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
     Args:
       run: the run.
       params: {name in an export: array} of all parameters.
-      workdir: folder of the run, which contains its assets.
+      workdir: folder of the run with its assets.
       folder: the folder.
 
     Raises:

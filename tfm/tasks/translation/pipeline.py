@@ -76,7 +76,7 @@ class TextTranslation:
         return text.removeprefix(self.target_prefix).lstrip()
 
     def forced_ids(self) -> list[int]:
-        """Returns the ids of `target_prefix`, which every prediction begins with."""
+        """Returns the ids of `target_prefix`. Every prediction begins with them."""
         return self.tokenizer.encode([self.target_prefix])[0] if self.target_prefix else []
 
     def translate(

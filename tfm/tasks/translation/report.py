@@ -58,7 +58,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 def score_corpora(
     data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str]
 ) -> list[Score]:
-    """Returns the BLEU of each corpus of a split. A single corpus has no scores of its own."""
+    """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
     if not data.tags and not data.mixing:
         return []
     sizes = list(map(len, open_corpora(data, split)))
