@@ -6,7 +6,7 @@
 
 The corpora are mixed by temperature (Arivazhagan et al. 2019), and each source begins with the tag of its
 target language (Johnson et al. 2017). Evaluation reports the BLEU of each direction. The model is the model
-of configs/quickstart.py.
+of configs/quickstart.py. Hardware and expected result: see docs/results.md.
 """
 
 from tfm.config import to_config_dict
