@@ -72,8 +72,8 @@ SHARES = ("0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "i
         *(({"mixing": shares}, r"data\.mixing .*above 0") for shares in SHARES),
         ({"train": "news,talks", "mixing": "1"}, r"data\.mixing has 1 .*data\.train .*2 "),
         ({"train": "news,talks", "mixing": "1,2,3"}, r"data\.mixing has 3 .*data\.train .*2 "),
-        ({"kind": "tfds", "mixing": "1,2"}, r"data\.kind=text and table, got 'tfds'"),
-        ({"kind": "tfds", "tags": "<de>,<fr>"}, r"data\.kind=text and table, got 'tfds'"),
+        ({"kind": "tfds", "mixing": "1,2"}, r"data\.kind=text, table, builtin, got 'tfds'"),
+        ({"kind": "tfds", "tags": "<de>,<fr>"}, r"data\.kind=text, table, builtin, got 'tfds'"),
     ],
 )
 def test_invalid_tags_and_shares_are_errors(fields, message):

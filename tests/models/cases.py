@@ -50,6 +50,10 @@ TRANSFORMERS = {
         f"positions {name}": transformer(positions=name) for name in layers.POSITIONS if name != "interleaved"
     },
     "unscaled": transformer(scale_attention=False),
+    "BART": transformer(
+        positions="learned", embedding_norm=True, logits_bias=True, scale_embedding=False, attention_bias=True
+    ),
+    "M2M-100": transformer(positions="concatenated", first_position=2, norm_order="pre"),
     "window": transformer(attention_window=3),
     "DeepNorm": transformer(deep_norm=True),
     "T5": transformer(key_features=16, value_features=16, positions="relative_bias"),
@@ -76,6 +80,7 @@ LANGUAGE_MODELS = {
     "relative bias": decoder_lm(positions="relative_bias", tied_embeddings=False),
     "ALiBi": decoder_lm(positions="alibi", norm_order="post", deep_norm=True),
     "narrow keys": decoder_lm(key_features=3, value_features=5),
+    "norm and bias": decoder_lm(embedding_norm=True, logits_bias=True),
 }
 RNNS = {
     name: RNNSeq2Seq(config, VOCABULARY)

@@ -56,6 +56,14 @@ def test_relative_positions_ignore_the_first_position_of_the_text(positions):
     np.testing.assert_allclose(logits(model, params, TOKENS, 50), logits(model, params, TOKENS), atol=1e-4)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("positions", ["interleaved", "concatenated"])
+def test_first_position_shifts_the_sinusoids(positions):
+    plain, params = build(positions=positions)
+    shifted, _ = build(positions=positions, first_position=2)
+    np.testing.assert_allclose(logits(shifted, params, TOKENS), logits(plain, params, TOKENS, 2), atol=1e-5)
+
+
 class AddsSinusoids(Transformer):
     """A Transformer that always adds the sinusoids of the paper."""
 

@@ -68,6 +68,7 @@ RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attent
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
 LSTM = {"cell": "lstm", "output_features": 6}  # 6 features, so that tie_output is valid
 LEARNED = {"positions": "learned"}
+SINUSOIDS = {"positions": "interleaved"}
 POST = {"norm_order": "post"}  # required by deep_norm
 TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
 WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
@@ -97,8 +98,8 @@ CASES = [
         COMPRESSED, observers.observe_model, POST, {"attention_dropout": 0.0}, LEARNED, {"pattern": "M"}
     ),
     *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
-    *make_cases(LM, observers.observe_model, POST, {"attention_dropout": 0.0}),
-    *make_cases(VIT, observers.observe_model, POST),
+    *make_cases(LM, observers.observe_model, POST, SINUSOIDS, {"attention_dropout": 0.0}),
+    *make_cases(VIT, observers.observe_model, POST, SINUSOIDS),
     *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(LuongConfig(**RNN_SIZES), observers.observe_model, LSTM),
@@ -191,6 +192,8 @@ VALUES: dict[type, dict[str, Any]] = {
         "target_column": "fr",
         "mixing": "1,3",
         "tags": "<a>,<c>",
+        "source_prefix": "<a>",
+        "target_prefix": "<c>",
         "tokenizer": "own.model",
         "cache_dir": "other_cache",
     }

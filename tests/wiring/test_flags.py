@@ -19,6 +19,7 @@ import pytest
 
 from tests.support import tiny_lm, tiny_regression
 from tests.support.commands import CommandResult, run_command
+from tests.support.paths import ROOT
 from tests.support.random_runs import write_random_run
 from tests.support.tiny import make_config
 from tfm.commands.command import flag_fields
@@ -109,6 +110,7 @@ BASES = [
     Base("visualize", (RUN, *PICTURE)),
     Base("visualize", (RUN, *PICTURE, "red cat")),
     Base("export", (RUN, "--output={out}/export")),
+    Base("import", ("--from={marian}", "--output={out}/import")),
     Base("replay", ("--workdir={tiny}", "--step=3")),
     Base("plot", ("{tiny}", "--output={out}/a.png")),
     Base("plot", ("lengths", "{evaluated}", "--output={out}/a.png")),
@@ -148,6 +150,10 @@ VALUES: dict[Any, str] = {
     "workdir": "{other}",
     ("data", "config"): "{swapped}",
     ("generate", "workdir"): "{other_lm}",
+    ("import", "from"): "{vit}",
+    ("import", "source_language"): "fr",
+    ("import", "source_prefix"): "translate:",
+    ("import", "target_language"): "fr",
     ("plot", "output"): "{out}/a.pdf",
     ("quickstart", "workdir"): "elsewhere",
     ("replay", "step"): "4",
@@ -160,6 +166,7 @@ VALUES: dict[Any, str] = {
 }
 # Flags that some runs cannot have. An error that names the flag is the effect.
 REJECTED = {("visualize", "ensemble"), ("visualize", "max_tokens"), ("export", "ensemble")}
+REJECTED |= {("export", "quantization")}  # another format than tfm has it
 CASES = [(command, flag) for command, options in OPTIONS.items() for flag in flag_fields(options)]
 
 
@@ -180,6 +187,10 @@ def paths(corpus, tiny_run, regression_run, tmp_path_factory):
         paths[name] = write_random_run(config, folder / name, (TOKENS, TOKENS), scores, seed)
     for name, seed in (("lm", 0), ("other_lm", 50)):
         paths[name] = write_random_run(lm_config, folder / name, (TOKENS,), scores, seed)
+    paths["vit"] = ROOT / "tests" / "export" / "huggingface" / "vit"
+    paths["marian"] = folder / "marian"
+    arguments = f"--workdir={paths['run']}", f"--output={paths['marian']}", "--format=huggingface"
+    assert run_command("export", *arguments).code == 0
     paths["evaluated"] = shutil.copytree(paths["run"], folder / "evaluated")
     for each in (paths["evaluated"], paths["other"]):
         for arguments in ((), ("--split=val",), ("--name=other", "--checkpoint=last")):

@@ -2,6 +2,7 @@
 
 `tfm.Translator.load(FOLDER)`, tfm evaluate and tfm translate open the folder like the run. --stablehlo also
 writes the search as programs that run without tfm, one program for each --stablehlo_shape=ROWSxLENGTH.
+--format=huggingface and --format=ctranslate2 write models of these projects.
 """
 
 import re
@@ -12,6 +13,7 @@ from tfm.commands.options import Export
 from tfm.decoding.config import MAX_TOKENS
 from tfm.errors import UserError
 from tfm.export import stablehlo
+from tfm.export.foreign import write_foreign
 from tfm.export.write import check_absent, write_bundle
 from tfm.io.files import only_writer
 from tfm.workdir import runs
@@ -50,6 +52,16 @@ def programs(run: runs.Run, shapes: Sequence[str]) -> dict[str, bytes]:
     }
 
 
+def _check_flags(options: Export) -> None:
+    """Raises a UserError if a flag has no effect in the format."""
+    if options.format != "tfm" and (options.stablehlo or options.stablehlo_shapes):
+        raise UserError(f"--stablehlo needs --format=tfm, got {options.format}. Leave out one of them.")
+    if options.format != "ctranslate2" and options.quantization != "float32":
+        raise UserError(
+            f"--quantization={options.quantization} needs --format=ctranslate2, got {options.format}."
+        )
+
+
 @command
 def main(options: Export) -> None:
     """Exports."""
@@ -58,8 +70,18 @@ def main(options: Export) -> None:
         parse_shape(shape)
     if shapes:
         runs.require_translation(options.config, "--stablehlo")
+    _check_flags(options)
     check_absent(options.output)
     with only_writer(options.output, "--output"):
         run = options.load()
-        write_bundle(run, options.output, workdir=options.workdir, programs=programs(run, shapes))
+        if options.format == "tfm":
+            write_bundle(run, options.output, workdir=options.workdir, programs=programs(run, shapes))
+        else:
+            write_foreign(
+                run,
+                options.output,
+                workdir=options.workdir,
+                format=options.format,
+                quantization=options.quantization,
+            )
     print(f"wrote {options.output}")

@@ -282,9 +282,33 @@ class Generate(DecodingRun):
 
 
 @options
+class Import:
+    """Import a model of Hugging Face transformers."""
+
+    folder: str = option(
+        REQUIRED, "Folder of the model: config.json, safetensors and the files of its tokenizer.", flag="from"
+    )
+    output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    source_language: str = option("", "Source language of a model of many languages, such as eng_Latn.")
+    target_language: str = option("", "Target language of a model of many languages, such as deu_Latn.")
+    source_prefix: str = option("", "Text before each source text, such as the task of T5.")
+
+
+@options
 class Export(FinishedRun):
     """Write a run as one portable folder."""
 
+    format: str = option(
+        "tfm",
+        "Format of the folder. huggingface: a model of transformers. ctranslate2: a model of CTranslate2. "
+        "safetensors: only the parameters and the config.",
+        choices=("tfm", "huggingface", "ctranslate2", "safetensors"),
+    )
+    quantization: str = option(
+        "float32",
+        "ctranslate2: data type of the parameters.",
+        choices=("float32", "int8", "int16", "float16"),
+    )
     output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
     stablehlo_shapes: tuple[str, ...] = option(
@@ -386,7 +410,7 @@ class Completion:
 
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
-    "Use a model": (Evaluate, Compare, Translate, Generate, Export),
+    "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Plot, Replay),
     "Look after runs": (Status, List, Config),
     "Set up": (Completion,),

@@ -20,6 +20,7 @@ DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
 KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
 VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
+SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has another tokenizer
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
 OWN_TOKENIZER = r".+\.(?:model|json)"
@@ -33,7 +34,7 @@ MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 # <de>, >>de<< or __de__, but not the text of a control symbol or of a byte.
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
-OF_SEVERAL_FILES = ("text", "table")  # kinds whose splits may be several names separated by commas
+OF_SEVERAL_NAMES = ("text", "table", "builtin")  # kinds whose splits may be names separated by commas
 
 
 _vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
@@ -198,6 +199,14 @@ class PairsConfig(TextSection):
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
     )
+    source_prefix: str = _vocabulary_field(
+        "", "Text before each source text, such as the tag of a language or the task of T5."
+    )
+    target_prefix: str = _vocabulary_field(
+        "",
+        "Text before each target text, such as the tag of a language. Translations are forced to begin with "
+        "it, and it is removed from them.",
+    )
     joined_share: float = _vocabulary_field(
         0.0,
         "Share of the training pairs that are joined with the next pairs to texts of two to four pairs, so "
@@ -273,9 +282,9 @@ class PairsConfig(TextSection):
 
     def __post_init__(self):
         super().__post_init__()
-        if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_FILES:
+        if (self.mixing or self.tags) and self.kind not in OF_SEVERAL_NAMES:
             raise UserError(
-                f"data.mixing and data.tags require data.kind={' and '.join(OF_SEVERAL_FILES)}, got "
+                f"data.mixing and data.tags require data.kind={', '.join(OF_SEVERAL_NAMES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         shares, names = self.mixing.count(",") + 1, self.train.count(",") + 1

@@ -80,14 +80,24 @@ def join(sources: Sequence[Source]) -> Source:
     )
 
 
-def add_tag(source: Source, tag: str) -> Source:
-    """Begins the first text of each row with a tag, as Johnson et al. (2017, section 3) name a language.
+def begin_with(prefix: str, text: str) -> str:
+    """Returns a text with a prefix and a space before it, unless it is empty or begins with both already."""
+    if not prefix or not text or text.startswith(f"{prefix} "):
+        return text
+    return f"{prefix} {text}"
+
+
+def add_tag(source: Source, tag: str, side: int = 0) -> Source:
+    """Begins the texts of a side of all rows with a tag, as Johnson et al. (2017, section 3) name a language.
 
     An empty text stays empty, so that training leaves it out.
     """
     return Source(
-        lambda: ((f"{tag} {text}" if text else "", *others) for text, *others in source),
-        lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}')}",
+        lambda: (
+            tuple(begin_with(tag, text) if i == side else text for i, text in enumerate(row))
+            for row in source
+        ),
+        lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}{side or str()}')}",
         lambda: len(source),
         source.find_problems,
     )

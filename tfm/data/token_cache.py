@@ -24,7 +24,7 @@ import numpy as np
 
 from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.source import read_in_chunks
-from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID, encode_sides
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 
@@ -95,6 +95,8 @@ class TokenCache:
           UserError: if the files cannot be written, or a damaged cache cannot be replaced.
         """
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
+        if hasattr(tokenizer, "source"):
+            identity += f" {tokenizer.source.fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
             _build(folder, pairs, tokenizer)
@@ -158,8 +160,9 @@ def _tokenise(folder: str, pairs: Any, tokenizer: Any, sides: Sequence[str]) -> 
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context(open(f"{stem}.tokens", "wb")) for stem in stems]
         for rows in read_in_chunks(pairs, CHUNK_PAIRS):
-            for file, side_lengths, texts in zip(files, lengths, zip(*rows, strict=True), strict=True):
-                side_lengths.extend(_write_ids(file, tokenizer.encode(texts), dtype))
+            encoded = encode_sides(tokenizer, *zip(*rows, strict=True))
+            for file, side_lengths, ids in zip(files, lengths, encoded, strict=True):
+                side_lengths.extend(_write_ids(file, ids, dtype))
             if len(pairs) > CHUNK_PAIRS:
                 count = len(lengths[0])
                 rate = f"{count / (time.monotonic() - began):,.0f}"

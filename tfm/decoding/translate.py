@@ -155,15 +155,19 @@ def search_batch(
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
 def trace_batch(
-    model: nn.Module, members: Ensemble, inputs: jax.Array, config: DecodingConfig
+    model: nn.Module,
+    members: Ensemble,
+    inputs: jax.Array,
+    config: DecodingConfig,
+    prefix: jax.Array | None = None,
 ) -> tuple[search.Hypotheses, search.BeamTrace]:
     """Runs the beam search of one batch, and also returns the beam after each step.
 
     Args:
-      model, members, inputs: See `search_batch`.
+      model, members, inputs, prefix: See `search_batch`.
       config: A `DecodingConfig` with `samples` 0. The search returns all `beam_size` hypotheses.
     """
-    return _search(model, members, inputs, config, None, trace=True)
+    return _search(model, members, inputs, config, prefix, trace=True)
 
 
 def _search(

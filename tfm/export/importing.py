@@ -1,18 +1,20 @@
 """Parameters from elsewhere, such as another framework, as an export that tfm opens."""
 
 import difflib
+import os
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from tfm import tasks
 from tfm.checkpoints.trees import check_finite
+from tfm.devices.memory import check_parameters_fit
 from tfm.errors import UserError
 from tfm.export.write import check_absent, write_bundle
+from tfm.training.task import variable_shapes
 from tfm.workdir.bundle import flatten, unflatten
 from tfm.workdir.runs import Run
 
@@ -40,10 +42,36 @@ def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) 
     """
     check_absent(folder)
     renamed = rename(arrays) if callable(rename) else _rename(arrays, rename)
+    write_import(config, lambda _: renamed, folder)
+
+
+def write_import(
+    config: Any,
+    make_arrays: Callable[[Arrays], Arrays],
+    folder: str,
+    *,
+    assets: Mapping[str, bytes] | None = None,
+) -> None:
+    """Writes an export whose arrays are made when their names and shapes are known.
+
+    Args:
+      config, folder: see `import_parameters`.
+      make_arrays: maps {name: array without values} of the model to the arrays.
+      assets: {file name: content} of the tokenizer and other assets of the task. None makes them from the
+        data of the config.
+
+    Raises:
+      UserError: see `import_parameters`. Also if the parameters do not fit into the memory.
+    """
     with tempfile.TemporaryDirectory() as workdir:
-        task = tasks.find(config.task).create(config, workdir)
-        like = jax.eval_shape(task.init, jax.random.key(0))
+        for name, content in (assets or {}).items():
+            with open(os.path.join(workdir, name), "wb") as file:
+                file.write(content)
+        task = tasks.find(config.task).create(config, workdir, new=assets is None)
+        like = variable_shapes(task)
+        check_parameters_fit(like["params"])
         expected = flatten(like)
+        renamed = make_arrays(expected)
         if problems := _find_problems(renamed, expected):
             raise UserError(
                 f"The arrays do not fit the model of the task {config.task}: {'; '.join(problems)}."

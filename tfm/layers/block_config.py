@@ -102,6 +102,9 @@ class BlockConfig(InheritsHelp):
         "interleaved_and_rotary does both.",
         choices=POSITIONS,
     )
+    first_position: int = fixed_field(
+        0, "Sinusoidal position of the first token. M2M-100 uses 2.", minimum=0, maximum=1 << 16
+    )
     attention: str | None = speed_field(
         None,
         "Fused attention kernel. None computes attention step by step. A kernel needs attention_dropout 0 "
@@ -170,6 +173,13 @@ class BlockConfig(InheritsHelp):
 class SequenceConfig(BlockConfig):
     """The config of the layers of a Transformer over sequences of tokens."""
 
+    scale_embedding: bool = fixed_field(
+        True, "Multiplication of the embeddings by sqrt(d_model), as in the paper."
+    )
+    embedding_norm: bool = fixed_field(
+        False, "Norm of the sum of embeddings and positions, as in BART. The paper has none."
+    )
+    logits_bias: bool = fixed_field(False, "Bias of the logits, as in Marian. The paper has none.")
     max_positions: int = fixed_field(
         1024,
         "Number of learned positions. It limits the length of a sequence. Other kinds of positions ignore "

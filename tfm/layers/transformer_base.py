@@ -15,7 +15,7 @@ from tfm.errors import UserError
 from tfm.layers.attention import MultiHeadAttention
 from tfm.layers.deep_norm import DeepNorm, apply_deep_norm
 from tfm.layers.dense import KERNEL_INIT, dense
-from tfm.layers.embedding import LearnedPositions
+from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import FeedForward
 from tfm.layers.kv_cache import DecodingCache
 from tfm.layers.layer import Layer
@@ -50,7 +50,7 @@ class TransformerBase(ComposedModule):
     """A base class of models whose layers are described by a `BlockConfig`.
 
     A subclass creates its stacks in `setup`. It must define `embedding` and `dropout` there, too, and a
-    decoder `decoder` and `decoder_positions`.
+    decoder `decoder`, `decoder_positions` and `decoder_embedding_norm`.
 
     Attributes:
       config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
@@ -83,12 +83,30 @@ class TransformerBase(ComposedModule):
         layout = SINUSOIDAL_POSITIONS.get(config.positions)
         if layout is None:
             return None
-        return functools.partial(sinusoidal_encoding, features=config.d_model, layout=layout)
+        encode = functools.partial(sinusoidal_encoding, features=config.d_model, layout=layout)
+        return lambda positions: encode(positions + config.first_position)
 
     def make_norm(self, name: str | None = None) -> nn.Module:
         """Returns the norm of a residual connection, or of a stack's output."""
         config = self.config
         return NORMS[config.norm](jnp.dtype(config.dtype), config.layer_norm_epsilon, name)
+
+    def make_token_embedding(self, *, tied: bool) -> nn.Module:
+        """Returns an embedding of `vocabulary_size` tokens. It also computes the logits."""
+        config = self.config
+        return Embedding(
+            self.vocabulary_size,
+            config.d_model,
+            jnp.dtype(config.dtype),
+            scale=None if config.scale_embedding else 1.0,
+            table_init=self.make_table_init(),
+            tied=tied,
+            use_bias=config.logits_bias,
+        )
+
+    def make_embedding_norm(self) -> nn.Module | None:
+        """Returns the norm of the sum of embeddings and positions, or None if the config has none."""
+        return self.make_norm() if self.config.embedding_norm else None
 
     def make_attention(self) -> nn.Module:
         """Returns an attention without relative positions, such as the attention to an encoder output."""
@@ -205,8 +223,12 @@ class TransformerBase(ComposedModule):
         return self.dropout(x if norm is None else norm(x), train=train)
 
     def logits(self, x: jax.Array, positions: jax.Array | None) -> jax.Array:
-        """Returns the logits [B, L, V] of the output x [B, L, D] of a stack, as the activation "logits"."""
-        return observe(self, "logits", self.embedding.logits(x), "BLV", positions=positions)
+        """Returns the logits [B, L, V] of the output x [B, L, D] of a stack, as the activation "logits".
+
+        `x` may have the column of ones that `Embedding.fused_inputs` adds.
+        """
+        logits = self.embedding.logits(x[..., : self.config.d_model])
+        return observe(self, "logits", logits, "BLV", positions=positions)
 
     def decode_step(
         self, tokens: jax.Array, cache: DecodingCache, position: jax.Array
@@ -224,7 +246,8 @@ class TransformerBase(ComposedModule):
         cache, where = cache.begin_step(position)
         positions = jnp.broadcast_to(where["positions"], tokens.shape)
         x = self.embedding(tokens)
-        x = self.add_positions("decoder", x, self.decoder_positions, positions, train=False)
+        norm = self.decoder_embedding_norm
+        x = self.add_positions("decoder", x, self.decoder_positions, positions, norm=norm, train=False)
         x, written = self.decoder.decode_step(x, cache.layers, position, **where)
         return self.logits(x, where["positions"]), cache.replace(layers=written)
 

@@ -38,11 +38,7 @@ class DecoderLMConfig(SequenceConfig):
     layer_norm_epsilon: float = 1e-5
     attention_dropout: float = 0.1
     positions: str = "learned"
-    scale_embedding: bool = fixed_field(
-        False,
-        "Multiplication of the embeddings by sqrt(d_model), as in the paper. Use it with sinusoidal "
-        "positions.",
-    )
+    scale_embedding: bool = False
     tied_embeddings: bool = fixed_field(True, "One shared matrix for the embedding and the logits.")
 
 
@@ -66,6 +62,7 @@ class DecoderLM(layers.TransformerBase):
         self.check_device()
         self.embedding = self.make_embedding()
         self.positions = self.decoder_positions = self.make_positions()
+        self.decoder_embedding_norm = self.make_embedding_norm()
         self.dropout = layers.Dropout(config.dropout)
         self.decoder = self.make_stack(self.make_layer, config.layers)
 
@@ -80,15 +77,7 @@ class DecoderLM(layers.TransformerBase):
 
     def make_embedding(self) -> nn.Module:
         """Returns the embedding of the tokens. It also computes the logits."""
-        config = self.config
-        return layers.Embedding(
-            self.vocabulary_size,
-            config.d_model,
-            jnp.dtype(config.dtype),
-            scale=None if config.scale_embedding else 1.0,
-            table_init=self.make_table_init(),
-            tied=config.tied_embeddings,
-        )
+        return self.make_token_embedding(tied=self.config.tied_embeddings)
 
     def make_layer(self, index: int) -> nn.Module:
         """Returns the layer with this index, counted from 0."""
@@ -127,7 +116,8 @@ class DecoderLM(layers.TransformerBase):
           train: Whether dropout is on.
 
         Returns:
-          x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T.
+          x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T. With
+          `config.logits_bias`, both have one more column, see `Embedding.fused_inputs`.
 
         Raises:
           ValueError: If positions are None and L is above `config.max_length`.
@@ -138,8 +128,11 @@ class DecoderLM(layers.TransformerBase):
             mask = mask & segment_mask(segments, segments)
         positions = self.positions_or_index(positions, tokens)
         (positions,) = self.shift_positions(positions, rows=len(tokens), train=train)
-        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=train)
-        return self.decoder(x, mask=mask, positions=positions, train=train), self.embedding.output_table
+        norm = self.decoder_embedding_norm
+        x = self.embedding(tokens)
+        x = self.add_positions("decoder", x, self.positions, positions, norm=norm, train=train)
+        x = self.decoder(x, mask=mask, positions=positions, train=train)
+        return self.embedding.fused_inputs(x)
 
     def init_cache(self, context: jax.Array, *, width: int, max_length: int) -> DecodingCache:
         """Returns a cache for hypotheses that continue a context.
@@ -169,7 +162,8 @@ class DecoderLM(layers.TransformerBase):
         """
         cache, where = cache.append_prefix(tokens != PAD_ID)
         x = self.embedding(tokens)
-        x = self.add_positions("decoder", x, self.positions, where["positions"], train=False)
+        norm = self.decoder_embedding_norm
+        x = self.add_positions("decoder", x, self.positions, where["positions"], norm=norm, train=False)
         return cache.replace(layers=self.decoder.prefill(x, cache.layers, **where))
 
 

@@ -70,6 +70,8 @@ class Transformer(layers.TransformerBase):
         self.embedding = self.make_embedding()
         self.source_embedding = self.make_source_embedding() or self.embedding
         self.encoder_positions, self.decoder_positions = self.make_positions(), self.make_positions()
+        self.encoder_embedding_norm = self.make_embedding_norm()
+        self.decoder_embedding_norm = self.make_embedding_norm()
         self.dropout = layers.Dropout(config.dropout)
         self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
         self.decoder = self.make_stack(self.make_decoder_layer, config.decoder_layers)
@@ -79,16 +81,13 @@ class Transformer(layers.TransformerBase):
 
         If `config.tied_embeddings` is "three", it embeds the source, too.
         """
-        config = self.config
-        tied = config.tied_embeddings != "none"
-        return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype), tied=tied)
+        return self.make_token_embedding(tied=self.config.tied_embeddings != "none")
 
     def make_source_embedding(self) -> nn.Module | None:
         """Returns the embedding of the source, or None if source and target share `make_embedding`."""
-        config = self.config
-        if config.tied_embeddings == "three":
+        if self.config.tied_embeddings == "three":
             return None
-        return layers.Embedding(self.vocabulary_size, config.d_model, jnp.dtype(config.dtype))
+        return self.make_token_embedding(tied=True).clone(use_bias=False)
 
     def make_cross_attention(self) -> nn.Module:
         """Returns the decoder's attention to the encoder output."""
@@ -145,7 +144,8 @@ class Transformer(layers.TransformerBase):
           train: Whether dropout is on.
 
         Returns:
-          x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T.
+          x [B, L, D] in the compute dtype and the table [V, D]. The logits are x @ table.T. With
+          `config.logits_bias`, both have one more column, see `Embedding.fused_inputs`.
 
         Raises:
           ValueError: If positions are None and M or L is above `config.max_length`.
@@ -161,7 +161,8 @@ class Transformer(layers.TransformerBase):
         encoder_output = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
         index = jnp.arange(targets.shape[-1])
         x = self.embedding(targets)
-        x = self.add_positions("decoder", x, self.decoder_positions, positions, train=train)
+        norm = self.decoder_embedding_norm
+        x = self.add_positions("decoder", x, self.decoder_positions, positions, norm=norm, train=train)
         x = self.decoder(
             x,
             encoder_output,
@@ -171,7 +172,7 @@ class Transformer(layers.TransformerBase):
             source_positions=input_positions,
             train=train,
         )
-        return x, self.embedding.output_table
+        return self.embedding.fused_inputs(x)
 
     def encode(
         self,
@@ -188,7 +189,8 @@ class Transformer(layers.TransformerBase):
         mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
         positions = self.positions_or_index(positions, inputs)
         x = self.source_embedding(inputs)
-        x = self.add_positions("encoder", x, self.encoder_positions, positions, train=train)
+        norm = self.encoder_embedding_norm
+        x = self.add_positions("encoder", x, self.encoder_positions, positions, norm=norm, train=train)
         return self.encoder(x, mask=mask, positions=positions, train=train)
 
     def init_cache(self, inputs: jax.Array, *, width: int, max_length: int) -> DecodingCache:

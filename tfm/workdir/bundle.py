@@ -154,7 +154,7 @@ def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     """Returns the shapes of the task's variables, or raises a UserError if the header of the file differs."""
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
     found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
-    _check_sizes(task.config.model, found, path)
+    check_sizes(task.config.model, found, path)
     like = variable_shapes(task)
     check_parameters_fit(like["params"])
     wanted = {
@@ -170,7 +170,7 @@ def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     return like
 
 
-def _check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:
+def check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:
     """Raises a UserError if the config has sizes that are too large for the parameters in the file.
 
     Otherwise, a hostile config could make even the evaluation of shapes take very long or allocate large

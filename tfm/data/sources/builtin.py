@@ -13,9 +13,13 @@ from tfm.data.trees import read_trees
 from tfm.datasets import toy_language
 from tfm.errors import UserError
 
+REVERSED = "reversed:"  # before the name of a split whose sides change places
+
 
 def open_texts(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     """Returns the sentence pairs or documents of a split. Splits of pairs have parts, such as "train[:90%]".
+
+    "reversed:train" has the sources of "train" as targets.
 
     Raises:
       UserError: if there is no such split or language, or the config names a folder.
@@ -23,9 +27,11 @@ def open_texts(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     _require_no_folder(config)
     if isinstance(config, DocumentsConfig):
         return _open_topics(name)
-    pairs = _read_columns(name, config.languages)
+    split = name.removeprefix(REVERSED)
+    columns = config.languages if split == name else config.languages[::-1]
+    pairs = _read_columns(split, columns)
     version = f"tfm_language/{toy_language.VERSION}"
-    return hold(pairs, f"tfds-{version}-{name}-{len(pairs)}-{'-'.join(config.languages)}")
+    return hold(pairs, f"tfds-{version}-{split}-{len(pairs)}-{'-'.join(columns)}")
 
 
 def open_trees(config: PairsConfig, name: str) -> Source:

@@ -44,6 +44,8 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     corpora = [_open(config, part, _clean) for part in names]
     if split == "train":
         corpora = [join_neighbours(pairs, config.joined_share) for pairs in corpora]
+    for side, prefix in enumerate((config.source_prefix, config.target_prefix)):
+        corpora = [add_tag(pairs, prefix, side) if prefix else pairs for pairs in corpora]
     if not config.tags:
         return corpora
     tags = split_tags(config.tags)
@@ -80,10 +82,11 @@ def split_tags(tags: str) -> list[str]:
 def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     """Returns the source texts and the target texts of a split, after checking it.
 
-    The texts are those of the data, for an evaluation. Only training joins them (`data.joined_share`).
+    The texts are those of the data, for an evaluation. They are not joined (`data.joined_share`) and have no
+    prefixes (`data.source_prefix`, `data.target_prefix`).
     """
     check_splits(config, [split])
-    config = dataclasses.replace(config, joined_share=0.0)
+    config = dataclasses.replace(config, joined_share=0.0, source_prefix="", target_prefix="")
     sources, targets = zip(*open_pairs(config, split), strict=True)
     return list(sources), list(targets)
 

@@ -1,9 +1,10 @@
 """Files of tokenizers: a run keeps one in its folder, and users bring their own."""
 
 import json
+import os
 from typing import Any
 
-from tfm.data.config import AUTO
+from tfm.data.config import AUTO, SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters
 from tfm.data.tokenizers.protocol import PieceTokenizer, Tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
@@ -17,6 +18,8 @@ MAX_FILE_BYTES = 1 << 26  # 37,000 word pieces take less than one million
 def load_word_pieces(path: str) -> PieceTokenizer:
     """Loads a tokenizer from a model file of SentencePiece or a tokenizer.json. The content decides.
 
+    In the folder of a run, the source may have another tokenizer, the attribute `source`.
+
     Raises:
       UserError: if the file is missing or damaged, has no token for padding, beginning or end, or needs a
         package that is not installed.
@@ -26,13 +29,23 @@ def load_word_pieces(path: str) -> PieceTokenizer:
     except FileNotFoundError:
         raise UserError(f"Expected a tokenizer at {path}, but there is none. Check the path.") from None
     try:
-        return TokenizerJson(content) if content.lstrip()[:1] == b"{" else WordPieces(content)
+        tokenizer: Any = TokenizerJson(content) if content.lstrip()[:1] == b"{" else WordPieces(content)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
     except (RuntimeError, ValueError, RecursionError):
         raise UserError(
             f"{path} is neither a SentencePiece model nor a tokenizer.json. It may be damaged."
         ) from None
+    folder, name = os.path.split(path)
+    source_path = os.path.join(folder, SOURCE_VOCABULARY_FILE)
+    if name == VOCABULARY_FILE and os.path.exists(source_path):
+        tokenizer.source = load_word_pieces(source_path)
+        if len(tokenizer.source) != len(tokenizer):
+            raise UserError(
+                f"Expected {source_path} to have the {len(tokenizer):,} ids of {path}, got "
+                f"{len(tokenizer.source):,}. Copy both files again."
+            )
+    return tokenizer
 
 
 def load_characters(path: str) -> Characters:

@@ -49,6 +49,19 @@ class PieceTokenizer(Tokenizer, Protocol):
         """Returns for each id of a text whether a word begins with it."""
 
 
+def source_tokenizer(tokenizer: Any) -> Any:
+    """Returns the tokenizer of source texts: its attribute `source`, or else the tokenizer of both sides."""
+    return getattr(tokenizer, "source", tokenizer)
+
+
+def encode_sides(tokenizer: Any, *sides: Iterable[str]) -> list[list[list[int]]]:
+    """Returns the ids of the texts of each side: source and target, or only one side."""
+    if len(sides) == 1:
+        return [tokenizer.encode(sides[0])]
+    sources, targets = sides
+    return [source_tokenizer(tokenizer).encode(sources), tokenizer.encode(targets)]
+
+
 def cut_at_end(ids: Iterable[int]) -> list[int]:
     """Returns the ids before the first EOS, without padding and BOS."""
     before_end = itertools.takewhile(lambda i: i != EOS_ID, map(int, ids))

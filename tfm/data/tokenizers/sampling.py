@@ -31,10 +31,12 @@ class SampledWordPieces:
     """
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int):
-        if not isinstance(tokenizer, WordPieces) or not tokenizer.is_bpe:
+        is_shared = not hasattr(tokenizer, "source")
+        if not isinstance(tokenizer, WordPieces) or not tokenizer.is_bpe or not is_shared:
             raise UserError(
-                "data.subword_dropout requires byte-pair encoding of SentencePiece, but data.tokenizer is of "
-                "another type. Set data.subword_dropout=0, or data.tokenizer=word_pieces."
+                "data.subword_dropout requires byte-pair encoding of SentencePiece for both languages "
+                "together, but data.tokenizer is of another type. Set data.subword_dropout=0, or "
+                "data.tokenizer=word_pieces."
             )
         self._tokenizer, self._dropout, self._seed = tokenizer, dropout, seed
         self.fingerprint = f"{tokenizer.fingerprint} dropout {dropout} seed {seed}"

@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+import numpy as np
+
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, encode_sides, source_tokenizer
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.parameters import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
@@ -42,13 +44,14 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
     if not sentence.strip():
         raise UserError("Expected a sentence to translate and draw, got an empty one.")
     read = task.read_source(sentence)
-    source = [*task.tokenizer.encode([read])[0], EOS_ID]
+    source = [*source_tokenizer(task.tokenizer).encode([read])[0], EOS_ID]
     decoding = dataclasses.replace(task.config.decoding, samples=0)
     check_length(len(source), max_tokens)
     check_lengths(task.model, [len(source) + decoding.max_extra_tokens])
     members = (search_parameters(params, decoding.dtype),)
     inputs = pad_ids([source])[:, : task.model.config.max_length]
-    (ids, scores, lengths), trace = fetch(trace_batch(task.model, members, inputs, decoding))
+    prefix = np.array([task.forced_ids()], np.int32) if task.forced_ids() else None
+    (ids, scores, lengths), trace = fetch(trace_batch(task.model, members, inputs, decoding, prefix))
     check_probabilities(scores)
     hypotheses = [
         (row[:length].tolist(), float(score))
@@ -83,7 +86,8 @@ def observe_pair(
       An `Observation`, or None if a side has no tokens.
     """
     width = min(max_tokens, task.model.config.max_length or max_tokens)
-    read, predicted = ([*ids, EOS_ID][:width] for ids in task.tokenizer.encode([source, target]))
+    sides = encode_sides(task.tokenizer, [source], [target])
+    read, predicted = ([*ids, EOS_ID][:width] for (ids,) in sides)
     if min(len(read), len(predicted)) < 2:
         return None
     return _observe_ids(task, params, source, read, predicted, width)

@@ -7,7 +7,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, number_words, split_ids
+from tfm.data.source import begin_with
+from tfm.data.tokenizers.protocol import (
+    EOS_ID,
+    PieceTokenizer,
+    encode_sides,
+    number_words,
+    source_tokenizer,
+    split_ids,
+)
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.mbr import expected_utilities
 from tfm.decoding.parameters import Ensemble, Params
@@ -41,19 +49,22 @@ class TextTranslation:
       model: a `tfm.decoding.protocol.SequenceToSequence`.
       tokenizer: tokenizer of the model.
       config: a config whose section `decoding` is a `DecodingConfig`.
+      source_prefix, target_prefix: see `tfm.data.config.PairsConfig`.
     """
 
     model: Any
     tokenizer: PieceTokenizer
     config: Any
+    source_prefix: str = ""
+    target_prefix: str = ""
 
     def read_source(self, text: str) -> str:
         """Returns the text that the encoder reads for a source text of the user."""
-        return text
+        return begin_with(self.source_prefix, text)
 
     def read_target(self, text: str) -> str:
         """Returns the text that the decoder predicts for a target text of the user."""
-        return text
+        return begin_with(self.target_prefix, text)
 
     def write_target(self, source: str, text: str) -> str:
         """Returns the target text of the user for a text that the decoder predicts.
@@ -63,7 +74,11 @@ class TextTranslation:
           text: a prediction, or a reference of the data.
         """
         del source
-        return text
+        return text.removeprefix(self.target_prefix).lstrip()
+
+    def forced_ids(self) -> list[int]:
+        """Returns the ids of `target_prefix`. Every prediction begins with them."""
+        return self.tokenizer.encode([self.target_prefix])[0] if self.target_prefix else []
 
     def translate(
         self,
@@ -132,15 +147,17 @@ class TextTranslation:
         start_index: int = 0,
     ) -> list[list[Hypothesis]]:
         """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
+        tokenizer, forced = source_tokenizer(self.tokenizer), self.forced_ids()
+        lead = tokenizer.encode([self.source_prefix])[0] if self.source_prefix else []
         parts = [
-            (i, number, part)
-            for i, ids in enumerate(self.tokenizer.encode(sources))
-            for number, part in enumerate(_split_input(self.tokenizer, ids, decoding))
+            (i, number, [*lead, *part] if number else part)
+            for i, ids in enumerate(tokenizer.encode(sources))
+            for number, part in enumerate(_split_input(tokenizer, ids, decoding, len(lead)))
         ]
-        begins: list[list[int]] | None = None
+        begins: list[list[int]] | None = [forced for _ in parts] if forced else None
         if prefixes is not None:
             encoded = self.tokenizer.encode(prefixes)
-            begins = [encoded[i] if number == 0 else [] for i, number, _ in parts]
+            begins = [forced + encoded[i] if number == 0 else forced for i, number, _ in parts]
         inputs = [[*part, EOS_ID] for _, _, part in parts]
         indices = [(start_index + i, number) for i, number, _ in parts]
         outputs = translate_ids(
@@ -148,7 +165,9 @@ class TextTranslation:
         )
         predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
         for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
-            texts = [Hypothesis(self.tokenizer.decode(ids), score) for ids, score in hypotheses]
+            texts = [
+                Hypothesis(self.tokenizer.decode(ids[len(forced) :]), score) for ids, score in hypotheses
+            ]
             predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
         return [join_parts(of_parts, n_best) for of_parts in predictions]
 
@@ -165,7 +184,7 @@ class TextTranslation:
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
         sides = self._read_pairs(sources, targets)
-        inputs, labels = ([[*ids, EOS_ID] for ids in self.tokenizer.encode(side)] for side in sides)
+        inputs, labels = ([[*ids, EOS_ID] for ids in side] for side in encode_sides(self.tokenizer, *sides))
         return score_pairs(self.model, params, inputs, labels, self.config.decoding)
 
     def align(self, params: Params | Ensemble, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
@@ -183,7 +202,7 @@ class TextTranslation:
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
         read = self._read_pairs(*sides)
-        encoded = list(zip(*map(self.tokenizer.encode, read), strict=True))
+        encoded = list(zip(*encode_sides(self.tokenizer, *read), strict=True))
         longest = np.array([max(map(len, pair)) for pair in encoded], int)
         too_long = int((longest >= decoding.max_input).sum())
         if too_long:
@@ -237,12 +256,17 @@ def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
     return lists
 
 
-def _split_input(tokenizer: PieceTokenizer, ids: list[int], config: DecodingConfig) -> list[list[int]]:
-    """Returns the parts of a sentence that are translated separately. An empty sentence has no parts."""
+def _split_input(
+    tokenizer: PieceTokenizer, ids: list[int], config: DecodingConfig, reserved: int = 0
+) -> list[list[int]]:
+    """Returns the parts of a sentence that are translated separately. An empty sentence has no parts.
+
+    If there are several parts, each leaves space for `reserved` tokens.
+    """
     longest = config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
-    parts = split_ids(tokenizer, ids, longest)
+    parts = split_ids(tokenizer, ids, max(longest - reserved, 1))
     if config.overflow == "cut":
         log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
         return parts[:1]

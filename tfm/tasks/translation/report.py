@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from tfm.data.config import PairsConfig
 from tfm.data.sources.builtin import read_feature
-from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_sides
 from tfm.data.sources.splits import find_name
+from tfm.data.tokenizers.protocol import encode_sides
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score
@@ -36,6 +38,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         hypotheses,
         [
             *scores(hypotheses, references, data.target_language),
+            *score_corpora(data, split, hypotheses, references),
             perplexity(task, params, sources, references),
         ],
         [
@@ -47,9 +50,23 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
         fingerprint_texts(sources, references),
     )
     yield report
-    if data.kind == "builtin" and data.languages == ("en", "de") and split == "test":
+    if data.kind == "builtin" and data.languages == ("en", "de") and split == "test" and not data.tags:
         challenges = score_challenges(task, params, sources, references, hypotheses)
         yield report._replace(scores=[*report.scores, *challenges])
+
+
+def score_corpora(
+    data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str]
+) -> list[Score]:
+    """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
+    if not data.tags and not data.mixing:
+        return []
+    sizes = list(map(len, open_corpora(data, split)))
+    ends = list(itertools.accumulate(sizes))
+    return [
+        bleu(hypotheses[end - size : end], references[end - size : end])._replace(name=f"BLEU, {name}")
+        for name, size, end in zip(find_name(data, split).split(","), sizes, ends, strict=True)
+    ]
 
 
 def warn_of_tokenized_texts(references: Sequence[str]) -> None:
@@ -75,7 +92,7 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
       UserError: if all pairs are too long.
     """
     longest, sides = task.config.model.max_length, (sources, references)
-    fits = find_fitting_pairs(longest, *map(task.tokenizer.encode, sides))
+    fits = find_fitting_pairs(longest, *encode_sides(task.tokenizer, *sides))
     kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from tfm import models
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
-from tfm.data.config import VOCABULARY_FILE, PairsConfig, remove_paths
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
@@ -144,6 +144,8 @@ class Translation(TextTranslation, Task):
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
         self.tokenizer = tokenizer
+        self.source_prefix = config.data.source_prefix
+        self.target_prefix = config.data.target_prefix
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
@@ -184,7 +186,10 @@ class Translation(TextTranslation, Task):
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the vocabulary. The parameters are useless without it."""
-        return {VOCABULARY_FILE: self.tokenizer.fingerprint}
+        assets = {VOCABULARY_FILE: self.tokenizer.fingerprint}
+        if hasattr(self.tokenizer, "source"):
+            assets[SOURCE_VOCABULARY_FILE] = self.tokenizer.source.fingerprint
+        return assets
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes loss and BLEU of the validation split, and samples of its translations."""
@@ -205,8 +210,9 @@ class Translation(TextTranslation, Task):
         """Returns {name: score} of the translations of the sources, for the evaluations during training."""
         from tfm.evaluation.translation_metrics import bleu  # takes a tenth of a second
 
-        del sources
-        return {"bleu": bleu(hypotheses, references, self.config.data.target_language).value}
+        pairs = zip(sources, references, strict=True)
+        written = [self.write_target(source, reference) for source, reference in pairs]
+        return {"bleu": bleu(hypotheses, written, self.config.data.target_language).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""

@@ -1,0 +1,145 @@
+"""Tests of exports for other projects, by the commands."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import tfm
+from tests.support.commands import run_command
+from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.export.huggingface.write import find_problems
+from tfm.models import TransformerConfig
+from tfm.tasks import language_modeling
+from tfm.tasks.translation.task import Config
+from tfm.workdir import runs
+
+SENTENCES = ["red dog runs", "small bird", "the unknown word"]
+
+
+def export(workdir, folder, *flags):
+    return run_command("export", f"--workdir={workdir}", f"--output={folder}", *flags)
+
+
+@pytest.fixture(scope="module")
+def marian(tiny_run, tmp_path_factory):
+    """Returns the folder of the tiny run as a MarianMT model."""
+    folder = tmp_path_factory.mktemp("marian") / "out"
+    result = export(tiny_run, folder, "--format=huggingface")
+    assert result.code == 0, result.error
+    return folder
+
+
+@pytest.mark.long
+def test_exported_model_is_the_same_after_an_import(tiny_run, marian, tmp_path):
+    result = run_command("import", f"--from={marian}", f"--output={tmp_path / 'again'}")
+    assert result.code == 0, result.error
+    before, after = (tfm.Translator.load(str(path)) for path in (tiny_run, tmp_path / "again"))
+    targets = ["rot hund rennt", "klein vogel", "x"]
+    for ours, again in zip(before.score(SENTENCES, targets), after.score(SENTENCES, targets), strict=True):
+        np.testing.assert_allclose(ours, again, atol=2e-3)  # MarianMT has an epsilon of 1e-5, not 1e-6
+    tokenizer = after.run.task.tokenizer
+    assert tokenizer.source.encode(SENTENCES) == before.run.task.tokenizer.encode(SENTENCES)
+    data = after.run.task.config.data
+    assert (data.source_language, data.target_language) == ("en", "de")
+
+
+@pytest.mark.long
+def test_imported_model_continues_to_train_and_is_exported_again(corpus, marian, tmp_path):
+    imported, workdir = tmp_path / "imported", tmp_path / "run"
+    assert run_command("import", f"--from={marian}", f"--output={imported}").code == 0
+    result = run_command(
+        "train",
+        f"--config={imported / 'config.json'}",
+        f"--workdir={workdir}",
+        f"--warm_start={imported}",
+        f"--config.data.directory={corpus}",
+        "--config.data.validation=val",
+        "--config.data.batch_tokens=256",
+        "--config.training.steps=2",
+        "--config.training.warmup_steps=1",
+        "--config.validation_samples=0",
+    )
+    assert result.code == 0, result.error
+    for name in ("vocabulary.model", "source_vocabulary.model"):
+        assert (workdir / name).read_bytes() == (imported / name).read_bytes()
+    assert export(workdir, tmp_path / "out", "--format=huggingface").code == 0
+    before, after = (load_file(path / "model.safetensors") for path in (marian, tmp_path / "out"))
+    assert before.keys() == after.keys()
+    assert any((before[name] != after[name]).any() for name in before)
+
+
+@pytest.mark.long
+def test_safetensors_have_the_parameters_of_the_run(tiny_run, tmp_path):
+    assert export(tiny_run, tmp_path / "out", "--format=safetensors").code == 0
+    run = runs.load(str(tiny_run))
+    table = load_file(tmp_path / "out" / "model.safetensors")["embedding/table"]
+    np.testing.assert_array_equal(table, run.params["embedding"]["table"])
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["model"]["name"] == "transformer"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("quantization", ["float32", "int8"])
+def test_ctranslate2_translates_like_tfm(quantization, tiny_run, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
+    result = export(tiny_run, tmp_path / "out", "--format=ctranslate2", f"--quantization={quantization}")
+    assert result.code == 0, result.error
+    assert "((5 + length) / 6)" in (tmp_path / "out" / "README.md").read_text()
+    ours = tfm.Translator.load(str(tiny_run))
+    tokenizer = ours.run.task.tokenizer
+    pieces = [tokenizer.pieces(ids) for ids in tokenizer.encode(SENTENCES)]
+    translator = ctranslate2.Translator(str(tmp_path / "out"), intra_threads=1)
+    targets = ["rot hund rennt", "klein vogel", "x"]
+    scored = translator.score_batch(pieces, [tokenizer.pieces(ids) for ids in tokenizer.encode(targets)])
+    tolerance = 1e-3 if quantization == "float32" else 0.2
+    for theirs, expected in zip(scored, ours.score(SENTENCES, targets), strict=True):
+        np.testing.assert_allclose(theirs.log_probs, expected, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--format=huggingface", "--stablehlo"], "--stablehlo"),
+        (["--quantization=int8"], "--quantization=int8"),
+        (["--format=onnx"], "huggingface"),
+    ],
+)
+def test_flags_without_effect_are_refused(flags, named, tiny_run, tmp_path):
+    result = export(tiny_run, tmp_path / "out", *flags)
+    assert result.code == 2
+    assert named in result.error
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("positions", "rotary"),
+        ("norm_order", "pre"),
+        ("gated", True),
+        ("deep_norm", True),
+        ("embedding_norm", True),
+        ("tied_embeddings", "none"),
+        ("activation", "sigmoid"),
+        ("layer_norm_epsilon", 1e-3),
+    ],
+)
+def test_models_that_transformers_lacks_are_named_by_their_field(field, value):
+    assert not list(find_problems(Config()))
+    config = Config(model=dataclasses.replace(TransformerConfig(), **{field: value}))
+    (problem,) = find_problems(config)
+    assert f"model.{field} is {value!r}, expected" in problem
+
+
+def test_forced_target_prefix_is_refused():
+    (problem,) = find_problems(Config(data=PairsConfig(target_prefix="<de>")))
+    assert "data.target_prefix is '<de>'" in problem
+
+
+def test_tokenizers_without_a_class_are_refused():
+    config = language_modeling.Config(data=DocumentsConfig(tokenizer="characters"))
+    (problem,) = find_problems(config)
+    assert "data.tokenizer is 'characters', expected bytes" in problem
+    assert not list(find_problems(language_modeling.Config(data=DocumentsConfig(tokenizer="bytes"))))

@@ -1,0 +1,227 @@
+"""Tests of the import from and the export to folders of Hugging Face transformers.
+
+tests/export/huggingface has small models with random weights, inputs and the logits of transformers 5.24. The
+script tests/export/huggingface/make.py made them. The tests need neither torch nor transformers.
+"""
+
+import functools
+import json
+import os
+import pathlib
+import shutil
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from tfm import models
+from tfm.errors import UserError
+from tfm.export.huggingface.arrays import TokenOrder, to_ours, to_theirs
+from tfm.export.huggingface.families import FAMILIES, Fields
+from tfm.export.huggingface.folder import Weights, read_json
+from tfm.export.huggingface.read import import_folder, to_parameters
+from tfm.testing.models import quick_jit
+from tfm.workdir import runs
+from tfm.workdir.bundle import flatten, unflatten
+
+FOLDER = pathlib.Path(__file__).parent / "huggingface"
+NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+
+
+class Imported:
+    """A model of `FOLDER` in tfm."""
+
+    def __init__(self, name):
+        path = str(FOLDER / name)
+        self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
+        self.family = FAMILIES[self.values["model_type"]]
+        self.fields = Fields(self.values, path, self.weights)
+        self.config, self.order = self.family.model(self.fields), None
+        one = jnp.ones((1, 1), jnp.int32)
+        arguments, size = [one] * (1 + (self.family.task == "translation")), {}
+        if self.family.task == "classification":
+            arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
+        else:
+            tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
+            end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
+            pad = None if self.family.task == "language_modeling" else pad
+            start = self.values.get("decoder_start_token_id", end)
+            self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
+            size = {"vocabulary_size": len(self.order)}
+        self.model = models.find(self.config.name).Model(self.config, **size)
+        like = jax.eval_shape(lambda key: self.model.init(key, *arguments, train=False), jax.random.key(0))
+        self.shapes = {key: x.shape for key, x in flatten(like).items()}
+        self.parameters = self.convert(self.weights)
+        self.variables = unflatten({key: jnp.asarray(x) for key, x in self.parameters.items()}, like)
+
+    def convert(self, weights):
+        """Returns {name in tfm: array} of the arrays of a folder."""
+        return to_parameters(self.family, self.config, self.fields, weights, self.shapes, self.order)
+
+    def new_ids(self, ids):
+        """Returns the ids of tfm for ids of transformers."""
+        new = np.zeros(self.order.size, int)
+        for i in reversed(range(len(self.order))):
+            if self.order.ids[i] >= 0:
+                new[self.order.ids[i]] = i
+        return new[ids]
+
+
+@pytest.mark.parametrize(
+    "name", [name if name == "marian-swish" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
+)
+def test_logits_of_an_imported_model_equal_those_of_transformers(name):
+    imported, check = Imported(name), np.load(FOLDER / name / "check.npz")
+    expected = check["logits"]
+    if imported.family.task == "translation":
+        inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
+        arguments = inputs, imported.new_ids(check["decoder_input_ids"])
+        arguments[1][:, 0] = 1
+    elif imported.family.task == "language_modeling":
+        arguments = (imported.new_ids(check["input_ids"]),)
+        arguments[0][:, 0] = 1
+    else:
+        arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
+    apply = quick_jit(functools.partial(imported.model.apply, train=False))
+    logits = np.asarray(apply(imported.variables, *arguments))
+    if imported.order is not None:
+        assert (logits[..., imported.order.excluded] < -9e3).all()
+        kept = ~imported.order.excluded & (imported.order.ids < expected.shape[-1])
+        logits, expected = logits[..., kept], expected[..., imported.order.ids[kept]]
+    np.testing.assert_allclose(logits, expected, atol=2e-5)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_entries_of_all_families_are_inverses(name):
+    imported = Imported(name)
+    parts = {}
+    for entry in imported.family.entries(imported.config, imported.fields):
+        if not entry.theirs or entry.layout == "tokens":
+            continue
+        shape = imported.shapes[entry.ours]
+        ours = to_ours(entry, imported.weights[entry.theirs], shape)
+        theirs = to_theirs(entry, ours, getattr(imported.config, "patch_size", 0))
+        np.testing.assert_allclose(to_ours(entry._replace(part=None), theirs, shape), ours, rtol=1e-6)
+        parts.setdefault(entry.theirs, []).append(theirs[entry.skip :])
+        if entry.part in (None, 2):
+            joined = np.concatenate(parts[entry.theirs], -1) if entry.part else parts[entry.theirs][0]
+            expected = imported.weights[entry.theirs][entry.skip :]
+            np.testing.assert_allclose(joined, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["model.encoder.embed_positions.weight", "lm_head.weight"])
+def test_array_that_is_no_copy_is_an_error(name, tmp_path):
+    imported = Imported("marian-swish")
+    other = dict(imported.weights) | {name: np.ones_like(imported.weights["model.shared.weight"])}
+    safetensors.numpy.save_file(other, tmp_path / "model.safetensors")
+    with pytest.raises(UserError, match=name):
+        imported.convert(Weights(str(tmp_path)))
+
+
+def test_files_without_the_prefix_and_with_masks_are_read(tmp_path):
+    imported = Imported("gpt2")
+    headless = {name.removeprefix("transformer."): x for name, x in imported.weights.items()}
+    headless["h.0.attn.bias"] = np.ones((1, 1, 4, 4), np.float32)
+    safetensors.numpy.save_file(headless, tmp_path / "model.safetensors")
+    parameters = imported.convert(Weights(str(tmp_path), imported.family.prefix))
+    for key, x in imported.parameters.items():
+        np.testing.assert_array_equal(parameters[key], x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_is_read(dtype, tmp_path):
+    array = np.array([[1.5, -2.25]], ml_dtypes.bfloat16 if dtype == "bfloat16" else np.float16)
+    safetensors.numpy.save_file({"a": array}, tmp_path / "model.safetensors")
+    np.testing.assert_array_equal(Weights(str(tmp_path))["a"], np.float32([[1.5, -2.25]]))
+
+
+def test_folder_of_an_image_classifier_becomes_an_export(tmp_path):
+    import_folder(str(FOLDER / "vit"), str(tmp_path / "out"))
+    run, check = runs.load(str(tmp_path / "out")), np.load(FOLDER / "vit" / "check.npz")
+    found = run.task.classify(run.variables, check["pixel_values"].transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(found, jax.nn.log_softmax(check["logits"]), atol=1e-5)
+    assert run.task.label_names[3] == "label 3"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return pathlib.Path(shutil.copytree(FOLDER / "vit", tmp_path / "model"))
+
+
+@pytest.mark.parametrize(
+    "place", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", ".x.safetensors", 3]
+)
+def test_index_must_not_name_a_file_outside_of_the_folder(folder, tmp_path, place):
+    os.rename(folder / "model.safetensors", tmp_path / "model.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": place}}))
+    with pytest.raises(UserError, match="as the file of a"):
+        import_folder(str(folder), str(tmp_path / "out"))
+
+
+def test_shards_are_read(folder, tmp_path):
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    os.remove(folder / "model.safetensors")
+    names, places = sorted(arrays), {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        file = f"model-{i}.safetensors"
+        safetensors.numpy.save_file({name: arrays[name] for name in part}, folder / file)
+        places |= dict.fromkeys(part, file)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
+    import_folder(str(folder), str(tmp_path / "out"))
+    np.testing.assert_array_equal(
+        runs.load(str(tmp_path / "out")).params["head"]["bias"], arrays["classifier.bias"]
+    )
+
+
+def test_pickles_are_not_read(folder, tmp_path):
+    os.rename(folder / "model.safetensors", folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match=r"pytorch_model\.bin may execute code"):
+        import_folder(str(folder), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("model_type", "gpt_oss", "model_type.*gpt_oss"),
+        ("hidden_size", 10**9, "hidden_size|d_model"),
+        ("num_hidden_layers", 900, "encoder_layers is 900"),
+        ("num_hidden_layers", -1, "encoder_layers"),
+        ("hidden_size", "8", "hidden_size.*int.*'8'"),
+        ("hidden_act", "quick_gelu", "hidden_act"),
+        ("id2label", {"7": "x", "8": "y"}, "id2label"),
+        ("intermediate_size", 6, "intermediate.dense.weight.*12, 8.*8, 6"),
+    ],
+)
+def test_config_that_does_not_fit_is_an_error(folder, tmp_path, field, value, message):
+    values = json.loads((folder / "config.json").read_text()) | {field: value}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=message):
+        import_folder(str(folder), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("change", ["truncated", "missing", "unknown", "nan"])
+def test_damaged_arrays_are_an_error(folder, tmp_path, change):
+    path = folder / "model.safetensors"
+    arrays = safetensors.numpy.load_file(path)
+    if change == "missing":
+        del arrays["classifier.bias"]
+    elif change == "unknown":
+        arrays["extra"] = np.zeros(2, np.float32)
+    elif change == "nan":
+        arrays["classifier.bias"] = arrays["classifier.bias"] * np.nan
+    safetensors.numpy.save_file(arrays, path)
+    if change == "truncated":
+        path.write_bytes(path.read_bytes()[:-10])
+    message = {
+        "truncated": "not a complete",
+        "missing": "no array classifier.bias",
+        "unknown": "extra",
+        "nan": "head/bias",
+    }
+    with pytest.raises(UserError, match=message[change]):
+        import_folder(str(folder), str(tmp_path / "out"))

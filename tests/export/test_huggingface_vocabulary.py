@@ -1,0 +1,156 @@
+"""Tests of tokenizers that are rewritten in the order of the ids of tfm."""
+
+import json
+
+import pytest
+import sentencepiece
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.support.pairs import TEXTS
+from tests.support.tokenizers import make_json, train_model
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
+from tfm.data.tokenizers.word_pieces import WordPieces
+from tfm.errors import UserError
+from tfm.export.huggingface.arrays import TokenOrder
+from tfm.export.huggingface.families import Fields
+from tfm.export.huggingface.vocabulary import Languages, read_m2m_100, read_marian, read_mbart, rewrite_json
+from tfm.export.huggingface.write import make_byte_tokenizer
+
+ODD_TEXTS = ["a", "Žluťoučký 猫 5 €", "  two  spaces ", "</s>", "<unk> x", "don't", ""]
+MODEL = train_model(model_type="unigram")
+PROCESSOR = sentencepiece.SentencePieceProcessor(model_proto=MODEL)
+PIECES = [PROCESSOR.id_to_piece(i) for i in range(len(PROCESSOR))]
+
+
+def new_id(order, i):
+    """Returns the id of tfm for an id of the other model that is not special."""
+    return order.ids.tolist().index(i, 3)
+
+
+@pytest.fixture
+def marian(tmp_path):
+    """Returns a folder with the tokenizer of MarianMT, and {piece: id}."""
+    ids = {text: i for i, text in enumerate(["</s>", "<unk>", ">>deu<<", *PIECES[4:], "<pad>"])}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    for name in ("source.spm", "target.spm"):
+        (tmp_path / name).write_bytes(MODEL)
+    (tmp_path / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+    return tmp_path, ids
+
+
+def marian_fields(size):
+    special = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1, "eos_token_id": 0}
+    return Fields({"vocab_size": size, **special}, "config.json")
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:5], *ODD_TEXTS])
+@pytest.mark.parametrize("tag", ["", ">>deu<< "])
+def test_ids_of_marian_are_the_ids_of_its_vocabulary(marian, text, tag):
+    folder, ids = marian
+    vocabulary = read_marian(str(folder), marian_fields(len(ids)), Languages(target="deu"))
+    (found,) = WordPieces(vocabulary.files["source_vocabulary.model"]).encode([f"{tag}{text}"])
+    pieces = [">>deu<<"] * bool(tag) + PROCESSOR.encode(text, out_type=str)
+    assert found == [new_id(vocabulary.order, ids.get(piece, ids["<unk>"])) for piece in pieces]
+
+
+def test_language_of_marian_becomes_the_prefix_of_sources(marian):
+    folder, ids = marian
+    vocabulary = read_marian(str(folder), marian_fields(len(ids)), Languages(target="deu"))
+    assert vocabulary.source_prefix == ">>deu<<"
+    assert vocabulary.languages == Languages("en", "deu")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"vocab.json": b"[1]"}, r"vocab\.json"),
+        ({"vocab.json": b'{"a": -1}'}, r"vocab\.json"),
+        ({"vocab.json": b'{"a": 999}'}, "999"),
+        ({"source.spm": MODEL[:-3]}, "SentencePiece"),
+        ({"source.spm": None}, r"source\.spm"),
+        ({"tokenizer_config.json": b"{"}, r"tokenizer_config\.json"),
+    ],
+)
+def test_damaged_files_are_one_kind_of_error(marian, change, named):
+    folder, ids = marian
+    for name, content in change.items():
+        (folder / name).unlink()
+        if content is not None:
+            (folder / name).write_bytes(content)
+    with pytest.raises(UserError, match=named):
+        read_marian(str(folder), marian_fields(len(ids)), Languages())
+
+
+def test_ids_of_special_tokens_must_be_in_the_vocabulary(marian):
+    folder, _ = marian
+    fields = Fields({"vocab_size": 5, "pad_token_id": 9, "decoder_start_token_id": 0, "eos_token_id": 0}, "c")
+    with pytest.raises(UserError, match=r"pad_token_id.*9"):
+        read_marian(str(folder), fields, Languages())
+
+
+FAIRSEQ = {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2}
+NLLB_SIZE = len(PIECES) + 4
+
+
+@pytest.fixture
+def nllb(tmp_path):
+    """Returns a folder with the tokenizer of NLLB."""
+    tags = {"deu_Latn": len(PIECES) + 1, "eng_Latn": len(PIECES) + 2, "<mask>": len(PIECES) + 3}
+    added = {str(i): {"content": tag} for tag, i in tags.items()}
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(train_model(model_type="unigram", pad_id=-1))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
+    return tmp_path
+
+
+def test_ids_of_nllb_are_shifted_and_begin_with_the_language(nllb):
+    content = (nllb / "sentencepiece.bpe.model").read_bytes()
+    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+    fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
+    vocabulary = read_m2m_100(str(nllb), fields, Languages("eng_Latn", "deu_Latn"))
+    tokenizer = WordPieces(vocabulary.files["vocabulary.model"])
+    for text in [*TEXTS[:5], *ODD_TEXTS]:
+        theirs = [len(PIECES) + 2, *(i + 1 if i > 2 else 3 for i in processor.encode(text))]
+        expected = [new_id(vocabulary.order, i) for i in theirs]
+        assert tokenizer.encode([f"{vocabulary.source_prefix} {text}".strip()]) == [expected]
+    assert vocabulary.target_prefix == "deu_Latn"
+
+
+@pytest.mark.parametrize("languages", [Languages(), Languages("eng_Latn", "German")])
+def test_unknown_languages_are_refused(nllb, languages):
+    fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
+    with pytest.raises(UserError, match=r"--(source|target)_language.*deu_Latn"):
+        read_m2m_100(str(nllb), fields, languages)
+
+
+def test_first_mbart_is_refused(nllb):
+    fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
+    with pytest.raises(UserError, match=r"tokenizer_class.*MBart50"):
+        read_mbart(str(nllb), fields, Languages())
+
+
+@pytest.mark.parametrize("text", [*TEXTS[:3], *ODD_TEXTS])
+def test_rewritten_json_has_the_same_tokens(text):
+    content = make_json("bytes", tokens=["<|endoftext|>"])
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    original = tokenizers.Tokenizer.from_str(content.decode() if isinstance(content, bytes) else content)
+    order = TokenOrder(original.get_vocab_size(), pad=None, start=0, end=0)
+    serialized = content if isinstance(content, bytes) else content.encode()
+    (ids,) = TokenizerJson(rewrite_json(serialized, order)).encode([text])
+    assert ids == [new_id(order, i) for i in original.encode(text, add_special_tokens=False).ids]
+
+
+@given(st.binary(max_size=30) | st.just(b"{}") | st.just(b'{"model": 3}'))
+def test_any_bytes_raise_only_known_errors(content):
+    with pytest.raises((ValueError, KeyError, TypeError, AttributeError, RecursionError)):
+        rewrite_json(content, TokenOrder(5, pad=None, start=0, end=0))
+
+
+@pytest.mark.parametrize("text", ["The old dog", *ODD_TEXTS, "\x00\n\x7f\xad"])
+def test_tokenizer_of_bytes_gives_the_bytes(text):
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(make_byte_tokenizer()))
+    tokenizer.encode_special_tokens = True
+    ids = tokenizer.encode(text).ids
+    assert ids == [3 + byte for byte in text.encode()]
+    assert tokenizer.decode(ids) == text

@@ -1,0 +1,21 @@
+"""Imports a model of Hugging Face transformers: tfm import --from=FOLDER --output=EXPORT
+
+The folder contains config.json, safetensors and the files of the tokenizer. All commands open the export.
+"""
+
+from tfm.commands.command import command
+from tfm.commands.options import Import
+from tfm.export.huggingface.read import import_folder
+from tfm.export.huggingface.vocabulary import Languages
+from tfm.io.files import only_writer
+
+
+@command
+def main(options: Import) -> None:
+    """Imports a folder and prints the path of the export."""
+    languages = Languages(options.source_language, options.target_language)
+    with only_writer(options.output, "--output"):
+        import_folder(
+            options.folder, options.output, languages=languages, source_prefix=options.source_prefix
+        )
+    print(f"wrote {options.output}")

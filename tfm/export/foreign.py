@@ -1,0 +1,143 @@
+"""Export of a run for other projects: Hugging Face transformers, CTranslate2, and plain safetensors."""
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+
+from tfm import __version__, config
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
+from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
+from tfm.data.tokenizers.protocol import EOS_ID, source_tokenizer
+from tfm.export import ctranslate2
+from tfm.export.huggingface import write
+from tfm.export.write import check_absent
+from tfm.io.files import atomic_folder, writing
+from tfm.workdir import runs
+from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten
+
+CARD = """\
+# {title}
+
+Exported by tfm {version} from the steps {steps}.{prefixes}
+
+```python
+{example}
+```
+{note}
+"""
+LENGTH_PENALTY = """
+tfm divides the score of a hypothesis by ((5 + length) / 6) ** length_penalty, but {project} divides it by
+length ** length_penalty. With another value than 0, the best hypotheses can differ. The value in tfm was
+{value} with a beam of {beam}.
+"""
+TRANSLATE = """\
+import transformers
+
+tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")
+model = transformers.AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
+outputs = model.generate(**tokenizer(["..."], return_tensors="pt"), length_penalty=0.0)
+print(tokenizer.batch_decode(outputs, skip_special_tokens=True))"""
+CTRANSLATE2_TRANSLATE = """\
+import ctranslate2
+import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor("FOLDER/{source}")
+target = sentencepiece.SentencePieceProcessor("FOLDER/{target}")
+translator = ctranslate2.Translator("FOLDER")
+results = translator.translate_batch(source.encode(["..."], out_type=str), length_penalty=0.0)
+print([target.decode(result.hypotheses[0]) for result in results])"""
+EXAMPLES = {
+    "transformer": TRANSLATE,
+    "decoder_lm": 'import transformers\n\nprint(transformers.pipeline("text-generation", "FOLDER")("..."))',
+    "vit": 'import transformers\n\nprint(transformers.pipeline("image-classification", "FOLDER")("..."))',
+}
+GENERATE = """\
+import ctranslate2
+
+generator = ctranslate2.Generator("FOLDER")  # of tokens, the texts in vocabulary.json
+results = generator.generate_batch([["<s>"]], max_length=100)"""
+LOAD = 'from safetensors.numpy import load_file\n\nparameters = load_file("FOLDER/model.safetensors")'
+
+
+def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quantization: str) -> None:
+    """Writes a run in the format of another project. After an error, no partial folder remains.
+
+    Args:
+      run: the run, with a single model.
+      folder: the folder to write. It must be empty or not exist.
+      workdir: the folder of the run, with its assets.
+      format: "huggingface", "ctranslate2" or "safetensors".
+      quantization: data type of the parameters in CTranslate2.
+
+    Raises:
+      UserError: if the format cannot express the run, or `folder` is not empty or cannot be written.
+    """
+    check_absent(folder)
+    variables = flatten(runs.single_model_variables(run))
+    params = {name: np.array(x) for name, x in variables.items()}
+    with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
+        if format == "huggingface":
+            write.write_model(run, params, workdir, temporary)
+        else:
+            for name in run.task.assets():
+                shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
+        if format == "ctranslate2":
+            vocabularies = list_vocabularies(run.task) if hasattr(run.task, "tokenizer") else []
+            ctranslate2.write_model(run.task.config.model, params, vocabularies, temporary, quantization)
+        if format == "safetensors":
+            safetensors.numpy.save_file(params, os.path.join(temporary, PARAMETERS_FILE))
+            config.save(run.task.config.without_paths(), runs.config_path(temporary))
+        with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
+            file.write(make_card(run, format))
+
+
+def list_vocabularies(task: Any) -> list[list[str]]:
+    """Returns the text of each id, for the source and the target of a translation or for a language model.
+
+    Bytes have names such as "<0x41>". All texts of a list differ.
+    """
+    tokenizer = task.tokenizer
+    if hasattr(task, "translate"):
+        return [side.pieces(range(len(side))) for side in (source_tokenizer(tokenizer), tokenizer)]
+    if hasattr(tokenizer, "pieces"):
+        return [tokenizer.pieces(range(len(tokenizer)))]
+    special = ["<pad>", "<s>", "</s>"][: EOS_ID + 1]
+    characters = [tokenizer.decode([i]) for i in range(FIRST_BYTE + BYTES, len(tokenizer))]
+    return [[*special, *(f"<0x{byte:02X}>" for byte in range(BYTES)), *characters]]
+
+
+def make_card(run: runs.Run, format: str) -> str:
+    """Returns the model card: how to load the folder, and how its search differs from the search of tfm."""
+    settings = run.task.config
+    translates = hasattr(run.task, "translate")
+    note = ""
+    if translates and format != "safetensors":
+        project = "transformers" if format == "huggingface" else "CTranslate2"
+        decoding = settings.decoding
+        note = LENGTH_PENALTY.format(project=project, value=decoding.length_penalty, beam=decoding.beam_size)
+    example = LOAD
+    if format == "huggingface":
+        example = EXAMPLES[settings.model.name]
+    elif format == "ctranslate2":
+        source = SOURCE_VOCABULARY_FILE if hasattr(run.task.tokenizer, "source") else VOCABULARY_FILE
+        example = CTRANSLATE2_TRANSLATE.format(source=source, target=VOCABULARY_FILE)
+        example = example if translates else GENERATE
+    return CARD.format(
+        title=f"A model of the task {settings.task}",
+        version=__version__,
+        steps=", ".join(map(str, run.steps)),
+        prefixes=_describe_prefixes(settings.data) if translates else "",
+        example=example,
+        note=note,
+    )
+
+
+def _describe_prefixes(data: Any) -> str:
+    """Returns which texts sources and targets must begin with."""
+    prefixes: Sequence[tuple[str, str]] = (("source", data.source_prefix), ("target", data.target_prefix))
+    parts = [f"Begin each {side} with `{prefix}`." for side, prefix in prefixes if prefix]
+    return " ".join(["", *parts])

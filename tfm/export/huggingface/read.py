@@ -1,0 +1,225 @@
+"""Import of the folder of a Hugging Face model as an export of tfm."""
+
+import dataclasses
+import json
+import os
+import reprlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tfm import tasks
+from tfm.data.config import DocumentsConfig
+from tfm.errors import UserError
+from tfm.export.huggingface.arrays import Entry, TokenOrder, convert, permute_features, sines_first
+from tfm.export.huggingface.families import COPIES, FAMILIES, SINUSOIDS, UNUSED, Family, Fields
+from tfm.export.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if_present
+from tfm.export.huggingface.vocabulary import READERS, Languages, Vocabulary
+from tfm.export.importing import Arrays, write_import
+from tfm.export.write import check_absent
+from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
+from tfm.positions import sinusoidal_encoding
+from tfm.training.assets import LABELS_FILE
+from tfm.workdir.bundle import check_sizes
+
+COPY_TOLERANCE = 1e-3  # of constants that files store in float16
+MAX_STRIDE = 512  # tokens of context that a window of a long document adds
+
+
+def import_folder(
+    folder: str, output: str, *, languages: Languages | None = None, source_prefix: str = ""
+) -> None:
+    """Writes a model of Hugging Face transformers as an export. Nothing of the folder is executed.
+
+    Args:
+      folder: folder with config.json, safetensors and the files of the tokenizer.
+      output: folder to write. It must be empty or not exist. After an error, it is not written.
+      languages: source and target for models of many languages.
+      source_prefix: text before each source text, such as the task of T5.
+
+    Raises:
+      UserError: if the family, a field, a file or an array is not supported, or `output` cannot be written.
+    """
+    check_absent(output)
+    path = os.path.join(folder, CONFIG_FILE)
+    values = read_json(path)
+    name = values.get("model_type")
+    family = FAMILIES.get(name) if isinstance(name, str) else None
+    if family is None:
+        raise UserError(f"{path}: expected model_type to be one of {', '.join(FAMILIES)}, got {name!r}.")
+    weights = Weights(folder, family.prefix)
+    fields = Fields(values, path, weights)
+    model = family.model(fields)
+    check_sizes(model, {name: ("F32", shape) for name, shape in weights.shapes.items()}, folder)
+    vocabulary = None
+    if family.task == "classification":
+        labels = _read_labels(fields, model.classes)
+        files: Mapping[str, bytes] = {LABELS_FILE: json.dumps(labels).encode("utf-8")}
+    else:
+        vocabulary = READERS[str(name)](folder, fields, languages or Languages())
+        if source_prefix:
+            vocabulary = dataclasses.replace(vocabulary, source_prefix=source_prefix)
+        files = vocabulary.files
+    config = _make_config(family.task, model, vocabulary)
+
+    def make_arrays(expected: Arrays) -> Arrays:
+        shapes = {name: x.shape for name, x in expected.items()}
+        order = None if vocabulary is None else vocabulary.order
+        parameters = to_parameters(family, model, fields, weights, shapes, order)
+        if family.task == "classification":
+            _fold_normalization(folder, model, parameters)
+        return parameters
+
+    write_import(config, make_arrays, output, assets=files)
+
+
+def to_parameters(
+    family: Family,
+    model: Any,
+    fields: Fields,
+    weights: Weights,
+    shapes: Mapping[str, Sequence[int]],
+    order: TokenOrder | None,
+) -> dict[str, np.ndarray]:
+    """Returns {name in an export: array} of all parameters.
+
+    Args:
+      family, model, fields: the family, the config of the model in tfm, and the fields of config.json.
+      weights: the arrays of the folder.
+      shapes: {name in an export: shape}.
+      order: order of the tokens, or None for a model without tokens.
+
+    Raises:
+      UserError: if an array is missing, left over or has another shape than config.json says.
+    """
+    entries = list(family.entries(model, fields))
+    missing = sorted({entry.theirs for entry in entries if not entry.optional} - {"", *weights})
+    if missing:
+        raise UserError(
+            f"{weights.folder} has no array {missing[0]} ({len(missing):,} missing). Copy the whole folder."
+        )
+    _check_unused(model, entries, weights)
+    if order is not None:
+        _check_rows(entries, weights, order)
+    try:
+        ours = convert(entries, weights, shapes, order)
+    except ValueError as error:
+        raise UserError(f"{weights.folder}: {error}. Copy the whole folder again.") from None
+    if not family.sines_first:
+        return ours
+    features = np.argsort(sines_first(model.d_model))
+    return {name: permute_features(name, x, features) for name, x in ours.items()}
+
+
+def _check_unused(model: Any, entries: Sequence[Entry], weights: Weights) -> None:
+    """Raises a UserError if an array that no entry reads is not a copy, a sinusoid or unused."""
+    used = {entry.theirs for entry in entries}
+    sources = {entry.ours: entry.theirs for entry in entries}
+    for name in sorted(set(weights) - used):
+        if UNUSED.fullmatch(name):
+            continue
+        original = sources.get(COPIES.get(name, ""))
+        if original is None and not (SINUSOIDS.fullmatch(name) and model.positions in SINUSOIDAL_POSITIONS):
+            raise UserError(
+                f"{weights.folder} has the array {name}, but the model of tfm does not. Check model_type."
+            )
+        expected = weights[original] if original else _sinusoids(model, len(weights[name]))
+        if weights[name].shape != expected.shape or np.abs(weights[name] - expected).max() > COPY_TOLERANCE:
+            content = f"a copy of {original}" if original else "sinusoids"
+            raise UserError(
+                f"{weights.folder}: expected {name} to be {content}, but its values differ. tfm has no such "
+                "model."
+            )
+
+
+def _sinusoids(model: Any, length: int) -> np.ndarray:
+    """Returns the table of sinusoids that a file has for the positions of a model."""
+    layout = SINUSOIDAL_POSITIONS[model.positions]
+    table = np.array(sinusoidal_encoding(np.arange(length), model.d_model, layout=layout))
+    if layout == "interleaved":
+        return table[:, sines_first(model.d_model)]
+    table[1] = 0.0  # padding
+    return table
+
+
+def _check_rows(entries: Sequence[Entry], weights: Weights, order: TokenOrder) -> None:
+    """Raises a UserError if the largest table has another number of rows than the vocabulary."""
+    rows = max(
+        weights.shapes[entry.theirs][0]
+        for entry in entries
+        if entry.layout == "tokens" and entry.ours != "embedding/bias"
+    )
+    if rows != order.size:
+        raise UserError(
+            f"Expected the tables of {weights.folder} to have the {order.size:,} rows of vocab_size, got "
+            f"{rows:,}. Copy the whole folder."
+        )
+
+
+def _read_labels(fields: Fields, classes: int) -> list[str]:
+    """Returns the names of the classes."""
+    names = fields.get("id2label", dict)
+    try:
+        return [str(names[str(i)]) for i in range(classes)]
+    except KeyError:
+        raise UserError(
+            f"{fields.path}: expected id2label to name the classes 0 to {classes - 1}, got "
+            f"{reprlib.repr(names)}."
+        ) from None
+
+
+def _fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
+    """Changes the kernel and bias of the patches, in place, for pixels from -1 to 1.
+
+    transformers reads (x - mean) / deviation of pixels x from 0 to 1.
+
+    Raises:
+      UserError: if preprocessor_config.json has other values than one for each channel.
+    """
+    details = read_json_if_present(os.path.join(folder, "preprocessor_config.json"))
+    half = [0.5] * model.channels
+    try:
+        mean, deviation = (np.asarray(details.get(f"image_{name}", half), float) for name in ("mean", "std"))
+    except (TypeError, ValueError):
+        mean = deviation = np.zeros(0)
+    if mean.shape != (model.channels,) or deviation.shape != mean.shape or not (deviation > 0).all():
+        raise UserError(
+            f"{folder}: expected image_mean and image_std in preprocessor_config.json to have a value for "
+            f"each of {model.channels} channels."
+        )
+    kernel = parameters["embedding/kernel"].reshape(-1, model.channels, model.d_model)
+    shift = ((0.5 - mean) / deviation)[:, None]
+    bias = parameters["embedding/bias"] + (kernel * shift).sum((0, 1))
+    scaled = kernel * (0.5 / deviation)[:, None]
+    parameters["embedding/bias"] = bias.astype(np.float32)
+    parameters["embedding/kernel"] = scaled.reshape(parameters["embedding/kernel"].shape).astype(np.float32)
+
+
+def _make_config(task: str, model: Any, vocabulary: Vocabulary | None) -> Any:
+    """Returns the config of the export. Its data name no files, because the export has a tokenizer."""
+    config_class = tasks.find(task).Config
+    defaults = config_class()
+    if task == "language_modeling":
+        data = DocumentsConfig(kind="text", tokenizer="tokenizer.json", row_length=model.max_positions)
+        return config_class(model=model, data=data, stride=min(model.max_positions, MAX_STRIDE))
+    if vocabulary is None:
+        data = dataclasses.replace(defaults.data, kind="arrays", file="images.npz")
+        return config_class(model=model, data=data)
+    decoding = defaults.decoding
+    longest = model.max_length or decoding.max_input + decoding.max_extra_tokens
+    extra = min(decoding.max_extra_tokens, longest // 2)
+    data = dataclasses.replace(
+        defaults.data,
+        kind="text",
+        source_language=vocabulary.languages.source or "source",
+        target_language=vocabulary.languages.target or "target",
+        source_prefix=vocabulary.source_prefix,
+        target_prefix=vocabulary.target_prefix,
+        max_length=min(defaults.data.max_length, longest),
+    )
+    decoding = dataclasses.replace(
+        decoding, max_extra_tokens=extra, max_input=min(decoding.max_input, longest - extra)
+    )
+    # Smoothing would give probability to the tokens that the other model lacks, and the loss would be large.
+    return config_class(model=model, data=data, decoding=decoding, label_smoothing=0.0)

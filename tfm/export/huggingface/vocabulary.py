@@ -1,0 +1,334 @@
+"""Tokenizers of Hugging Face folders, rewritten so that padding, BOS and EOS have the ids 0, 1 and 2.
+
+The result is an ordinary file of a tfm tokenizer: a SentencePiece model or a tokenizer.json whose ids are the
+rows of the imported tables, in the order of `arrays.TokenOrder`.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from tfm.data.tokenizers.files import MAX_FILE_BYTES
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.sentencepiece_file import (
+    BYTE,
+    CONTROL,
+    NORMAL,
+    UNKNOWN,
+    UNUSED,
+    USER_DEFINED,
+    Piece,
+    read_pieces,
+    write_pieces,
+)
+from tfm.data.tokenizers.word_pieces import WORD_START
+from tfm.errors import UserError
+from tfm.export.huggingface.arrays import TokenOrder
+from tfm.export.huggingface.families import Fields
+from tfm.export.huggingface.folder import read_json, read_json_if_present
+from tfm.io.files import read_limited
+
+PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"  # names that SentencePiece gives to its special pieces
+MASK = "<mask>"
+TEXT_START = "<text>"  # name in tfm of "<s>" of BART
+MAX_ID = 1 << 24
+MAX_SHOWN_TAGS = 8
+FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
+FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Languages:
+    """The languages that the user named, "" if none, in the words of the model, such as eng_Latn."""
+
+    source: str = ""
+    target: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary:
+    """The tokenizer of a folder.
+
+    Attributes:
+      order: order of the tokens.
+      files: {name of an asset: content}.
+      languages: the languages of the model, "" if unknown.
+      source_prefix, target_prefix: texts that sources and targets begin with, see `tfm.data.config`.
+    """
+
+    order: TokenOrder
+    files: Mapping[str, bytes]
+    languages: Languages
+    source_prefix: str = ""
+    target_prefix: str = ""
+
+
+def read_marian(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of MarianMT: a SentencePiece model for each side, and the ids of all pieces."""
+    size = _vocabulary_size(fields)
+    source_ids = _read_ids(folder, "vocab.json")
+    separate = os.path.exists(os.path.join(folder, "target_vocab.json"))
+    target_ids = _read_ids(folder, "target_vocab.json") if separate else source_ids
+    order = _order(fields, size)
+    order.excluded |= order.ids >= (fields.get("decoder_vocab_size", int, None) or size)
+    tags = {text for text in source_ids if text.startswith(">>") and text.endswith("<<")}
+    files = {
+        SOURCE_VOCABULARY_FILE: _rewrite_file(folder, "source.spm", source_ids, order, tags),
+        VOCABULARY_FILE: _rewrite_file(folder, "target.spm", target_ids, order, tags),
+    }
+    details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    tag = f">>{languages.target}<<"
+    known = Languages(
+        languages.source or str(details.get("source_lang") or ""),
+        languages.target or str(details.get("target_lang") or ""),
+    )
+    return Vocabulary(order, files, known, source_prefix=tag if tag in tags else "")
+
+
+def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of NLLB or mBART-50: SentencePiece with tags of languages behind its pieces."""
+    content = _read(folder, "sentencepiece.bpe.model")
+    pieces = _read_pieces(folder, "sentencepiece.bpe.model", content)
+    ids = {piece.text: i + FAIRSEQ_OFFSET for i, piece in enumerate(pieces) if i >= len(FAIRSEQ_IDS) - 1}
+    tags = _read_tags(folder, len(pieces) + FAIRSEQ_OFFSET)
+    _check_languages(folder, languages, tags, "{}")
+    order = _order(fields, _vocabulary_size(fields))
+    rewritten = _rewrite(folder, content, ids | FAIRSEQ_IDS | tags, order, tags)
+    return Vocabulary(order, {VOCABULARY_FILE: rewritten}, languages, languages.source, languages.target)
+
+
+def read_m2m_100(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of M2M-100, whose vocab.json has the ids, or of NLLB without a vocab.json."""
+    if not os.path.exists(os.path.join(folder, "vocab.json")):
+        return read_nllb(folder, fields, languages)
+    ids = _read_ids(folder, "vocab.json")
+    tags = _read_tags(folder, len(ids))
+    _check_languages(folder, languages, tags, "__{}__")
+    order = _order(fields, _vocabulary_size(fields))
+    rewritten = _rewrite_file(folder, "sentencepiece.bpe.model", ids | tags, order, tags)
+    prefixes = f"__{languages.source}__", f"__{languages.target}__"
+    return Vocabulary(order, {VOCABULARY_FILE: rewritten}, languages, *prefixes)
+
+
+def read_mbart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of mBART-50.
+
+    Raises:
+      UserError: also for the first mBART. It reads the tag of the language after EOS.
+    """
+    details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    kind = str(details.get("tokenizer_class", ""))
+    if not kind.startswith("MBart50"):
+        raise UserError(
+            f"{folder}: expected tokenizer_class MBart50Tokenizer in tokenizer_config.json, got {kind!r}. "
+            "Import mBART-50, because tfm has no tokenizer with the language after the text."
+        )
+    return read_nllb(folder, fields, languages)
+
+
+def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of T5, whose ids are the ids of SentencePiece."""
+    content = _read(folder, "spiece.model")
+    ids = {piece.text: i for i, piece in enumerate(_read_pieces(folder, "spiece.model", content))}
+    order = _order(fields, _vocabulary_size(fields))
+    return Vocabulary(order, {VOCABULARY_FILE: _rewrite(folder, content, ids, order)}, languages)
+
+
+def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of BART. It has "<s>" before each text, after the start of the decoder.
+
+    BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
+    """
+    order = _order(fields, _vocabulary_size(fields))
+    files = {VOCABULARY_FILE: _rewrite_json(folder, order)}
+    return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
+
+
+def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of GPT-2, whose only special token begins and ends a text."""
+    end = fields.get("eos_token_id", int)
+    size = _vocabulary_size(fields)
+    _check_id(fields, "eos_token_id", size)
+    order = TokenOrder(size, pad=None, start=end, end=end)
+    return Vocabulary(order, {TOKENIZER_FILE: _rewrite_json(folder, order)}, languages)
+
+
+# {model_type: reader of its tokenizer}
+READERS = {
+    "marian": read_marian,
+    "bart": read_bart,
+    "mbart": read_mbart,
+    "m2m_100": read_m2m_100,
+    "t5": read_t5,
+    "gpt2": read_gpt2,
+}
+
+
+def rewrite_sentencepiece(
+    content: bytes, ids: Mapping[str, int], order: TokenOrder, tags: Collection[str] = ()
+) -> bytes:
+    """Returns a SentencePiece model whose ids are the ids of tfm.
+
+    Args:
+      content: the model of one side.
+      ids: {piece: id of the other model} of both sides. Pieces that `content` lacks become unused: no text is
+        encoded to them, but they can be decoded.
+      order: order of the tokens.
+      tags: pieces that a text can begin with, such as ">>deu<<" or "deu_Latn".
+
+    Raises:
+      ValueError: if the content is damaged.
+    """
+    pieces, others = read_pieces(content)
+    encoded = {piece.text: piece for piece in pieces if piece.kind in (NORMAL, USER_DEFINED, BYTE)}
+    texts = {i: text for text, i in ids.items()}
+    rewritten = [Piece(name, 0.0, CONTROL) for name in (PAD, BOS, EOS)]
+    for i in order.ids[len(rewritten) :].tolist():
+        text = texts.get(i, "")
+        if text == UNK:
+            rewritten.append(Piece(UNK, 0.0, UNKNOWN))
+        elif text in tags:
+            rewritten.append(Piece(WORD_START + text, 0.0, USER_DEFINED))
+        elif not text or text in (PAD, BOS, EOS):
+            rewritten.append(Piece(f"<unused {i}>", 0.0, UNUSED))
+        else:
+            rewritten.append(encoded.get(text, Piece(text, 0.0, UNUSED)))
+    return write_pieces(rewritten, others)
+
+
+def rewrite_json(content: bytes, order: TokenOrder) -> bytes:
+    """Returns a tokenizer.json whose ids are the ids of tfm. Adds the tokens for padding and BOS if needed.
+
+    Raises:
+      ValueError, KeyError, TypeError, AttributeError: if the file has other content.
+    """
+    value: dict[str, Any] = json.loads(content)
+    new_ids = {int(old): i for i, old in reversed(list(enumerate(order.ids))) if old >= 0}
+    new_ids[int(order.ids[EOS_ID])] = EOS_ID  # not the copy of EOS in the row of BOS
+    added = [token | {"id": new_ids[token["id"]]} for token in value.get("added_tokens", [])]
+    for token in added:
+        if token["content"] == BOS:  # an ordinary token, because the decoder begins with another
+            token |= {"content": TEXT_START, "rstrip": True, "special": False}
+    present = {token["id"] for token in added}
+    for i, name in ((PAD_ID, PAD), (BOS_ID, BOS)):
+        if i not in present:
+            options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+            added.append({"id": i, "content": name, "special": True} | options)
+    ids = {text: new_ids[i] for text, i in value["model"]["vocab"].items() if i in new_ids and text != BOS}
+    value["model"]["vocab"] = ids | {token["content"]: token["id"] for token in added}
+    value["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    value["post_processor"] = None  # it adds special tokens by their old ids
+    return json.dumps(value, ensure_ascii=False).encode("utf-8")
+
+
+def _order(fields: Fields, size: int) -> TokenOrder:
+    """Returns the order of the tokens of a model that translates."""
+    names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
+    for name in names.values():
+        _check_id(fields, name, size)
+    return TokenOrder(size, **{role: fields.get(name, int) for role, name in names.items()})
+
+
+def _check_id(fields: Fields, name: str, size: int) -> None:
+    """Raises a UserError if a field is no id of the vocabulary."""
+    value = fields.get(name, int)
+    if not 0 <= value < size:
+        raise UserError(f"{fields.path}: expected {name} to be an id below {size:,}, got {value:,}.")
+
+
+def _vocabulary_size(fields: Fields) -> int:
+    """Returns the larger size of both sides."""
+    size = max(fields.get("vocab_size", int), fields.get("decoder_vocab_size", int, None) or 0)
+    if not 0 < size <= MAX_ID:
+        raise UserError(f"{fields.path}: expected vocab_size to be 1 to {MAX_ID:,}, got {size:,}.")
+    return size
+
+
+def _check_languages(folder: str, languages: Languages, tags: Mapping[str, int], form: str) -> None:
+    """Raises a UserError if a language is missing or the model has no tag for it."""
+    for side, language in dataclasses.asdict(languages).items():
+        if form.format(language) not in tags:
+            shown = ", ".join(sorted(tags)[:MAX_SHOWN_TAGS])
+            raise UserError(
+                f"Expected --{side}_language to be one of the {len(tags):,} languages of {folder} (such as "
+                f"{shown}), got {language!r}."
+            )
+
+
+def _read_tags(folder: str, first_id: int) -> dict[str, int]:
+    """Returns {tag of a language: id}. Files without ids list the tags in the order of their ids."""
+    details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    decoder = details.get("added_tokens_decoder")
+    try:
+        if decoder:
+            tags = {token["content"]: int(i) for i, token in decoder.items() if int(i) >= first_id}
+        else:
+            special = read_json_if_present(os.path.join(folder, "special_tokens_map.json"))
+            names = (details | special).get("additional_special_tokens") or ()
+            texts = [name if isinstance(name, str) else name["content"] for name in names]
+            tags = {text: first_id + i for i, text in enumerate(texts)}
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise UserError(f"Expected the tags of languages in {folder}/tokenizer_config.json.") from None
+    tags.pop(MASK, None)
+    return tags
+
+
+def _rewrite_file(
+    folder: str, name: str, ids: Mapping[str, int], order: TokenOrder, tags: Collection[str]
+) -> bytes:
+    return _rewrite(folder, _read(folder, name), ids, order, tags)
+
+
+def _rewrite(
+    folder: str, content: bytes, ids: Mapping[str, int], order: TokenOrder, tags: Collection[str] = ()
+) -> bytes:
+    """Calls `rewrite_sentencepiece`, and raises a UserError if the file or an id does not fit."""
+    largest = max(ids.values(), default=0)
+    if largest >= order.size:
+        raise UserError(
+            f"The tokenizer of {folder} has the id {largest:,}, but vocab_size in config.json is "
+            f"{order.size:,}. Copy the whole folder again."
+        )
+    try:
+        return rewrite_sentencepiece(content, ids, order, tags)
+    except ValueError:
+        raise UserError(f"A SentencePiece file of {folder} is damaged. Copy it again.") from None
+
+
+def _rewrite_json(folder: str, order: TokenOrder) -> bytes:
+    """Calls `rewrite_json`, and raises a UserError if the file has other content."""
+    try:
+        return rewrite_json(_read(folder, "tokenizer.json"), order)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserError(
+            f"Expected {folder}/tokenizer.json to be a tokenizer with {order.size:,} ids. Copy it again."
+        ) from None
+
+
+def _read_pieces(folder: str, name: str, content: bytes) -> list[Piece]:
+    try:
+        return read_pieces(content)[0]
+    except ValueError:
+        raise UserError(f"{folder}/{name} is no SentencePiece model. Copy it again.") from None
+
+
+def _read(folder: str, name: str) -> bytes:
+    """Returns the content of a file of the folder."""
+    try:
+        return read_limited(os.path.join(folder, name), MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise UserError(
+            f"Expected the tokenizer {name} in {folder}, but there is none. Copy the whole folder."
+        ) from None
+
+
+def _read_ids(folder: str, name: str) -> dict[str, int]:
+    """Returns {piece: id} of a vocab.json."""
+    path = os.path.join(folder, name)
+    value = read_json(path)
+    if not all(type(i) is int and 0 <= i < MAX_ID for i in value.values()):
+        raise UserError(f"Expected the ids of pieces in {path}, but it has other content. Copy it again.")
+    return value
