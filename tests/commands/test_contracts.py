@@ -14,6 +14,7 @@ class TestCommands(CommandContract):
         "compare": ("{run}", "{run}"),
         "translate": ("--workdir={run}", "--output={out}"),
         "generate": ("--workdir={run}", "--prefix=text"),
+        "import": ("--from={run}", "--output={out}"),
         "export": ("--workdir={run}", "--output={out}"),
         "visualize": ("--workdir={run}", "--output={out}"),
         "plot": ("lengths", "{run}", "--output={out}.png"),

@@ -67,6 +67,7 @@ FIXED = {
     *("model.attention_bias", "model.activation", "model.norm_order", "model.positions"),
     *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
     *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
+    *("model.logits_bias", "model.embedding_norm", "model.scale_embedding", "model.first_position"),
     *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer"),
 }
 OPTIMIZER = {  # a warm start may change them, but no resumed run
