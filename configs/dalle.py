@@ -42,7 +42,7 @@ def codes():
         temperature_steps=3000,
         divergence_weight=0.5,
         divergence_steps=1,
-        pixel_noise=0.125,  # a level of the digits, which have 17
+        pixel_noise=0.125,  # one of the 17 levels of the digits
     )
 
 

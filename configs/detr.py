@@ -12,7 +12,7 @@ small DETR with this network as its backbone, on scenes of up to three digits. H
 the extra tfm[digits].
 
 Deviations from the paper: a small backbone and a small Transformer without dropout and with norms before the
-sublayers. All parts learn at one rate, which falls to 0, and gradients are clipped less.
+sublayers. All parts learn at one rate that falls to 0, and gradients are clipped less.
 Scores: docs/results.md.
 """
 

@@ -101,7 +101,7 @@ def _fused_attention(
     dropout_rate: float,
     **terms: Any,
 ) -> jax.Array:
-    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`, which also receives the terms."""
+    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`. It also receives the terms."""
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"Expected implementation to be one of {IMPLEMENTATIONS}, got {implementation!r}.")
     sizes = {"key_features": key.shape[-1], "value_features": value.shape[-1]}

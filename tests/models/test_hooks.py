@@ -219,7 +219,7 @@ class Signal(nn.Module):
 
 @pytest.mark.long
 @pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("hooks", [{}, {"before_layer": add_step}, {"before_layer": Signal()}], ids=str)
+@pytest.mark.parametrize("hooks", [{}, {"before_layer": add_step}, {"before_layer": Signal()}], ids=range(3))
 @pytest.mark.parametrize("make_output", [None, Ponder])
 def test_scan_equals_the_loop(shared, hooks, make_output):
     where = {"mask": CAUSAL, "positions": jnp.arange(L), "train": False}

@@ -48,7 +48,7 @@ def main(options: Compare) -> None:
 
 
 def read_systems(first: str, second: str, split: str, names: Sequence[str] = ()) -> list[System]:
-    """Reads the `System` of each of two work directories, which may be the same folder.
+    """Reads the `System` of each of two work directories. They may be the same folder.
 
     Args:
       first, second: the work directories.

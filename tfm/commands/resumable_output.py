@@ -91,7 +91,7 @@ def explain_kept_part(part: str) -> Iterator[None]:
 
 
 def _checksum(source: BinaryIO) -> str:
-    """Returns the SHA-256 of the rest of a file, which it does not consume. Returns "" for a pipe."""
+    """Returns the SHA-256 of the rest of a file without consuming it. Returns "" for a pipe."""
     if not source.seekable():
         return ""
     start = source.tell()

@@ -60,7 +60,7 @@ class Source:
         return self._fingerprint()
 
     def _read_all(self) -> list[str]:
-        """Returns the first problem, which reading finds."""
+        """Returns the first problem that reading finds."""
         problems: list[str] = []
         with collect(problems):
             for _ in self:

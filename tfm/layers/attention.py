@@ -47,7 +47,7 @@ class MultiHeadAttention(nn.Module):
       attention: Function that maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and the keyword
         mask to [B, L, H, V]. The keywords scale, bias, implementation, dropout_rate and dropout_rng are
         passed only if they are set.
-      implementation: Name of a fused kernel, which is passed to `attention`. Cached decoding does not use it.
+      implementation: Name of a fused kernel for `attention`. Cached decoding does not use it.
       encode_positions: Function that encodes positions in queries and keys, such as rotary encoding:
         (x [B, L, H, K], positions) -> array like x.
       position_bias: Function or module that computes a term of the logits from positions (ALiBi, T5, Shaw):

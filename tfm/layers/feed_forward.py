@@ -20,7 +20,7 @@ from tfm.layers.residual import Dropout
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "relu": nn.relu,
     "gelu": functools.partial(nn.gelu, approximate=False),
-    # The approximation of Hendrycks and Gimpel 2016, which GPT-2 and BERT use.
+    # The approximation of Hendrycks and Gimpel 2016 in GPT-2 and BERT.
     "gelu_tanh": functools.partial(nn.gelu, approximate=True),
     "swish": nn.swish,
     "sigmoid": nn.sigmoid,

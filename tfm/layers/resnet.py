@@ -1,4 +1,4 @@
-"""Residual networks (He et al. 2016), which classify images or are the backbones of detectors.
+"""Residual networks (He et al. 2016) that classify images or are the backbones of detectors.
 
 Shape letters: B images, H height and W width of a feature map, C channels.
 """

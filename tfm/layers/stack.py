@@ -35,10 +35,10 @@ class Stack(nn.Module):
       before_layer: Function or module that changes the input of each layer, for example by adding an encoding
         of the layer's index: (x, index of the layer, positions) -> array like x. With `scan`, the index is
         traced. None changes nothing.
-      make_output: Function that returns a module, which maps the outputs of all layers (a list of N arrays
-        [B, L, D]) and the mask of self-attention (or None) to the output of the stack. A position that may
-        attend to nothing is padding. The stack then ignores `final_norm`. With None, the stack returns the
-        output of the last layer after the final norm.
+      make_output: Function that returns a module. The module maps the outputs of all layers (a list of N
+        arrays [B, L, D]) and the mask of self-attention (or None) to the output of the stack. A position that
+        may attend to nothing is padding. The stack then ignores `final_norm`. With None, the stack returns
+        the output of the last layer after the final norm.
     """
 
     make_layer: Callable[[int], nn.Module]

@@ -54,7 +54,7 @@ class TransformerBase(ComposedModule):
 
     Attributes:
       config: A `BlockConfig`, or a `SequenceConfig` if the model reads tokens.
-      attention_class: Class of every attention, which takes the fields of `MultiHeadAttention`.
+      attention_class: Class of every attention. It takes the fields of `MultiHeadAttention`.
     """
 
     config: Any

@@ -54,7 +54,7 @@ class DETRConfig(BlockConfig):
     )
     backbone_stem: str = fixed_field(
         "imagenet",
-        "Start of the ResNet. imagenet: a 7 x 7 convolution and pooling, which shrink the image by 4. small: "
+        "Start of the ResNet. imagenet: a 7 x 7 convolution and pooling that shrink the image by 4. small: "
         "a 3 x 3 convolution that shrinks it by 2, for images of few pixels.",
         choices=STEMS,
     )

@@ -69,7 +69,7 @@ class ResNetClassifier(nn.Module):
         return observe(self, "logits", self.head(self.features(images, rows, train=train)), "BV")
 
     def features(self, images: jax.Array, rows: Rows | None = None, *, train: bool) -> jax.Array:
-        """Returns the mean of the feature map [B, features], which the last layer reads."""
+        """Returns the mean of the feature map [B, features], the input of the last layer."""
         return self.backbone(images, rows, train=train).mean((1, 2))
 
 

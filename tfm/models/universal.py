@@ -55,7 +55,7 @@ class UniversalConfig(TransformerConfig):
 
 
 class StepSignals(nn.Module):
-    """The signals of position and step, which are added to the input of each step (equations 6 and 7).
+    """The signals of position and step that are added to the input of each step (equations 6 and 7).
 
     Attributes:
       encode_positions: Function or module that maps positions [...] to vectors [..., D], or None.

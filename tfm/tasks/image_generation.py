@@ -250,7 +250,7 @@ class ImageGeneration(Task):
 
     @property
     def _required_judge(self) -> ImageJudge:
-        """The classifier. Only a planned task, which generates nothing, has none."""
+        """The classifier. A planned task has no classifier, because it generates nothing."""
         assert self._judge is not None
         return self._judge
 

@@ -80,7 +80,7 @@ class Config:
         check_fields(self)
 
     def without_paths(self) -> "Config":
-        """Returns this config, which has no paths."""
+        """Returns this config, because it has no paths."""
         return self
 
 
@@ -110,7 +110,7 @@ class ImageTokens(Task):
         )
 
     def temperature(self, step: jax.Array | int) -> jax.Array:
-        """Returns the temperature after `step` steps, which falls with a cosine from 1."""
+        """Returns the temperature after `step` steps. It falls with a cosine from 1."""
         config, progress = self.config, jnp.minimum(step / self.config.temperature_steps, 1)
         final = config.final_temperature
         return final + (1 - final) * (1 + jnp.cos(jnp.pi * progress)) / 2
@@ -205,7 +205,7 @@ class ImageTokens(Task):
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:
-    """Creates the task of a run, which has no assets.
+    """Creates the task of a run without assets.
 
     Raises:
       UserError: if the autoencoder does not read the pictures of `tfm.data.captions`.

@@ -115,7 +115,7 @@ class MaskedLanguageModeling(Task):
     Attributes:
       config: `Config`.
       tokenizer: a `tfm.data.tokenizers.mask.MaskTokenizer`.
-      model: the Linen module, which has the method `pretraining_outputs` of `tfm.models.bert.Bert`.
+      model: the Linen module with the method `pretraining_outputs` of `tfm.models.bert.Bert`.
       d_model, best, unit: see `tfm.training.task.Task`.
     """
 

@@ -207,8 +207,8 @@ class TextToImage(Task):
         Args:
           variables: variables of the model, or a tuple of the variables of several models.
           texts: ids of the captions, int [N, T].
-          first_codes: codes of the upper part of each picture, which is completed, int [N, P]. None draws the
-            whole picture.
+          first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
+            None draws the whole picture.
 
         Returns:
           float32 [N, height, width, C], from -1 to 1.

@@ -37,9 +37,9 @@ class ImageJudge:
     """A classifier from another run.
 
     Args:
-      workdir: folder of the run, which contains the classifier as a frozen model.
+      workdir: folder of the run. It contains the classifier as a frozen model.
       name: name of the field of the frozen model.
-      images: `JudgedImages`, or the section `model` of the generator, which has the same fields.
+      images: `JudgedImages`, or the section `model` of the generator with the same fields.
 
     Attributes:
       fingerprint: SHA-256 of the file of the classifier.

@@ -95,7 +95,7 @@ class Loop:
         self.hooks.on_log(self.step, self.metrics.report(self.step) | {"train/parameter_norm": float(norm)})
 
     def save(self) -> None:
-        """Saves a checkpoint, which is written while training continues."""
+        """Saves a checkpoint. It is written while training continues."""
         self.metrics.read(self.state)  # the sums of a checkpoint contain its own step
         with self.metrics.paused():
             tree = self.setup.partitioner.fetch(self.state).items()

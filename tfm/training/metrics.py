@@ -55,7 +55,7 @@ class StepMetrics:
         self._count = 0  # since the start of this process, as the time
 
     def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount], state: Any) -> None:
-        """Stores the metrics of a step, which is dispatched, and reads the metrics of the step before.
+        """Stores the metrics of a dispatched step, and reads the metrics of the step before.
 
         Args:
           step: number of the step, counted from 1.

@@ -119,7 +119,7 @@ class AdamW(AdamFields):
 
 @dataclasses.dataclass(frozen=True)
 class Lion(OptimizerConfig):
-    """Lion (Chen et al. 2023), which updates by the sign of a momentum.
+    """Lion (Chen et al. 2023). It updates by the sign of a momentum.
 
     Its learning rate is about a tenth of Adam's.
     """

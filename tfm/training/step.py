@@ -25,8 +25,8 @@ class TrainState(flax.struct.PyTreeNode):
       params: the parameters.
       opt_state: {name of an update: Optax state of the parameters that it trains}.
       model_state: {collection: tree} of the other variables, such as {"batch_stats": tree}; often empty.
-      average: exponential moving average of the variables, or None. Integers of the state, which count, keep
-        their newest value.
+      average: exponential moving average of the variables, or None. Integers of the state are
+        counts and keep their newest value.
       halted: bool scalar, whether a step was not finite and further steps change nothing. Never saved.
     """
 

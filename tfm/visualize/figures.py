@@ -214,7 +214,7 @@ def _shorten(labels: Sequence[str]) -> list[str]:
 
 
 def find_format(path: str) -> str:
-    """Returns the format of a figure's file, which is the ending of its path.
+    """Returns the format of a figure's file, the ending of its path.
 
     Raises:
       UserError: if the ending is not one of `FORMATS`.

@@ -1,4 +1,4 @@
-"""Trains a task in the folder of a run, which resumes from its newest intact checkpoint."""
+"""Trains a task in the folder of a run. A run resumes from its newest intact checkpoint."""
 
 import contextlib
 import logging

@@ -138,7 +138,7 @@ def _join(variables: Variables) -> dict[str, Any]:
 
 
 def _suffix(collection: str) -> str:
-    """Returns the end of the path of a variable, which is empty for parameters."""
+    """Returns the end of the path of a variable. It is empty for parameters."""
     return "" if collection == "params" else f" ({collection})"
 
 

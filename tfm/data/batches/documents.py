@@ -129,7 +129,7 @@ def cut_stream(size: int, length: int, offset: int) -> Pieces:
     """Cuts a stream of `size` tokens into whole rows from `offset` on.
 
     The number of rows is the same for each offset below `length`, so at most `length` - 1 tokens at the end
-    are in no row. A stream that is too short for this is one row, which begins elsewhere for each offset.
+    are in no row. A stream that is too short for this is one row. It begins elsewhere for each offset.
 
     Raises:
       UserError: if there is no token.

@@ -1,4 +1,4 @@
-"""Pairs of symbol sequences as functions for `data.kind`, which test generalization to longer sequences.
+"""Pairs of symbol sequences as functions for `data.kind`. They test generalization to longer sequences.
 
     copy       the target is the source
     reverse    the target is the source in reverse order

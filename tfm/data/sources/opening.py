@@ -124,7 +124,7 @@ def find_problems(config: PairsConfig | DocumentsConfig, splits: Sequence[str]) 
 
 
 def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str], str]) -> Source:
-    """Opens the rows of a name, which may stand for several files."""
+    """Opens the rows of a name. A name may stand for several files."""
     if config.kind == "text" and isinstance(config, DocumentsConfig):
         return open_files(config.directory, name, config.documents)
     if config.kind == "text":

@@ -72,7 +72,7 @@ class MaskPieceTokenizer(MaskTokenizer):
         return [i == self.mask_id or start for i, start in zip(ids, starts, strict=True)]
 
     def _without_masks(self, ids: Iterable[int]) -> list[int]:
-        """Returns the ids with EOS in place of masks, which the tokenizer may not have."""
+        """Returns the ids with EOS in place of masks, because the tokenizer may have no mask."""
         return [EOS_ID if i == self.mask_id else int(i) for i in ids]
 
 

@@ -79,7 +79,7 @@ class Config:
             )
 
     def without_paths(self) -> "Config":
-        """Returns this config, which has no paths."""
+        """Returns this config, because it has no paths."""
         return self
 
 
@@ -239,7 +239,7 @@ class Detection(Task):
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Detection:
-    """Creates the task of a run, which has no assets.
+    """Creates the task of a run without assets.
 
     Raises:
       UserError: if the model does not read scenes of digits.
