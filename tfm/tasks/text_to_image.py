@@ -6,6 +6,7 @@ judges the drawn pictures. Both are frozen. For the batch see `tfm.data.captions
 
 import dataclasses
 import functools
+import textwrap
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
@@ -57,6 +58,7 @@ from tfm.training.task import (
 from tfm.visualize.pictures import draw_images
 
 FIRST_STAGE, JUDGE = "first_stage", "judge"
+TITLE_WIDTH = 20  # characters above a drawn picture
 SATISFIED, TEXT, IMAGE = "satisfied captions", "nats of a caption", "nats of a code"
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
 
@@ -172,7 +174,7 @@ class TextToImage(Task):
             {"caption": caption, "satisfied": "yes" if is_right else "no"}
             for caption, is_right in zip(captions, satisfied, strict=False)
         ]
-        titles = [caption.replace(" of ", " of\n", 1) for caption in captions]
+        titles = ["\n".join(textwrap.wrap(caption, TITLE_WIDTH)) for caption in captions]
         draw = functools.partial(draw_images, images[:count], titles, columns=4, panel=1.4)
         return Evaluation(scores, Samples(rows, {"drawn": draw}))
 
