@@ -12,7 +12,10 @@ import io
 import json
 import math
 import os
+import re
 import shutil
+
+import pytest
 
 from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
@@ -21,12 +24,13 @@ from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare
 from tfm.commands.overrides import override
 from tfm.commands.resumable_output import open_output
-from tfm.commands.translate import as_json, as_text, translate_file, translate_lines
+from tfm.commands.translate import as_json, as_text, read_lines, translate_file, translate_lines
 from tfm.config import changes
 from tfm.data.config import SPLITS, PairsConfig
 from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.tables import TableOptions, open_table
+from tfm.data.sources.text_files import NULS, find_problem
 from tfm.data.sources.treebank import open_treebank
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import load_word_pieces
@@ -220,8 +224,16 @@ class Parrot:
 
 
 def translated(content, answers, translator=None):
-    """Translates an input file with some content as text and as JSON, and checks the number of lines."""
+    """Translates an input file with some content as text and as JSON, and checks the number of lines.
+
+    An input that looks compressed or like UTF-16 is an error.
+    """
     translator = translator or Parrot(answers)
+    first_line, end, _ = content.partition(b"\n")
+    if problem := find_problem(first_line + end, {b"\0": NULS}):
+        with pytest.raises(UserError, match=re.escape(problem)):
+            list(read_lines(io.BytesIO(content)))
+        return ""
     outputs = []
     for form in (as_text, as_json):
         target = io.BytesIO()

@@ -95,7 +95,13 @@ CASES = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
     *make_cases(CONV, observers.observe_model),
     *make_cases(
-        COMPRESSED, observers.observe_model, POST, {"attention_dropout": 0.0}, LEARNED, {"pattern": "M"}
+        COMPRESSED,
+        observers.observe_model,
+        POST,
+        SINUSOIDS,
+        {"attention_dropout": 0.0},
+        LEARNED,
+        {"pattern": "M"},
     ),
     *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, SINUSOIDS, {"attention_dropout": 0.0}),

@@ -32,7 +32,7 @@ CAPTIONS = CaptionsConfig(batch_size=3, evaluated=2)
 PICTURES = ImagesConfig(kind="digits", batch_size=3)
 TRAINING = TrainingConfig(peak_learning_rate=1e-3)
 SAGAN = SelfAttentionGANConfig(
-    image_size=8, channels=1, classes=10, noise=5, width=8, smallest_map=2, attention_map=4
+    image_size=8, channels=1, classes=10, noise=5, width=8, smallest_map=1, attention_map=4
 )
 DETR = DETRConfig(
     channels=1,

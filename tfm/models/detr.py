@@ -29,7 +29,9 @@ TEMPERATURE = 10_000.0  # of the sinusoids
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(positions="none", attention_window=None, scan=False)  # places have vectors instead
+@constants(
+    positions="none", first_position=0, attention_window=None, scan=False
+)  # places have vectors instead
 class DETRConfig(BlockConfig):
     """The config of DETR. The defaults describe DETR with a ResNet-50 for COCO."""
 

@@ -44,6 +44,8 @@ _asset_field = functools.partial(field, asset=VOCABULARY_FILE)
     subword_samples=1,
     batching="buckets",
     row_length=0,
+    source_prefix="",
+    target_prefix="",
 )
 class LabelledConfig(PairsConfig):
     """The source of labelled texts, their vocabulary, and how they become batches."""

@@ -86,6 +86,8 @@ class CompressedLM(DecoderLM):
         (positions,) = self.shift_positions(positions, rows=len(tokens), train=train)
         positions = jnp.broadcast_to(positions, tokens.shape)
         segments = jnp.ones_like(tokens) if segments is None else segments
-        x = self.add_positions("decoder", self.embedding(tokens), self.positions, positions, train=train)
+        norm = self.decoder_embedding_norm
+        x = self.embedding(tokens)
+        x = self.add_positions("decoder", x, self.positions, positions, norm=norm, train=train)
         x = self.decoder(x, segments=segments, positions=positions, train=train)
-        return x, self.embedding.output_table
+        return self.embedding.fused_inputs(x)
