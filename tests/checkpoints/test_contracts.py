@@ -1,4 +1,4 @@
-"""Tests of the checkpoint store by the contract of tfm.testing."""
+"""Tests of the checkpoint store by its contract."""
 
 import numpy as np
 

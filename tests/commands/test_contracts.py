@@ -1,7 +1,7 @@
 """Tests that every command fulfils the contract of commands."""
 
+from tests.support.command_contract import CommandContract
 from tfm.commands.options import OPTIONS
-from tfm.testing.commands import CommandContract
 
 
 class TestCommands(CommandContract):

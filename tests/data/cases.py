@@ -6,7 +6,9 @@ import json
 import numpy as np
 
 from tests.support.corpora import WRITERS, write_text, write_tsv
+from tests.support.files import CACHE
 from tests.support.pairs import Letters, pair_config, random_pairs
+from tests.support.reader_contracts import ROWS, Reader, change_texts
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
 from tfm.data.batches.schedule import Batches
@@ -16,8 +18,6 @@ from tfm.data.source import hold
 from tfm.data.sources.opening import open_documents, open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
-from tfm.testing.files import CACHE
-from tfm.testing.readers import ROWS, Reader, change_texts
 
 LANGUAGES = ("en", "de")
 REVERSED = ({"source_language": "de", "target_language": "en"},)

@@ -1,4 +1,4 @@
-"""Tests that all readers fulfil the contracts of `tfm.testing`, and all batches the laws of epochs."""
+"""Tests that all readers fulfil the contracts of readers, and all batches the laws of epochs."""
 
 import importlib
 import inspect
@@ -8,8 +8,8 @@ import re
 from tests.data import cases
 from tests.support.epochs import EpochLaws
 from tests.support.pairs import sentences
+from tests.support.reader_contracts import ImageReaderContract, ReaderContract
 from tfm.data import sources
-from tfm.testing.readers import ImageReaderContract, ReaderContract
 
 # The case that covers each module with sources.
 CASE_OF = {

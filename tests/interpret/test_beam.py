@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
 from tfm import search
 from tfm.interpret.beam import Extension, trace_steps
-from tfm.testing.automaton import BOS, EOS, begin, next_state, random_table, reorder, step
 
 
 @pytest.mark.long

@@ -1,10 +1,10 @@
-"""Searches over the model of tfm.testing.automaton, with any step and length, and slow references."""
+"""Searches over the model of tests.support.automaton, with any step and length, and slow references."""
 
 import jax
 import numpy as np
 
+from tests.support.automaton import BOS, EOS, VOCABULARY, begin, reorder, step
 from tfm import search
-from tfm.testing.automaton import BOS, EOS, VOCABULARY, begin, reorder, step
 from tfm.testing.models import quick_jit
 
 

@@ -15,8 +15,8 @@ from tests.references.search_reference import (
     sequences,
     steps_needed,
 )
+from tests.support.automaton import BOS, Sentence, next_state, random_table
 from tfm import search
-from tfm.testing.automaton import BOS, Sentence, next_state, random_table
 
 B, T = 12, 7  # most tests use these sizes so that they share compiled searches
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)

@@ -1,12 +1,12 @@
-"""Tests of every search by the contracts of tfm.testing."""
+"""Tests of every search by the contracts of searches."""
 
 import functools
 import inspect
 
 import jax
 
+from tests.support.search_contracts import BeamContract, GreedyContract, SearchContract
 from tfm import search
-from tfm.testing.searches import BeamContract, GreedyContract, SearchContract
 
 sample = functools.partial(search.sample, rng=jax.random.key(0))
 

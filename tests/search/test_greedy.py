@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import CountingStep, beam, greedy, sample
+from tests.support.automaton import BOS, Sentence, random_table
 from tfm import search
-from tfm.testing.automaton import BOS, Sentence, random_table
 
 B, T = 40, 7
 LIMITS = np.random.default_rng(0).integers(1, T + 1, B)

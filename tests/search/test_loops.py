@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import make_limits
+from tests.support.automaton import EOS, STATES, VOCABULARY, begin, step
 from tfm import search
 from tfm.search.loops import put_rows, resize, take_rows
-from tfm.testing.automaton import EOS, STATES, VOCABULARY, begin, step
 from tfm.testing.models import quick_jit
 
 TREE = {"leaf": jnp.arange(12.0).reshape(4, 3), "scalar": jnp.int32(7)}

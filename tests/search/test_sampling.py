@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import greedy, sample, sequence_probability, sequences
-from tfm.testing.automaton import Sentence, random_table
+from tests.support.automaton import Sentence, random_table
 
 B, T = 40, 7  # most tests use these sizes so that they share compiled searches
 KEY = jax.random.key(0)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import assert_found, make_limits, on_host
+from tests.support.automaton import Sentence, begin, random_table, reorder, step
 from tfm import losses, search
-from tfm.testing.automaton import Sentence, begin, random_table, reorder, step
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, -1.0])

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import assert_found, make_limits, on_host
+from tests.support.automaton import BOS, EOS, Sentence, next_state, random_table
 from tests.support.layer_cases import cache_of
 from tfm import search
-from tfm.testing.automaton import BOS, EOS, Sentence, next_state, random_table
 
 
 def test_leaves_of_the_state_follow_their_hypothesis():

@@ -1,4 +1,4 @@
-"""Contracts as pytest classes: what every model, task, search, data reader, store and command must do.
+"""Contracts as pytest classes: what every model and every task must do.
 
 A package that adds a model, for example, subclasses the contract of its kind and lists its cases. It then has
 every test:
@@ -8,5 +8,5 @@ every test:
     class TestMyModel(LanguageModelContract):
         cases = {"small": MyModel(MyConfig(d_model=16), vocabulary_size=20)}
 
-The contracts need pytest. The contract of readers also needs Hypothesis.
+The contracts need pytest.
 """

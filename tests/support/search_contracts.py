@@ -1,6 +1,7 @@
 """Contracts of searches over an opaque step function, as pytest classes.
 
-Searches over the small model of `tfm.testing.automaton` are compared with brute force and with slow searches.
+The searches run over the small model of `tests.support.automaton` and are compared with brute force and
+with slow searches.
 """
 
 import functools
@@ -12,8 +13,7 @@ import jax
 import numpy as np
 import pytest
 
-from tfm import search
-from tfm.testing.automaton import (
+from tests.support.automaton import (
     BOS,
     EOS,
     EVERYTHING,
@@ -26,6 +26,7 @@ from tfm.testing.automaton import (
     reorder,
     step,
 )
+from tfm import search
 from tfm.testing.models import quick_jit
 
 BATCHES = [random_batch(seed) for seed in range(6)]

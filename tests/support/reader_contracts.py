@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from tests.support.files import compress, damaged_files, list_files
 from tfm.errors import UserError
-from tfm.testing.files import compress, damaged_files, list_files
 
 MAX_MESSAGE_CHARACTERS = 600
 ROWS = [
