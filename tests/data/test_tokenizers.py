@@ -6,7 +6,7 @@ import pickle
 import re
 
 import pytest
-from hypothesis import assume, example, given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.pairs import TEXTS
@@ -14,10 +14,19 @@ from tests.support.tokenizers import make_json, train_model
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters, learn_characters
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer
 from tfm.data.tokenizers.files import copy_tokenizer, load_characters, load_word_pieces
-from tfm.data.tokenizers.learning import MIN_PIECES, RepeatableTexts, choose_size, learn_word_pieces
+from tfm.data.tokenizers.learning import (
+    MAX_TEXT_BYTES,
+    MIN_PIECES,
+    RepeatableTexts,
+    choose_size,
+    cut_text,
+    learn_word_pieces,
+)
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
+from tfm.data.tokenizers.round_trip import check_round_trip
 from tfm.data.tokenizers.sampling import SampledWordPieces
-from tfm.data.tokenizers.tokenizer_json import SPECIAL_TOKENS, TokenizerJson
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 
@@ -28,7 +37,9 @@ ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 BERT_TOKENS = ("[UNK]", "[PAD]", "[SEP]", "[CLS]")
 MAKERS = {
     "learned": lambda folder: learn_word_pieces(TEXTS, 310, str(folder / "v.model")),
-    "lossless": lambda folder: learn_word_pieces(TEXTS, 310, str(folder / "v.model"), lossless=True),
+    "learned from documents": lambda folder: learn_word_pieces(
+        TEXTS, 310, str(folder / "v.model"), has_lines=True
+    ),
     "sentencepiece bpe": lambda _: WordPieces(train_model(model_type="bpe")),
     "sentencepiece unigram": lambda _: WordPieces(train_model(unk_id=4, bos_id=0, eos_id=1, pad_id=2)),
     "bytes": lambda _: Characters(),
@@ -37,7 +48,7 @@ MAKERS = {
     "json wordpiece": lambda _: TokenizerJson(make_json("wordpiece", BERT_TOKENS)),
     "json unigram": lambda _: TokenizerJson(make_json("unigram")),
 }
-LOSSLESS = ("lossless", "bytes", "characters", "json bytes")
+LOSSLESS = ("learned", "learned from documents", "bytes", "characters", "json bytes")
 
 
 @pytest.fixture(scope="module", params=MAKERS)
@@ -102,9 +113,10 @@ def test_lossless_tokenizers_restore_any_text(name, tmp_path):
     tokenizer = MAKERS[name](tmp_path)
 
     @example("a\0b")
+    @example("10\u2075 \uff0c  a\u2581b \u2581\u2581 ")  # SentencePiece writes a space as \u2581
+    @example("\ue000\u2581")
     @given(ANY_TEXT)
     def check(text):
-        assume("\u2581" not in text)  # SentencePiece's sign for a space
         assert tokenizer.decode(tokenizer.encode([text])[0]) == text
 
     check()
@@ -176,7 +188,36 @@ def test_largest_size_is_stated_as_a_lower_bound_for_long_texts(tmp_path, monkey
         learn_word_pieces(TEXTS, 20, str(tmp_path / "v.model"))
 
 
-@pytest.mark.parametrize("texts", [[], ["", "  "], ["\u200b\x01"], ["ab " * 30_000]])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["\r\n\r\n".join("the cat sat on the mat " * 10 for _ in range(400)) + "z"],
+        ["the cat " * 30_000 + "z"],
+        ["the cat" * 30_000 + "z"],
+        ["the cat \0 z", "the \u2585 cat"],
+    ],
+    ids=["paragraphs", "long text", "long word", "characters that SentencePiece skips"],
+)
+def test_pieces_are_learned_from_every_part_of_long_texts(texts, tmp_path):
+    learned = learn_word_pieces(texts, "auto", str(tmp_path / "v.model"), has_lines=True)
+    assert not learned.unknown_characters("thecatz")
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\u2585")), st.integers(1, 50))
+def test_cut_texts_lose_no_character(text, repeats):
+    parts = list(cut_text(text * repeats * 1000))
+    assert "".join(parts) == text * repeats * 1000
+    assert max(map(len, map(str.encode, parts)), default=0) <= MAX_TEXT_BYTES
+
+
+def test_normalization_changes_texts_and_references_in_the_same_way(tmp_path):
+    learned = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"), normalization="nmt_nfkc")
+    for text in ("10\u2075 \uff0c", " a \u00a0 b ", "\ufb01"):
+        assert learned.decode(learned.encode([text])[0]) == make_normalizer("nmt_nfkc")(text) != text
+        assert make_normalizer("none")(text) == text
+
+
+@pytest.mark.parametrize("texts", [[], ["", "  "]])
 @pytest.mark.parametrize("size", [300, "auto"])
 def test_texts_without_pieces_are_an_error(tmp_path, texts, size):
     with pytest.raises(UserError, match="nothing to learn") as error:
@@ -225,13 +266,22 @@ def test_missing_and_invalid_files_are_an_error_with_the_path(tmp_path, load, co
 
 
 @pytest.mark.parametrize(
-    ("options", "missing"),
-    [({"pad_id": -1}, "pad"), ({"bos_id": -1}, "bos"), ({"eos_id": -1}, "eos")],
+    "options",
+    [
+        {"pad_id": -1},
+        {"bos_id": -1},
+        {"eos_id": -1},
+        {"pad_piece": "<PAD>", "eos_piece": "[EOS]"},
+        {"pad_id": -1, "eos_id": -1, "control_symbols": "<|endoftext|>"},
+    ],
 )
-def test_model_without_a_special_token_is_an_error(tmp_path, options, missing):
-    (tmp_path / "own.model").write_bytes(train_model(**options))
-    with pytest.raises(UserError, match=rf"own\.model.*no {missing} token"):
-        load_word_pieces(str(tmp_path / "own.model"))
+def test_special_tokens_of_a_model_are_found_or_added(options):
+    tokenizer = WordPieces(train_model(**options))
+    names = tokenizer.pieces(range(3))
+    given_names = (options.get("pad_piece", "<pad>"), "<s>", options.get("eos_piece", "</s>"))
+    assert names == [*given_names[:2], options.get("control_symbols", given_names[2])]
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS)] == TEXTS
+    assert len(set(tokenizer.pieces(range(len(tokenizer))))) == len(tokenizer)
 
 
 class Alphabet(FileTokenizer):
@@ -261,13 +311,40 @@ def test_ids_of_a_json_are_kept_except_for_special_tokens():
     assert ids == [file_ids[piece] for piece in own.pieces(ids)]
 
 
-@pytest.mark.parametrize("role", SPECIAL_TOKENS)
-def test_json_without_a_special_token_is_an_error(tmp_path, role):
-    tokens = ["<unk>", *(names[0] for other, names in SPECIAL_TOKENS.items() if other != role)]
-    (tmp_path / "own.json").write_bytes(make_json("unigram", tokens))
-    name = re.escape(SPECIAL_TOKENS[role][0])
-    with pytest.raises(UserError, match=rf"own\.json.*no token for {role} .*{name}"):
-        load_word_pieces(str(tmp_path / "own.json"))
+@pytest.mark.parametrize(
+    ("tokens", "expected"),
+    [
+        (("<unk>",), ["<pad>", "<s>", "</s>"]),
+        (("<unk>", "<|endoftext|>"), ["<pad>", "<s>", "<|endoftext|>"]),
+        (("[UNK]", "<PAD>", "[SEP]", "[CLS]"), ["<PAD>", "[CLS]", "[SEP]"]),
+    ],
+)
+def test_special_tokens_of_a_json_are_found_or_added(tokens, expected):
+    tokenizer = TokenizerJson(make_json("unigram", tokens))
+    assert tokenizer.pieces(range(3)) == expected
+    assert [tokenizer.decode(ids) for ids in tokenizer.encode(TEXTS)] == TEXTS
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_json_without_a_decoder_is_an_error_for_training(kind, tmp_path):
+    check_round_trip(TokenizerJson(make_json(kind)), TEXTS)
+    with pytest.raises(UserError, match=r"does not decode.*field decoder"):
+        check_round_trip(TokenizerJson(make_json(kind, decoder=None)), TEXTS)
+
+
+def test_texts_that_a_tokenizer_changes_are_counted(caplog):
+    wordpiece = TokenizerJson(make_json("wordpiece", BERT_TOKENS))
+    check_round_trip(wordpiece, [*TEXTS[:3], "\u96e8", "  The  dog"])
+    assert "changes 2 of the first 5" in caplog.text
+    assert repr("\u96e8") in caplog.text
+
+
+def test_folder_with_a_json_is_a_tokenizer(tmp_path):
+    (tmp_path / "own" / "tokenizer.json").parent.mkdir()
+    (tmp_path / "own" / "tokenizer.json").write_bytes(make_json("unigram"))
+    copy_tokenizer(str(tmp_path / "own"), str(tmp_path / "v.model"))
+    own, copied = load_word_pieces(str(tmp_path / "own")), load_word_pieces(str(tmp_path / "v.model"))
+    assert own.fingerprint == copied.fingerprint
 
 
 def test_truncation_and_dropout_of_a_json_are_ignored():

@@ -209,6 +209,7 @@ VALUES: dict[type, dict[str, Any]] = {
         "name": "b",
         "directory": "elsewhere",
         "feature": "fr",
+        "separator": "a",
         "tokenizer": "characters",
         "cache_dir": "other_cache",
         **{split: f"{other}.en" for split, other in SPLITS.items()},

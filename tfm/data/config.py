@@ -23,8 +23,10 @@ VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
 SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has another tokenizer
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
-OWN_TOKENIZER = r".+\.(?:model|json)"
-OWN_TOKENIZER_FORM = "the path of a file that ends in .model or .json"
+OWN_TOKENIZER = r".+\.(?:model|spm|json)|.*/.*"
+OWN_TOKENIZER_FORM = "the path of a file that ends in .model, .spm or .json, or of a folder"
+NORMALIZATIONS = ("none", "nmt_nfkc")
+TOKENIZER_JSON = "tokenizer.json"  # of Hugging Face
 AUTO = "auto"  # a `vocabulary_size` that the size of the text decides
 FEATURE = re.compile(r"\w[\w.-]*")
 MAX_SIDE_TOKENS = 65_536  # of one side of a pair, or of a row
@@ -217,8 +219,8 @@ class PairsConfig(TextSection):
     tokenizer: str = _vocabulary_field(
         "word_pieces",
         "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
-        "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, of which "
-        "the run keeps a copy.",
+        "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, or of a "
+        "folder with a tokenizer.json. The run keeps a copy.",
         **_tokenizer_rules("word_pieces"),
     )
     vocabulary_size: int | str = _vocabulary_field(
@@ -229,6 +231,13 @@ class PairsConfig(TextSection):
         maximum=10_000_000,
         word=AUTO,
         unit="pieces",
+        resume=OnResume.FIXED,
+    )
+    normalization: str = _vocabulary_field(
+        "none",
+        "Normalization of the texts by a new vocabulary, and of the references of an evaluation. none: texts "
+        "stay as they are. nmt_nfkc: SentencePiece's default, Unicode's NFKC and folded white space.",
+        choices=NORMALIZATIONS,
         resume=OnResume.FIXED,
     )
     vocabulary_pairs: int = _vocabulary_field(
@@ -359,6 +368,10 @@ class DocumentsConfig(TextSection):
         "line.",
         choices=("file", "paragraph", "line"),
     )
+    separator: str = _tokenizer_field(
+        "",
+        "Text between two documents of a text file, such as <|endoftext|>. If empty, data.documents decides.",
+    )
     format: str = _shared_field("format")
     train: str = _tokenizer_field(
         "train",
@@ -371,7 +384,8 @@ class DocumentsConfig(TextSection):
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
         "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
-        "path of your own SentencePiece model or Hugging Face tokenizer.json, of which the run keeps a copy.",
+        "path of your own SentencePiece model or Hugging Face tokenizer.json, or of a folder with a "
+        "tokenizer.json. The run keeps a copy.",
         **_tokenizer_rules("bytes", "characters", "word_pieces"),
     )
     vocabulary_size: int | str = _tokenizer_field(
@@ -491,6 +505,8 @@ def remove_paths(data: Any) -> Any:
     if data.kind == "huggingface" and data.directory:
         names["name"] = ""
     tokenizer = _remove_folders(data.tokenizer)
+    if data.tokenizer != tokenizer and not re.fullmatch(OWN_TOKENIZER, tokenizer, re.DOTALL):
+        tokenizer = TOKENIZER_JSON  # of a folder
     return dataclasses.replace(data, directory="", cache_dir="", tokenizer=tokenizer, **names)
 
 

@@ -52,8 +52,8 @@ def test_run_depends_only_on_its_copy_of_the_tokenizer(corpus, tmp_path, name):
 def test_missing_or_unusable_file_is_an_error_before_the_data_are_read(tmp_path):
     with pytest.raises(UserError, match=r"absent\.model"):
         translation.create(config_of(tmp_path, tmp_path / "absent.model"), str(tmp_path))
-    (tmp_path / "own.model").write_bytes(train_model(pad_id=-1))
-    with pytest.raises(UserError, match=r"own\.model.*no pad token"):
+    (tmp_path / "own.model").write_bytes(train_model()[:100])
+    with pytest.raises(UserError, match=r"own\.model.*damaged"):
         translation.create(config_of(tmp_path, tmp_path / "own.model"), str(tmp_path))
 
 

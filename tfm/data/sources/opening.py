@@ -17,6 +17,7 @@ from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_name, find_split_problems, list_required
 from tfm.data.sources.tables import TableOptions
 from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.errors import UserError
 
 LINE_ENDS = re.compile(r"[\r\n]+")
@@ -83,12 +84,13 @@ def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     """Returns the source texts and the target texts of a split, after checking it.
 
     The texts are those of the data, for an evaluation. They are not joined (`data.joined_share`) and have no
-    prefixes (`data.source_prefix`, `data.target_prefix`).
+    prefixes (`data.source_prefix`, `data.target_prefix`). The target texts are normalized
+    (`data.normalization`).
     """
     check_splits(config, [split])
     config = dataclasses.replace(config, joined_share=0.0, source_prefix="", target_prefix="")
     sources, targets = zip(*open_pairs(config, split), strict=True)
-    return list(sources), list(targets)
+    return list(sources), list(map(make_normalizer(config.normalization), targets))
 
 
 def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
@@ -126,7 +128,7 @@ def find_problems(config: PairsConfig | DocumentsConfig, splits: Sequence[str]) 
 def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str], str]) -> Source:
     """Opens the rows of a name. A name may stand for several files."""
     if config.kind == "text" and isinstance(config, DocumentsConfig):
-        return open_files(config.directory, name, config.documents)
+        return open_files(config.directory, name, config.documents, config.separator)
     if config.kind == "text":
         return open_parallel_text(config.directory, name, config.columns)
     if config.kind == "table":

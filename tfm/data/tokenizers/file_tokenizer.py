@@ -1,22 +1,42 @@
 """What tokenizers that are read from a file of another project have in common."""
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, cut_at_end, require_characters
+
+# The names of padding, BOS and EOS between brackets or bars, in lower case.
+SPECIAL_NAMES = (
+    ("pad", "padding"),
+    ("s", "bos", "cls", "startoftext", "begin_of_text"),
+    ("/s", "eos", "sep", "endoftext", "end_of_text"),
+)
+ADDED_TOKENS = ("<pad>", "<s>", "</s>")
+BRACKETED = re.compile(r"[<\[]\|?(/?\w+)\|?[>\]]")  # <pad>, [PAD], <|endoftext|>
+
+
+def find_special_ids(pieces: Sequence[str]) -> list[int]:
+    """Returns the ids of padding, BOS and EOS in a list of pieces. The id of a missing token is -1."""
+    names: dict[str, int] = {}
+    for i, piece in enumerate(pieces):
+        if bracketed := BRACKETED.fullmatch(piece):
+            names.setdefault(bracketed[1].lower(), i)
+    return [next((names[name] for name in role if name in names), -1) for role in SPECIAL_NAMES]
 
 
 class FileTokenizer(PieceTokenizer):
     """A tokenizer whose special ids in its file may differ from 0, 1 and 2.
 
     The special tokens of the file change places with the tokens that have these ids in the file. All other
-    tokens keep their ids. Subclasses encode and decode with the ids of the file, and define `word_starts`.
+    tokens keep their ids. A special token that the file lacks is added after all others. Subclasses encode
+    and decode with the ids of the file, and define `word_starts`.
 
     Args:
       serialized: content of the file.
       pieces: the piece of each id in the file.
-      special_ids: the ids of padding, BOS and EOS in the file.
+      special_ids: the ids of padding, BOS and EOS in the file; -1 for a token that the file lacks.
 
     Attributes:
       fingerprint: hash of the file.
@@ -26,6 +46,12 @@ class FileTokenizer(PieceTokenizer):
     def __init__(self, serialized: bytes, pieces: Sequence[str], special_ids: Sequence[int]):
         self._serialized = serialized
         self.fingerprint = hashlib.sha256(serialized).hexdigest()
+        pieces = list(pieces)
+        special_ids = list(special_ids)
+        for role, file_id in enumerate(special_ids):
+            if file_id < 0:
+                special_ids[role] = len(pieces)
+                pieces.append(ADDED_TOKENS[role])
         self.file_ids = list(range(len(pieces)))
         for model_id, file_id in enumerate(special_ids):
             place = self.file_ids.index(file_id)

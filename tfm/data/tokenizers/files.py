@@ -2,9 +2,10 @@
 
 import json
 import os
+import re
 from typing import Any
 
-from tfm.data.config import AUTO, SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
+from tfm.data.config import AUTO, OWN_TOKENIZER, SOURCE_VOCABULARY_FILE, TOKENIZER_JSON, VOCABULARY_FILE
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters
 from tfm.data.tokenizers.protocol import PieceTokenizer, Tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
@@ -16,14 +17,14 @@ MAX_FILE_BYTES = 1 << 26  # 37,000 word pieces take less than one million
 
 
 def load_word_pieces(path: str) -> PieceTokenizer:
-    """Loads a tokenizer from a model file of SentencePiece or a tokenizer.json. The content decides.
+    """Loads a tokenizer from a model file of SentencePiece or a tokenizer.json, also of a folder.
 
     In the folder of a run, the source may have another tokenizer, the attribute `source`.
 
     Raises:
-      UserError: if the file is missing or damaged, has no token for padding, beginning or end, or needs a
-        package that is not installed.
+      UserError: if the file is missing or damaged, or needs a package that is not installed.
     """
+    path = find_own_file(path)
     try:
         content = read_limited(path, MAX_FILE_BYTES)
     except FileNotFoundError:
@@ -93,11 +94,16 @@ def plan_size(data: Any) -> int:
 
 def is_own_file(kind: str) -> bool:
     """Returns whether a value of `data.tokenizer` is the path of a file that the user brings."""
-    return kind.endswith((".model", ".json"))
+    return re.fullmatch(OWN_TOKENIZER, kind, re.DOTALL) is not None
+
+
+def find_own_file(path: str) -> str:
+    """Returns the path of the tokenizer.json of a folder, or the path itself if it is no folder."""
+    return os.path.join(path, TOKENIZER_JSON) if os.path.isdir(path) else path
 
 
 def copy_tokenizer(source: str, path: str) -> None:
     """Copies the user's file into the folder of a run, so that the run does not depend on the original."""
-    content = read_limited(source, MAX_FILE_BYTES)
+    content = read_limited(find_own_file(source), MAX_FILE_BYTES)
     with atomic_file(path) as file:
         file.write(content)

@@ -15,16 +15,14 @@ from tfm.errors import UserError
 from tfm.io.files import atomic_file
 
 UNK_ID = 3
-MAX_TEXT_BYTES = 1 << 16  # longer texts are ignored
+MAX_TEXT_BYTES = 1 << 16  # SentencePiece skips longer texts, so they are cut
 MIN_PIECES = 4 + 256  # special tokens and bytes
 MAX_BOUND_PIECES = 1_000_000
 MAX_BOUND_TEXTS = 100_000  # the largest size is computed from the first texts only, in about ten seconds
 LIMIT = re.compile(r"(?:<= |required_chars\. \d+ vs )(\d+)")
-LOSSLESS: dict[str, Any] = {
-    "normalization_rule_name": "identity",
-    "remove_extra_whitespaces": False,
-    "add_dummy_prefix": False,
-}
+EXACT: dict[str, Any] = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
+UNREADABLE = re.compile("[\0\u2585]")  # SentencePiece skips texts with one of these characters
+PART = re.compile(r".{1,16384}(?=\s|\Z)|.{1,16384}", re.DOTALL)  # at most MAX_TEXT_BYTES in UTF-8
 
 
 class RepeatableTexts:
@@ -42,20 +40,28 @@ class RepeatableTexts:
 
 
 def learn_word_pieces(
-    texts: Iterable[str], size: int | str, path: str, *, lossless: bool = False, symbols: Iterable[str] = ()
+    texts: Iterable[str],
+    size: int | str,
+    path: str,
+    *,
+    normalization: str = "none",
+    has_lines: bool = False,
+    symbols: Iterable[str] = (),
 ) -> WordPieces:
     """Learns word pieces, writes the model to a file and returns the tokenizer.
 
     If learning or writing fails, no partial file remains.
 
     Args:
-      texts: training texts. Texts of more than 65,536 bytes are ignored. They are read several times if
-        `size` is AUTO or does not fit the texts. The texts of an iterator are kept in memory for this.
+      texts: training texts. They are read several times if `size` is AUTO or does not fit the texts. The
+        texts of an iterator are kept in memory for this.
       size: number of pieces, including special tokens and bytes. AUTO gives the result of `choose_size`, or
         the nearest size that the texts allow.
       path: path of the model file.
-      lossless: whether the pieces keep every character, including white space and line ends. By default,
-        texts are normalised.
+      normalization: rule by which SentencePiece changes texts, one of `NORMALIZATIONS`. "none" keeps every
+        character.
+      has_lines: whether texts are documents. Then a line end is always a piece, and no blank is added before
+        a text.
       symbols: texts that always become a single piece, wherever they occur.
 
     Raises:
@@ -63,8 +69,11 @@ def learn_word_pieces(
         from, a text contains half of a character, or the file cannot be written.
     """
     texts = list(texts) if iter(texts) is texts else texts
-    symbols = [*symbols, *("\n" if lossless else "")]
-    options = (LOSSLESS if lossless else {}) | {"user_defined_symbols": symbols}
+    options = EXACT if normalization == "none" else {"normalization_rule_name": normalization}
+    options = options | {
+        "add_dummy_prefix": not has_lines,
+        "user_defined_symbols": [*symbols, *("\n" if has_lines else "")],
+    }
     automatic = size == AUTO
     if automatic:
         pieces = choose_size(sum(len(text.encode("utf-8")) for text in _check_characters(texts)))
@@ -90,6 +99,12 @@ def choose_size(text_bytes: int) -> int:
     return 100 * max(round(0.33 * text_bytes ** (1 / 3)), 1)
 
 
+def cut_text(text: str) -> Iterator[str]:
+    """Yields the parts of a text that SentencePiece does not skip, cut at white space where possible."""
+    for part in UNREADABLE.split(text):
+        yield from PART.findall(part)
+
+
 def _check_characters(texts: Iterable[str]) -> Iterator[str]:
     """Yields the texts, or raises a UserError at a text that contains half of a character."""
     for text in texts:
@@ -107,7 +122,8 @@ def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[
 
     def read() -> Iterator[str]:
         try:
-            yield from _check_characters(texts)
+            for text in _check_characters(texts):
+                yield from (part for part in cut_text(text) if part.strip())
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             errors.append(error)
             raise
@@ -149,8 +165,8 @@ def _explain(error: str, pieces: int, texts: Iterable[str], options: dict[str, A
     least = _limit(_train(texts, MIN_PIECES + len(options["user_defined_symbols"]), options, io.BytesIO()))
     if least is None:
         return (
-            "The training text has nothing to learn word pieces from. Each text is blank, has only invisible "
-            f"characters, or is longer than {MAX_TEXT_BYTES:,} bytes. Check the data."
+            "The training text has nothing to learn word pieces from. Each text is blank or has only "
+            "invisible characters. Check the data."
         )
     if "too high" in error:
         bounds = f"from {least:,} to {_limit(error):,}"

@@ -8,8 +8,9 @@ from typing import Any
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.sources.opening import open_documents, open_pairs, split_tags
 from tfm.data.tokenizers.characters import learn_characters
-from tfm.data.tokenizers.files import copy_tokenizer, is_own_file
+from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_word_pieces
 from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.tokenizers.round_trip import check_round_trip
 
 log = logging.getLogger(__name__)
 
@@ -21,20 +22,25 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
       UserError: if the training split or the user's file cannot be used.
     """
     log.info("Making a tokenizer (data.tokenizer=%s)", data.tokenizer)
+    texts = RepeatableTexts(lambda: read_training_texts(data))
     if is_own_file(data.tokenizer):
+        check_round_trip(load_word_pieces(data.tokenizer), texts)
         copy_tokenizer(data.tokenizer, path)
-    elif isinstance(data, PairsConfig):
-        pairs = open_pairs(data, "train")
-        sides = len(data.text_columns)
-        texts = RepeatableTexts(lambda: sample_evenly(pairs, data.vocabulary_pairs, sides))
-        symbols = sorted(set(split_tags(data.tags)) - {""})
-        learn_word_pieces(texts, data.vocabulary_size, path, symbols=symbols)
     elif data.tokenizer == "characters":
-        learn_characters((text for (text,) in open_documents(data, "train")), path)
+        learn_characters(texts, path)
+    elif isinstance(data, PairsConfig):
+        symbols = sorted(set(split_tags(data.tags)) - {""})
+        normalization = data.normalization
+        learn_word_pieces(texts, data.vocabulary_size, path, normalization=normalization, symbols=symbols)
     else:
-        documents = open_documents(data, "train")
-        parts = RepeatableTexts(lambda: (part for (text,) in documents for part in text.split("\n\n")))
-        learn_word_pieces(parts, data.vocabulary_size, path, lossless=True)
+        learn_word_pieces(texts, data.vocabulary_size, path, has_lines=True)
+
+
+def read_training_texts(data: PairsConfig | DocumentsConfig) -> Iterator[str]:
+    """Yields the texts of the training split: documents, or both sides of `vocabulary_pairs` pairs."""
+    if isinstance(data, PairsConfig):
+        return sample_evenly(open_pairs(data, "train"), data.vocabulary_pairs, len(data.text_columns))
+    return (text for (text,) in open_documents(data, "train"))
 
 
 def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:

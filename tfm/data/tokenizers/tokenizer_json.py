@@ -5,15 +5,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from tfm.data.tokenizers.file_tokenizer import FileTokenizer
+from tfm.data.tokenizers.file_tokenizer import FileTokenizer, find_special_ids
 from tfm.errors import UserError, install_extra
 
-# The file does not say which of its tokens are special. The first of these names that it contains counts.
-SPECIAL_TOKENS = {
-    "padding": ("<pad>", "[PAD]", "<|pad|>", "<|padding|>"),
-    "beginning": ("<s>", "<bos>", "[BOS]", "[CLS]", "<|startoftext|>", "<|begin_of_text|>"),
-    "end": ("</s>", "<eos>", "[EOS]", "[SEP]", "<|endoftext|>", "<|end_of_text|>"),
-}
 MAX_TOKENS = 10_000_000
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
 
@@ -29,7 +23,7 @@ class TokenizerJson(FileTokenizer):
 
     Raises:
       ValueError: if `serialized` is not a tokenizer.
-      UserError: if the package is not installed, or the file has no token for padding, beginning or end.
+      UserError: if the package is not installed.
     """
 
     def __init__(self, serialized: bytes):
@@ -43,7 +37,7 @@ class TokenizerJson(FileTokenizer):
         pieces = [""] * size
         for piece, i in vocabulary.items():
             pieces[i] = piece
-        super().__init__(serialized, pieces, _find_special_ids(vocabulary))
+        super().__init__(serialized, pieces, find_special_ids(pieces))
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """See `PieceTokenizer.word_starts`.
@@ -99,19 +93,3 @@ def _load(content: Any) -> Any:
         raise ValueError(str(error)) from None
     tokenizer.encode_special_tokens = True  # "</s>" in a text is not the end of the text
     return tokenizer
-
-
-def _find_special_ids(vocabulary: dict[str, int]) -> list[int]:
-    """Returns the ids of padding, BOS and EOS in a vocabulary, {token: id}.
-
-    Raises:
-      UserError: if a token is missing. The message has the names that were looked for.
-    """
-    present = {role: [name for name in names if name in vocabulary] for role, names in SPECIAL_TOKENS.items()}
-    missing = [f"{role} ({', '.join(SPECIAL_TOKENS[role])})" for role in present if not present[role]]
-    if missing:
-        raise UserError(
-            f"The tokenizer.json has no token for {' and '.join(missing)}. Add one of these names for each "
-            "with Tokenizer.add_special_tokens of the package tokenizers, and save the file again."
-        )
-    return [vocabulary[names[0]] for names in present.values()]

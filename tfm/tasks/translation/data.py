@@ -14,6 +14,7 @@ from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source, join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
 
@@ -49,7 +50,9 @@ class TranslationData(PrefetchedData):
         validation = join(corpora)
         cache = TokenCache.open(validation, tokenizer, config.data.cache)
         self.validation_batches = list(eval_batches(cache, config.data))
-        self.validation_pairs = take_from_each(corpora, config.validation_sentences)
+        normalize = make_normalizer(config.data.normalization)
+        pairs = take_from_each(corpora, config.validation_sentences)
+        self.validation_pairs = [(source, normalize(reference)) for source, reference, *_ in pairs]
         fingerprints = {
             "vocabulary": tokenizer.fingerprint,
             "train": train_fingerprint,
