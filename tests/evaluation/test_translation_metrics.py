@@ -6,6 +6,7 @@ references newstest/newstest2014.en-de.de and multi30k/test_2016_flickr.de with 
 
 import os
 import pathlib
+import sys
 
 import pytest
 import sacrebleu
@@ -186,6 +187,7 @@ def test_sentence_chrf_equals_corpus_chrf_of_a_single_sentence():
         ("zh-TW", "我喜歡機器翻譯。", "zh"),
         ("ja", "私は機械翻訳が好きです。", "char"),
         ("ko", "기계번역", "char"),
+        ("th", "ฉันชอบการแปล", "char"),
         ("de", "Ich mag das sehr.", "13a"),
     ],
 )
@@ -193,8 +195,8 @@ def test_perfect_translation_has_bleu_100_in_any_script(language, text, tokenize
     score = translation_metrics.scores([text], [text], language)[0]
     assert score.value == pytest.approx(100)
     assert f"tok:{tokenizer}|" in score.signature
-    assert translation_metrics.bleu([text], [text], language) == score
-    paired = translation_metrics.paired_bootstrap([text], [text], [text], language)[0]
+    assert translation_metrics.bleu([text], [text], tokenizer) == score
+    paired = translation_metrics.paired_bootstrap([text], [text], [text], tokenizer)[0]
     assert paired.first.score == pytest.approx(100)
 
 
@@ -202,3 +204,15 @@ def test_bleu_of_chinese_equals_sacrebleu():
     hypotheses, references = ["我很喜欢机器翻译的书。"], ["我喜欢机器翻译的新书。"]
     expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score
     assert translation_metrics.bleu(hypotheses, references, "zh").value == pytest.approx(expected)
+
+
+def test_tokenizer_of_bleu_may_be_chosen_and_ter_left_out():
+    found = translation_metrics.scores(["ab cd"], ["ab cd"], "ja", "13a", ter=False)
+    assert "tok:13a|" in found[0].signature
+    assert "TER" not in {score.name for score in found}
+
+
+def test_tokenizer_without_its_package_is_an_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "MeCab", None)
+    with pytest.raises(UserError, match=r"bleu_tokenizer=ja-mecab.*sacrebleu\[ja\]"):
+        translation_metrics.bleu(["a"], ["a"], "ja-mecab")

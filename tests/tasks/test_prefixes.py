@@ -146,8 +146,8 @@ def test_each_direction_has_a_score():
     references = [target for _, target in [*open_pairs(DIRECTIONS, "test")]]
     half = len(references) // 2
     hypotheses = references[:half] + [""] * half
-    scores = score_corpora(DIRECTIONS, "test", hypotheses, references)
+    scores = score_corpora(DIRECTIONS, "test", hypotheses, references, "13a")
     assert [score.name for score in scores] == ["BLEU, test", "BLEU, reversed:test"]
     assert scores[0].value == pytest.approx(bleu(references[:half], references[:half]).value)
     assert scores[1].value == 0
-    assert score_corpora(PairsConfig(kind="builtin"), "test", references, references) == []
+    assert score_corpora(PairsConfig(kind="builtin"), "test", references, references, "13a") == []

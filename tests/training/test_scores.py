@@ -3,11 +3,13 @@
 import math
 import os
 import re
+import types
 
 import pytest
 
+from tfm.errors import UserError
 from tfm.training.config import TrainingConfig
-from tfm.training.scores import SCORES_FILE, Scores
+from tfm.training.scores import SCORES_FILE, Scores, check_best, find_best
 from tfm.training.task import Best
 
 
@@ -31,6 +33,27 @@ def test_training_stops_after_evaluations_without_a_better_score(order, sign, tm
     assert re.findall(r"-?\d+", ends[-1]) == ["2", str(sign * 4)]
     assert scores.describe_end(7, TrainingConfig(steps=100, warmup_steps=9)) == ""
     assert "100 steps" in scores.describe_end(100, TrainingConfig(steps=100, warmup_steps=9))
+
+
+def test_training_continues_while_the_loss_improves(tmp_path):
+    config = TrainingConfig(steps=100, warmup_steps=9, patience=2)
+    scores, ends = make_scores(tmp_path), []
+    for step, loss in enumerate((3.0, 2.0, 1.0, 1.0, 1.5), 1):
+        scores.add(step, {"validation/x": 0.0, "validation/loss": loss})
+        ends.append(bool(scores.describe_end(step, config)))
+    assert ends == [False] * 4 + [True]
+
+
+def test_config_chooses_the_score_that_selects_the_best_checkpoint():
+    task = types.SimpleNamespace(best=Best("validation/bleu"))
+    assert find_best(task, TrainingConfig()) == task.best
+    config = TrainingConfig(best_by="min:loss")
+    assert find_best(task, config) == Best("validation/loss", "min")
+    check_best(config, {"validation/loss": 1.0})
+    with pytest.raises(UserError, match=r"training\.best_by.*\(bleu\).*'loss'"):
+        check_best(config, {"validation/bleu": 1.0})
+    with pytest.raises(UserError, match=r"training\.best_by"):
+        TrainingConfig(best_by="loss")
 
 
 def test_ranking_omits_nan_and_negates_scores_to_minimize(tmp_path):

@@ -233,7 +233,8 @@ def observe_evaluated_pairs(task: Any, data: Any) -> Observation:
         samples = task.evaluate({"params": None}, data).samples.rows
     found = {"validation": batches, "pairs": data.validation_pairs, "samples": samples}
     if not isinstance(task, parsing.Parsing):
-        found["test"] = next(iter(task.report({"params": None}, "test"))).examples
+        report = next(iter(task.report({"params": None}, "test")))
+        found |= {"test": report.examples, "scores": [(each.name, each.signature) for each in report.scores]}
     return found
 
 

@@ -58,7 +58,7 @@ FREE = {
         "loss_chunk_size",
         "validation_sentences",
     ),
-    *("validation_samples", "training.trackers"),
+    *("validation_samples", "training.trackers", "training.best_by", "bleu_tokenizer", "ter"),
     *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
 }
 FIXED = {

@@ -28,11 +28,13 @@ class System(NamedTuple):
     Attributes:
       path: the file of the hypotheses.
       language: code of the language of the references and the hypotheses, such as "de".
+      tokenizer: sacreBLEU's tokenizer of BLEU.
       sources, references, hypotheses: texts in the order of the test set, of equal number.
     """
 
     path: str
     language: str
+    tokenizer: str
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
@@ -82,7 +84,8 @@ def show_scores(first: System, second: System) -> None:
     print(f"A  {first.path}\nB  {second.path}\n{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
     scores = [
-        translation_metrics.scores(one.hypotheses, one.references, one.language) for one in (first, second)
+        translation_metrics.scores(one.hypotheses, one.references, one.language, one.tokenizer)
+        for one in (first, second)
     ]
     for a, b in zip(*scores, strict=True):
         print(f"{a.name:<27}{a.value:7.2f} {b.value:7.2f}  {a.signature}")
@@ -96,7 +99,7 @@ def show_significance(first: System, second: System) -> None:
     )
     print(f"{'':<6}{'A':>21} {'B':>21} {'p':>7}")
     for row in translation_metrics.paired_bootstrap(
-        first.hypotheses, second.hypotheses, first.references, first.language
+        first.hypotheses, second.hypotheses, first.references, first.tokenizer
     ):
         a, b = (f"{one.score:.2f} ({one.mean:.2f} ± {one.ci:.2f})" for one in (row.first, row.second))
         print(f"{row.name:<6}{a:>21} {b:>21} {row.p_value:7.4f}  {row.signature}")
@@ -149,4 +152,4 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
             f"{scores} and its hypotheses belong to other texts than the test set here. Give the --split "
             "that was evaluated, or evaluate again."
         )
-    return System(path, data.target_language, sources, references, hypotheses)
+    return System(path, data.target_language, config.choose_bleu_tokenizer(), sources, references, hypotheses)

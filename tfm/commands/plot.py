@@ -46,12 +46,12 @@ def draw_lengths(options: Plot, folders: Sequence[str]) -> Figure:
     for folder in folders:
         system = compare.read_system(folder, options.name, options.split, "tfm plot lengths")
         texts = (system.sources, system.hypotheses, system.references)
-        groups.append(measures.score_by_length(*texts, functools.partial(_bleu, system.language)))
+        groups.append(measures.score_by_length(*texts, functools.partial(_bleu, system.tokenizer)))
     return plots.plot_lengths(dict(zip(plots.name_runs(folders), groups, strict=True)))
 
 
-def _bleu(language: str, hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    return translation_metrics.bleu(hypotheses, references, language).value
+def _bleu(tokenizer: str, hypotheses: Sequence[str], references: Sequence[str]) -> float:
+    return translation_metrics.bleu(hypotheses, references, tokenizer).value
 
 
 KINDS: dict[str, Callable[[Plot, Sequence[str]], Figure]] = {"curves": draw_curves, "lengths": draw_lengths}

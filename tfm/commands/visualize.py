@@ -25,6 +25,7 @@ from tfm.errors import UserError
 from tfm.interpret.observation import Observation, Observes
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
+from tfm.training.scores import find_best
 from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
 from tfm.visualize.lines import draw_lines, find_word, select_differing_head
 from tfm.visualize.page import make_page
@@ -73,7 +74,7 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     curves: Drawings = {}
     has_metrics = os.path.isfile(os.path.join(options.workdir, METRICS_FILE))
     rows = read_metrics(options.workdir) if has_metrics else []
-    if metrics := logged_metrics(rows, run.task.best.metric):
+    if metrics := logged_metrics(rows, find_best(run.task, run.task.config.training).metric):
         curves["curves"] = functools.partial(draw_curves, options.workdir, rows, metrics)
     else:
         log.info("No curves, because %s has no metrics yet. Exports never have them.", options.workdir)

@@ -18,7 +18,7 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 
 RESAMPLES = 1000
-TOKENIZERS = {"zh": "zh", "ja": "char", "ko": "char"}  # by language; "13a" for all others
+UNSPACED = ("ja", "ko", "th", "lo", "km", "my", "bo")  # languages whose words have no spaces, and Korean
 # This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
 # Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
 # "x ##AT##-##AT## y-z".
@@ -44,26 +44,41 @@ class Comparison(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], language: str = "") -> Score:
-    """Computes cased corpus BLEU, from 0 to 100, with one reference each and the language's tokenizer."""
-    return _corpus(_bleu_metric(tokenize=bleu_tokenizer(language)), "BLEU", hypotheses, references)
+def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> Score:
+    """Computes cased corpus BLEU, from 0 to 100, with one reference each and a tokenizer of sacreBLEU.
+
+    Raises:
+      UserError: if there are no texts, not as many hypotheses as references, or the tokenizer needs a package
+        that is not installed.
+    """
+    return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references)
 
 
 def bleu_tokenizer(language: str) -> str:
     """Returns the name of sacreBLEU's tokenizer for a language code such as "zh" or "zh-TW".
 
-    The tokenizer 13a makes one token of a sentence without spaces, so that a perfect copy scores 0. Japanese
-    and Korean use characters, because the tokenizers ja-mecab and ko-mecab need packages that may be missing.
+    The tokenizer 13a makes one token of a sentence without spaces, so that a perfect copy scores 0. Such
+    languages use characters, because the tokenizers ja-mecab and ko-mecab need packages that may be missing.
     """
-    return TOKENIZERS.get(re.split("[-_]", language.lower())[0], "13a")
+    code = re.split("[-_]", language.lower())[0]
+    return "zh" if code == "zh" else "char" if code in UNSPACED else "13a"
 
 
-def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) -> list[Score]:
+def scores(
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    language: str,
+    tokenizer: str = "",
+    *,
+    ter: bool = True,
+) -> list[Score]:
     """Computes the scores that publications print.
 
     Args:
       hypotheses, references: detokenised texts, one reference for each hypothesis.
       language: language code of the references, for the tokenizers.
+      tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language decides.
+      ter: whether to compute TER, which takes minutes for texts of more than a thousand words.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
@@ -74,19 +89,20 @@ def scores(hypotheses: Sequence[str], references: Sequence[str], language: str) 
       UserError: if there are no texts, or not as many hypotheses as references.
     """
     sides = (hypotheses, references)
+    tokenizer = tokenizer or bleu_tokenizer(language)
     return [
-        bleu(*sides, language),
+        bleu(*sides, tokenizer),
         _corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides),
-        _corpus(_bleu_metric(lowercase=True, tokenize=bleu_tokenizer(language)), "BLEU, lowercased", *sides),
+        _corpus(_bleu_metric(lowercase=True, tokenize=tokenizer), "BLEU, lowercased", *sides),
         _corpus(sacrebleu.CHRF(), "chrF2", *sides),
-        _corpus(sacrebleu.TER(), "TER", *sides),
+        *([_corpus(sacrebleu.TER(), "TER", *sides)] if ter else []),
         _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
         _moses("BLEU, Moses, hyphens split", "punct-atat", paper_tokenizer(language), sides, "none"),
     ]
 
 
 def paired_bootstrap(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str], language: str = ""
+    first: Sequence[str], second: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
 ) -> list[Comparison]:
     """Tests by sacreBLEU's paired bootstrap whether two systems differ by more than the choice of sentences.
 
@@ -96,7 +112,7 @@ def paired_bootstrap(
     Args:
       first, second: hypotheses of the two systems.
       references: one reference for each hypothesis.
-      language: language code of the references, for the tokenizer of BLEU.
+      tokenizer: sacreBLEU's tokenizer for BLEU.
 
     Returns:
       A list of `Comparison` with BLEU, chrF2 and TER.
@@ -106,7 +122,7 @@ def paired_bootstrap(
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
-    metrics = (_bleu_metric(tokenize=bleu_tokenizer(language)), sacrebleu.CHRF(), sacrebleu.TER())
+    metrics = (_bleu_metric(tokenize=tokenizer), sacrebleu.CHRF(), sacrebleu.TER())
     test = PairedTest(
         [("first", first), ("second", second)],
         {type(metric).__name__: metric for metric in metrics},
@@ -185,7 +201,11 @@ def _moses(
 
 def _bleu_metric(**options: Any) -> sacrebleu.BLEU:
     """Returns sacreBLEU's BLEU without its advice about tokenized texts. `tfm evaluate` logs such advice."""
-    return sacrebleu.BLEU(force=True, **options)
+    try:
+        return sacrebleu.BLEU(force=True, **options)
+    except (RuntimeError, ImportError, OSError) as error:  # a package or a download is missing
+        message = f"bleu_tokenizer={options.get('tokenize')} cannot be used: {' '.join(str(error).split())}"
+        raise UserError(message) from None
 
 
 def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:

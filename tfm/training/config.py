@@ -1,6 +1,7 @@
 """The training section of a config."""
 
 import dataclasses
+import re
 from typing import Any
 
 from tfm.config import OnResume, check_fields, field
@@ -8,6 +9,7 @@ from tfm.errors import UserError
 from tfm.training.optimizers import DECAYING, Adam, find_optimizer, parse_factors
 from tfm.training.trackers import check_names
 
+BEST_BY = re.compile(r"((min|max):.+)?", re.DOTALL)
 MAX_COUNT = 10**9  # of steps, evaluations and checkpoints; the step counter is an int32
 
 
@@ -118,9 +120,18 @@ class TrainingConfig:
         unit="steps",
         resume=OnResume.FREE,
     )
+    best_by: str = field(
+        "",
+        "Validation score that selects the best checkpoint, with its order, such as min:loss or max:bleu. If "
+        "empty, the score of the task.",
+        pattern=BEST_BY,
+        form="min:NAME or max:NAME",
+        resume=OnResume.FREE,
+    )
     patience: int = field(
         0,
-        "Evaluations without a new best score after which training stops early. 0 turns early stopping off.",
+        "Evaluations after which training stops early, if they improve neither the score that selects the "
+        "best checkpoint nor the validation loss. 0 turns early stopping off.",
         minimum=0,
         maximum=MAX_COUNT,
         unit="evaluations",

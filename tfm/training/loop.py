@@ -15,7 +15,7 @@ from tfm.io.lock import DirectoryGuard
 from tfm.io.signals import Interrupted, Preemption
 from tfm.training.hooks import Hook
 from tfm.training.metrics import StepMetrics
-from tfm.training.scores import Scores
+from tfm.training.scores import Scores, check_best
 from tfm.training.setup import Setup
 from tfm.training.step import TrainState
 from tfm.training.task import Batch, Data, Evaluation
@@ -115,6 +115,7 @@ class Loop:
                 return
             self.guard.check()
             scores, samples = _check_evaluation(evaluation)
+            check_best(self.setup.config, scores)
             self.hooks.on_evaluation(self.step, scores)
             if samples is not None and (samples.rows or samples.pictures):
                 self.hooks.on_samples(self.step, samples)

@@ -4,16 +4,39 @@ import json
 import math
 import os
 from collections.abc import Mapping
+from typing import Literal, cast
 
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from tfm.errors import UserError
 from tfm.io.files import append_json_line, atomic_file, read_json_lines
 from tfm.training.config import TrainingConfig
-from tfm.training.task import Best
+from tfm.training.task import Best, Task
 
 SCORES_FILE = "scores.jsonl"
+VALIDATION = "validation/"  # begins the names of the scores of an evaluation
+LOSS = "validation/loss"
+
+
+def find_best(task: Task, config: TrainingConfig) -> Best:
+    """Returns the metric that selects the best checkpoint: `config.best_by`, or else that of the task."""
+    if not config.best_by:
+        return task.best
+    order, _, name = config.best_by.partition(":")
+    return Best(f"{VALIDATION}{name}", cast(Literal["max", "min"], order))
+
+
+def check_best(config: TrainingConfig, scores: Mapping[str, float]) -> None:
+    """Raises a UserError if the scores of an evaluation lack the score that `config.best_by` names."""
+    name = config.best_by.partition(":")[2]
+    if name and VALIDATION + name not in scores:
+        names = ", ".join(each.removeprefix(VALIDATION) for each in scores)
+        raise UserError(
+            f"Expected training.best_by to name a score of the evaluations ({names}), got {name!r}. The next "
+            "start may change it."
+        )
 
 
 class Scores:
@@ -80,9 +103,12 @@ class Scores:
 
     def describe_end(self, step: int, config: TrainingConfig) -> str:
         """Returns why training ends after a step, or "" if it continues."""
-        best, since_best = -math.inf, 0
-        for _, value in sorted(self._values().items()):
-            best, since_best = (value, 0) if value > best else (best, since_best + 1)
+        best, lowest_loss, since_best = -math.inf, math.inf, 0
+        for evaluated, value in sorted(self._values().items()):
+            loss = self._scores[evaluated].get(LOSS, math.inf)
+            since_best = 0 if value > best or loss < lowest_loss else since_best + 1
+            best = value if value > best else best  # unlike max(), ignores nan
+            lowest_loss = loss if loss < lowest_loss else lowest_loss
         if 0 < config.patience <= since_best:
             shown = "any" if best == -math.inf else f"{self._sign * best:.4g}"
             return f"{since_best} evaluations have not improved on {shown}"

@@ -37,7 +37,7 @@ from tfm.training.learners import make_learners
 from tfm.training.loss_calls import check_output, check_zero_rows
 from tfm.training.optimizers import find_shared_factor, make_schedule, parse_factors, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
-from tfm.training.scores import Scores
+from tfm.training.scores import Scores, find_best
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_task, variable_shapes
 
@@ -356,7 +356,7 @@ def open_checkpoints(
     """
     return CheckpointStore(
         os.path.join(workdir, CHECKPOINT_FOLDER),
-        scores=(scores or Scores(workdir, task.best)).ranking,
+        scores=(scores or Scores(workdir, find_best(task, config))).ranking,
         retention=Retention(config.keep, config.keep_best, config.keep_hours),
         assets=task.assets() if assets is None else assets,
         guard=guard,

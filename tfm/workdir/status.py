@@ -18,7 +18,7 @@ from tfm.errors import UserError
 from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.training.run_log import read_metrics
-from tfm.training.scores import Scores
+from tfm.training.scores import Scores, find_best
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
@@ -209,7 +209,7 @@ def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
         with contextlib.suppress(UserError):
             if make is not None:
                 task = make(config)
-                return task.best, task.unit
+                return find_best(task, config.training), task.unit
     return None, ""
 
 

@@ -16,7 +16,7 @@ from tfm.training.loop import Loop
 from tfm.training.metrics import StepMetrics
 from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
-from tfm.training.scores import Scores
+from tfm.training.scores import Scores, find_best
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Task, Variables, check_data
 from tfm.training.trackers.hook import TrackerHook
@@ -64,7 +64,7 @@ def train(
         called = stack.enter_context(Hooks(hooks))
         setup = Setup(task, config)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
-        scores = Scores(workdir, task.best)
+        scores = Scores(workdir, find_best(task, config))
         checkpoints = stack.enter_context(
             contextlib.closing(open_checkpoints(task, config, workdir, guard, setup.assets(), scores))
         )

@@ -133,7 +133,7 @@ def builtin(monkeypatch):
     features = {"wrong": ["y", "y", "y!", "y!"], "alignment": ["0-0", "1-1"]}
     monkeypatch.setattr(report, "read_sides", lambda data, split: sides[split])
     monkeypatch.setattr(report, "read_feature", lambda split, name: features[name])
-    monkeypatch.setattr(report, "scores", lambda *_: [])
+    monkeypatch.setattr(report, "scores", lambda *_, **__: [])
     monkeypatch.setattr(report, "perplexity", lambda *_: "perplexity")
 
 
@@ -163,7 +163,7 @@ def test_other_directions_have_no_challenges(builtin):
 
 @pytest.mark.parametrize("name", ["test[10:50]", "validation"])
 def test_challenges_are_scored_on_the_configured_test_split(name, monkeypatch):
-    monkeypatch.setattr(report, "scores", lambda *_: [])
+    monkeypatch.setattr(report, "scores", lambda *_, **__: [])
     monkeypatch.setattr(report, "perplexity", lambda *_: "perplexity")
     task = Oracle()
     task.config = Config(data=PairsConfig(kind="builtin", test=name))

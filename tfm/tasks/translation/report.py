@@ -31,14 +31,15 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     data = task.config.data
     sources, references = read_sides(data, split)
     warn_of_tokenized_texts(references)
+    tokenizer = task.config.choose_bleu_tokenizer()
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
     report = Report(
         hypotheses,
         [
-            *scores(hypotheses, references, data.target_language),
-            *score_corpora(data, split, hypotheses, references),
+            *scores(hypotheses, references, data.target_language, tokenizer, ter=task.config.ter),
+            *score_corpora(data, split, hypotheses, references, tokenizer),
             perplexity(task, params, sources, references),
         ],
         [
@@ -56,7 +57,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 
 
 def score_corpora(
-    data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str]
+    data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str], tokenizer: str
 ) -> list[Score]:
     """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
     if not data.tags and not data.mixing:
@@ -64,7 +65,9 @@ def score_corpora(
     sizes = list(map(len, open_corpora(data, split)))
     ends = list(itertools.accumulate(sizes))
     return [
-        bleu(hypotheses[end - size : end], references[end - size : end])._replace(name=f"BLEU, {name}")
+        bleu(hypotheses[end - size : end], references[end - size : end], tokenizer)._replace(
+            name=f"BLEU, {name}"
+        )
         for name, size, end in zip(find_name(data, split).split(","), sizes, ends, strict=True)
     ]
 
@@ -148,9 +151,7 @@ def score_challenges(
     found = [
         Score("exact match", exact_match(hypotheses, references), f"per cent of {name}"),
         Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
-        bleu(
-            task.translate(params, long_sources), long_references, task.config.data.target_language
-        )._replace(name="BLEU, long"),
+        bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
     ]
     true = [from_pharaoh(text) for text in read_feature(name, "alignment")]
     try:

@@ -43,6 +43,7 @@ from tfm.training.task import (
     parameters_of,
 )
 
+BLEU_TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "none")
 log = logging.getLogger(__name__)
 
 
@@ -85,6 +86,19 @@ class Config:
         resume=OnResume.FREE,
     )
 
+    bleu_tokenizer: str = field(
+        "auto",
+        "sacreBLEU's tokenizer of BLEU. auto: zh for Chinese, char for Korean and for other languages "
+        "without spaces, 13a for all others.",
+        choices=BLEU_TOKENIZERS,
+        resume=OnResume.FREE,
+    )
+    ter: bool = field(
+        True,
+        "Whether tfm evaluate computes TER, which takes minutes if texts have more than a thousand words.",
+        resume=OnResume.FREE,
+    )
+
     SCORED_BY_BLEU: ClassVar[bool] = True  # whether `tfm compare` can compare two runs
     # Shell patterns of the names of the scores, so that a sweep reports a misspelt name before it trains.
     SCORES: ClassVar[tuple[str, ...]] = (
@@ -120,7 +134,19 @@ class Config:
     @property
     def evaluation_settings(self) -> dict[str, Any]:
         """The settings on which the scores of an evaluation depend."""
-        return dataclasses.asdict(self.decoding)
+        return {
+            **dataclasses.asdict(self.decoding),
+            "bleu_tokenizer": self.bleu_tokenizer,
+            "ter": self.ter,
+        }
+
+    def choose_bleu_tokenizer(self) -> str:
+        """Returns the name of sacreBLEU's tokenizer for the target language."""
+        from tfm.evaluation.translation_metrics import bleu_tokenizer  # takes a tenth of a second
+
+        if self.bleu_tokenizer != "auto":
+            return self.bleu_tokenizer
+        return bleu_tokenizer(self.data.target_language)
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
@@ -212,7 +238,7 @@ class Translation(TextTranslation, Task):
 
         pairs = zip(sources, references, strict=True)
         written = [self.write_target(source, reference) for source, reference in pairs]
-        return {"bleu": bleu(hypotheses, written, self.config.data.target_language).value}
+        return {"bleu": bleu(hypotheses, written, self.config.choose_bleu_tokenizer()).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
