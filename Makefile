@@ -1,6 +1,7 @@
 # make quickstart: train, evaluate and draw on the built-in language.  make docs: the site of the documents.
-# make test: lint and the first tier of tests.  make test-all: everything.  make coverage: all tests, and the
-# lines and branches of each module that they leave out.  Each makes its own .venv if it does not exist.
+# make test: lint and the first tier of tests.  make test-all: everything.  make test-oldest: the first tier with
+# the oldest versions that pyproject.toml permits.  make coverage: all tests, and the lines and branches of each
+# module that they leave out.  Each makes its own .venv if it does not exist.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -13,12 +14,12 @@ export GLIBC_TUNABLES ?= glibc.malloc.hugetlb=1
 test test-all coverage: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.pytest_cache/compiled
 
 # Bytecode is kept: else each worker rewrites all tests, and each process that they start compiles tfm.
-test test-all coverage: export PYTHONDONTWRITEBYTECODE =
+test test-all test-oldest coverage: export PYTHONDONTWRITEBYTECODE =
 
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 EIGHT_DEVICES := JAX_PLATFORMS=cpu XLA_FLAGS=--xla_force_host_platform_device_count=8
 
-.PHONY: quickstart test test-all coverage lint docs clean
+.PHONY: quickstart test test-all test-oldest coverage lint docs clean
 
 quickstart: .venv/installed
 	$(BIN)/tfm quickstart --workdir=$(RUN)
@@ -29,6 +30,11 @@ test: lint
 test-all: test
 	$(PYTEST) -m long --ignore=tests/devices
 	$(EIGHT_DEVICES) $(PYTEST) tests/devices
+
+test-oldest: .venv/tested
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
+	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[dev]'
+	.venv-oldest/bin/python -m pytest -n auto --dist loadfile --no-loadscope-reorder -m "not long" --ignore=tests/devices
 
 # Every process writes a file of its own, those that tests start as well.
 coverage: export COVERAGE_FOLDER = $(CURDIR)/.coverage

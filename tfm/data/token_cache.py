@@ -28,7 +28,7 @@ from tfm.data.tokenizers.protocol import EOS_ID, encode_sides
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 
-FORMAT = 2
+FORMAT = 3
 CHUNK_PAIRS = 50_000  # tokenised at a time to limit memory; progress is logged after each chunk
 CHECKED_BYTES = 1 << 24  # of a file, read at a time
 CHECKSUMS = "checksums.json"
