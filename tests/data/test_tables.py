@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 import os
+import sys
 
 import pyarrow
 import pyarrow.parquet
@@ -165,8 +166,9 @@ HOSTILE = {
         b'{"en": "a", "de": "b"}\n{"en": "c", "d',
         r"Line 2 of .*torn.jsonl .*no JSON \(Unterm",
     ),
-    "list.jsonl": (b'["a", "b"]\n', r"Line 1 of .* expected a JSON object .*got a list"),
-    "deep.jsonl": (b"[" * 100_000 + b"\n", "Line 1 .*nested too deeply"),
+    "list.jsonl": (b'["a", "b"]\n', r"Line 1 of .* expected a JSON object .*got a str"),
+    "lists.jsonl": (b'["a", "b"]\n["c", "d"]\n', r"begins like a JSON array.*Extra data"),
+    "deep.jsonl": (b"[" * 100_000 + b"\n", "begins like a JSON array.*recursion"),
     "number.jsonl": (
         b'{"en": "a", "de": "b"}\n{"en": 3, "de": "b"}\n',
         "Line 2 .* column 'en', got int",
@@ -285,3 +287,33 @@ def test_file_that_unpacks_to_much_more_than_a_text_ends_early(name, tmp_path, m
         list(sources.open_pairs(config, "train"))
     monkeypatch.setattr(text_files, "MAX_SMALL_BYTES", 1 << 30)
     assert sources.open_pairs(config, "train")[:1] == [(text.strip(), text.strip())]
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_json_file_may_be_one_array(indent, tmp_path):
+    records = [{"en": english, "de": german} for english, german in PAIRS]
+    (tmp_path / "a.json").write_text("\ufeff \n" + json.dumps(records, indent=indent), encoding="utf-8")
+    pairs = sources.open_pairs(table_config(tmp_path, train="a.json"), "train")
+    assert pairs[:] == list(PAIRS)
+    assert len(pairs) == len(PAIRS)
+
+
+def test_zst_files_equal_plain_files(tmp_path):
+    zstandard = pytest.importorskip("zstandard", reason="the optional package zstandard is not installed")
+    WRITERS["tsv"](tmp_path / "a.tsv", PAIRS)
+    packed = zstandard.compress((tmp_path / "a.tsv").read_bytes())
+    (tmp_path / "b.tsv.zst").write_bytes(packed)
+    plain, unpacked = (
+        sources.open_pairs(table_config(tmp_path, train=name), "train") for name in ("a.tsv", "b.tsv")
+    )
+    assert unpacked[:] == plain[:]
+    (tmp_path / "c.tsv.zst").write_bytes(packed[:-9])
+    with pytest.raises(UserError, match=r"c\.tsv\.zst"):
+        sources.open_pairs(table_config(tmp_path, train="c.tsv"), "train")[:]
+
+
+def test_zst_files_require_the_package(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "a.tsv.zst").write_bytes(b"")
+    with pytest.raises(UserError, match=r"package zstandard.*pip install"):
+        sources.open_pairs(table_config(tmp_path, train="a.tsv"), "train")[:]

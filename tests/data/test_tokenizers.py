@@ -328,8 +328,26 @@ def test_special_tokens_of_a_json_are_found_or_added(tokens, expected):
 @pytest.mark.parametrize("kind", ["bytes", "unigram"])
 def test_json_without_a_decoder_is_an_error_for_training(kind, tmp_path):
     check_round_trip(TokenizerJson(make_json(kind)), TEXTS)
-    with pytest.raises(UserError, match=r"does not decode.*field decoder"):
+    with pytest.raises(UserError, match=r"restores only \d+%.*field decoder"):
         check_round_trip(TokenizerJson(make_json(kind, decoder=None)), TEXTS)
+
+
+def test_tokenizer_of_another_script_is_an_error():
+    geez = WordPieces(train_model(["\u1200\u1208 \u1210\u1218"] * 9))
+    with pytest.raises(UserError, match=r"restores only 0%"):
+        check_round_trip(geez, TEXTS)
+    assert geez.unknown_characters("a\u1200") == ["a"]
+
+
+def test_name_of_a_special_token_in_a_text_stays():
+    tokenizer = WordPieces(train_model(pad_id=-1, user_defined_symbols="<PAD>"))
+    (ids,) = tokenizer.encode(["The <PAD> dog"])
+    assert tokenizer.decode(ids) == "The <PAD> dog"
+
+
+def test_two_blanks_separate_two_words(learned):
+    (ids,) = learned.encode(["The  dog   sees"])
+    assert number_words(learned, ids)[-1] == 2
 
 
 def test_texts_that_a_tokenizer_changes_are_counted(caplog):

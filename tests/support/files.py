@@ -1,12 +1,22 @@
 """Files of tests: as bytes, compressed, and damaged."""
 
+import bz2
+import functools
 import gzip
 import lzma
 import pathlib
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 
 CACHE = "cache"  # the folder in which the code under test may write
+
+
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": functools.partial(gzip.compress, compresslevel=0, mtime=0),
+    ".xz": lzma.compress,
+    ".bz2": bz2.compress,
+}
 
 
 def list_files(folder: pathlib.Path) -> dict[str, bytes]:
@@ -19,8 +29,7 @@ def list_files(folder: pathlib.Path) -> dict[str, bytes]:
 def compress(folder: pathlib.Path, ending: str = ".gz") -> None:
     """Compresses all files in a folder. Files of equal size stay equal in size with the ending .gz."""
     for name, content in list_files(folder).items():
-        packed = gzip.compress(content, 0, mtime=0) if ending == ".gz" else lzma.compress(content)
-        (folder / f"{name}{ending}").write_bytes(packed)
+        (folder / f"{name}{ending}").write_bytes(PACKERS[ending](content))
         (folder / name).unlink()
 
 

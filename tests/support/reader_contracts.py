@@ -128,7 +128,7 @@ class ReaderContract:
         assert self.take(again, slice(None)) == rows
         assert again.fingerprint != before
 
-    @pytest.mark.parametrize("ending", [".gz", ".xz"])
+    @pytest.mark.parametrize("ending", [".gz", ".xz", ".bz2"])
     def test_compressed_files_equal_plain_ones(self, reader, tmp_path, ending):
         packed = self.make(reader, tmp_path / "packed", ending=ending)
         assert self.take(packed, slice(None)) == list(reader.rows)

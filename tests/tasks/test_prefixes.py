@@ -82,6 +82,11 @@ def test_each_part_of_a_long_input_has_the_prefixes(run, monkeypatch):
     assert prefixes == [forced] * len(inputs)
 
 
+def test_each_part_of_a_long_input_has_its_tag(run):
+    task = with_data(run.task, tags="<a>,<b>", source_prefix="big")
+    assert [task.find_lead(text) for text in ("<b> red dog", "red <a> dog")] == ["<b>", "big"]
+
+
 @pytest.mark.long
 def test_score_of_a_pair_includes_the_prefixes(run):
     task = with_data(run.task, source_prefix="big", target_prefix="hund")

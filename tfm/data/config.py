@@ -177,10 +177,10 @@ class PairsConfig(TextSection):
     )
     train: str = _vocabulary_field(
         "train",
-        "Training split. text: common stem of the two files (train for train.en and train.de, also with .gz "
-        "or .xz). table: file name. text and table also accept several names separated by commas, or a "
-        "pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name of a split; "
-        "TFDS also has slices such as train[:90%].",
+        "Training split. text: common stem of the two files (train for train.en and train.de, also with "
+        ".gz, .xz, .bz2 or .zst). table: file name. text and table also accept several names separated by "
+        "commas, or a pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name "
+        "of a split; TFDS also has slices such as train[:90%].",
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
@@ -375,8 +375,9 @@ class DocumentsConfig(TextSection):
     format: str = _shared_field("format")
     train: str = _tokenizer_field(
         "train",
-        "Training split. text, table: file name (also with .gz or .xz), several names separated by commas, "
-        "or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as train[:90%].",
+        "Training split. text, table: file name (also with .gz, .xz, .bz2 or .zst), several names separated "
+        "by commas, or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as "
+        "train[:90%].",
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")

@@ -2,7 +2,8 @@
 
 A TSV file has rows as lines and tabs between columns, and nothing is quoted. A CSV file follows RFC 4180. The
 first line contains the names of the columns. If the columns are numbers, counted from 1, the first line is a
-row. Each line of a JSON Lines file is an object. Blank lines are ignored.
+row. Each line of a JSON Lines file is an object. A JSON file may also be one array of objects. Blank lines
+are ignored.
 
 Python's own csv and json read the rows, because PyArrow's readers accept a file with an unclosed quote as one
 long field and a missing key as an empty text, and count the rows of a JSON file from the start of a block.
@@ -39,6 +40,7 @@ FORMAT_OF = {
     ".parquet": "parquet",
 }
 MAX_ROW_BYTES = 1 << 26
+MAX_BLANKS = 1024  # bytes in which the first character of a JSON file is looked for
 Parser = Callable[[Any], Sequence[str]]
 
 
@@ -81,7 +83,7 @@ def open_table(path: str, options: TableOptions) -> Source:
         return open_parquet(path, options.columns, options.clean)
     file = TextFile(path, "one row a line", MAX_ROW_BYTES)
     has_header = form != "jsonl" and not all(column.isdecimal() for column in options.columns)
-    records = _read_records if form == "csv" else _read_lines
+    records = READERS[form]
     return Source(
         lambda: _read_rows(file, form, options, has_header),
         lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
@@ -125,9 +127,7 @@ def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: boo
       UserError: with the number of the line that cannot be read.
     """
     rows, clean = 0, options.clean
-    records: Iterator[tuple[int, Any]] = _read_records(file) if form == "csv" else _read_lines(file)
-    if form == "tsv":
-        records = ((number, line.split("\t")) for number, line in records)
+    records: Iterator[tuple[int, Any]] = READERS[form](file)
     make_parser = _make_json_parser if form == "jsonl" else _make_field_parser
     parse, number = None, 1
     try:
@@ -152,6 +152,23 @@ def _read_lines(file: TextFile) -> Iterator[tuple[int, str]]:
         text = line.rstrip("\r")
         if text:
             yield number, text
+
+
+def _read_fields(file: TextFile) -> Iterator[tuple[int, list[str]]]:
+    """Yields (number of the line, fields) of each line of a TSV file that is not blank."""
+    return ((number, line.split("\t")) for number, line in _read_lines(file))
+
+
+def _read_objects(file: TextFile) -> Iterator[tuple[int, Any]]:
+    """Yields (number of the line, its JSON) of each line, or (number, element) if the file is one array."""
+    with file.open() as content:
+        is_array = content.read(MAX_BLANKS).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+    if not is_array:
+        return _read_lines(file)
+    try:
+        return iter(enumerate(map(json.dumps, json.loads(file.decode())), 1))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{file.path} begins like a JSON array, but it does not parse ({error}).") from None
 
 
 def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
@@ -184,6 +201,13 @@ def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
+READERS: dict[str, Callable[[TextFile], Iterator[tuple[int, Any]]]] = {
+    "tsv": _read_fields,
+    "csv": _read_records,
+    "jsonl": _read_objects,
+}
+
+
 def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
     """Returns a function that takes the columns out of the fields of a row.
 
@@ -211,8 +235,8 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
     return parse
 
 
-def _make_json_parser(columns: Sequence[str], first: str) -> Parser:
-    """Returns a function that takes the columns out of a line of JSON."""
+def _make_json_parser(columns: Sequence[str], first: Any) -> Parser:
+    """Returns a function that takes the columns out of a line of JSON, or of an element of an array."""
     paths: list[Path] = []
 
     def parse(line):

@@ -1,8 +1,9 @@
 """Text files: found by a name or a pattern, and read line by line.
 
-Files whose names end in .gz or .xz are unpacked while they are read.
+Files whose names end in .gz, .xz, .bz2 or .zst are unpacked while they are read.
 """
 
+import bz2
 import codecs
 import contextlib
 import glob
@@ -21,11 +22,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from tfm.data.data_errors import MissingFile
-from tfm.errors import UserError
+from tfm.errors import UserError, install_extra
 
-OPENERS: dict[str, Callable[[Any], Any]] = {"": contextlib.nullcontext, ".gz": gzip.open, ".xz": lzma.open}
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
-MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}  # the first bytes of compressed files
+# The first bytes of compressed files.
+MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh91AY&SY": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it to UTF-8"
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
 SIGNS = {b"\0": NULS, rb"\r(?=[^\r\n])": "has lines that end in CR; convert them to LF: tr '\\r' '\\n'"}
@@ -37,6 +38,24 @@ MAX_LINE_BYTES = 1 << 20  # a longer line is no sentence, and SentencePiece need
 ADVICE = "check data.directory, the names of the splits and the languages"
 # Whatever ends a line for some reader. Output is one line for all readers.
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
+
+
+def _open_zst(file: BinaryIO) -> Any:
+    """Returns a reader of a file that Zstandard compressed. Python has a reader from version 3.14 on."""
+    try:
+        import zstandard  # an optional package
+    except ImportError:
+        raise UserError(f"A .zst file needs the package zstandard: {install_extra('zstd')}.") from None
+    return zstandard.open(file)
+
+
+OPENERS: dict[str, Callable[[Any], Any]] = {
+    "": contextlib.nullcontext,
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": _open_zst,
+}
 
 
 def one_line(text: str) -> str:
@@ -307,12 +326,14 @@ def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Ite
         with OPENERS[compression(path)](content) as file:
             limited = io.BufferedReader(_Unpacked(file, path, packed), BLOCK_BYTES)
             yield limited if compression(path) else file
-    except DAMAGE as error:
+    except (*DAMAGE, OSError) as error:  # bz2 raises an OSError without a number
+        if (isinstance(error, OSError) and error.errno) or not compression(path):
+            raise
         raise UserError(f"{path} does not unpack ({error}): it may be cut short; fetch it again.") from None
 
 
 def compression(path: str) -> str:
-    """Returns the ending of a compressed file, ".gz" or ".xz", otherwise ""."""
+    """Returns the ending of a compressed file, such as ".gz", otherwise ""."""
     ending = os.path.splitext(path)[1]
     return ending if ending in OPENERS else ""
 

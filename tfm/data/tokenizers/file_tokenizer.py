@@ -89,7 +89,7 @@ class FileTokenizer(PieceTokenizer):
         return [
             character
             for character, ids in zip(characters, encoded, strict=True)
-            if not unknown.isdisjoint(ids)
+            if not unknown.isdisjoint(ids) or (not ids and character.strip())
         ]
 
     def pieces(self, ids: Iterable[int]) -> list[str]:

@@ -43,7 +43,8 @@ class WordPieces(FileTokenizer):
             raise RuntimeError("the model has no pieces")
         pieces = [self._processor.id_to_piece(i) for i in self._in_file]
         set_ids = [self._processor.pad_id(), self._processor.bos_id(), self._processor.eos_id()]
-        named_ids = find_special_ids(pieces)
+        controls = [piece if self._processor.is_control(i) else "" for i, piece in enumerate(pieces)]
+        named_ids = find_special_ids(controls)
         special_ids = [i if i >= 0 else named for i, named in zip(set_ids, named_ids, strict=True)]
         super().__init__(serialized, pieces, special_ids)
         # SentencePiece gives no special id to a text, so that ids that keep their places need no exchange.
@@ -51,7 +52,11 @@ class WordPieces(FileTokenizer):
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """See `PieceTokenizer.word_starts`."""
-        return [i == 0 or piece.startswith(WORD_START) for i, piece in enumerate(self.pieces(ids))]
+        pieces = self.pieces(ids)
+        return [
+            i == 0 or (piece.startswith(WORD_START) and before != WORD_START)  # two blanks end one word
+            for i, (before, piece) in enumerate(zip(["", *pieces], pieces, strict=False))
+        ]
 
     @functools.cached_property
     def piece_ids(self) -> dict[str, int]:

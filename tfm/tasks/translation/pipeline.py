@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.source import begin_with
+from tfm.data.sources.opening import split_tags
 from tfm.data.tokenizers.protocol import (
     EOS_ID,
     PieceTokenizer,
@@ -75,6 +76,11 @@ class TextTranslation:
         """
         del source
         return text.removeprefix(self.target_prefix).lstrip()
+
+    def find_lead(self, source: str) -> str:
+        """Returns the text with which each part of a split source text begins: its tag or `source_prefix`."""
+        tags = split_tags(self.config.data.tags) if hasattr(self.config, "data") else []
+        return next((tag for tag in tags if tag and source.startswith(tag)), self.source_prefix)
 
     def forced_ids(self) -> list[int]:
         """Returns the ids of `target_prefix`. Every prediction begins with them."""
@@ -148,10 +154,10 @@ class TextTranslation:
     ) -> list[list[Hypothesis]]:
         """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
         tokenizer, forced = source_tokenizer(self.tokenizer), self.forced_ids()
-        lead = tokenizer.encode([self.source_prefix])[0] if self.source_prefix else []
+        leads = tokenizer.encode(map(self.find_lead, sources))
         parts = [
             (i, number, [*lead, *part] if number else part)
-            for i, ids in enumerate(tokenizer.encode(sources))
+            for i, (lead, ids) in enumerate(zip(leads, tokenizer.encode(sources), strict=True))
             for number, part in enumerate(_split_input(tokenizer, ids, decoding, len(lead)))
         ]
         begins: list[list[int]] | None = [forced for _ in parts] if forced else None

@@ -13,6 +13,7 @@ from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_sides
 from tfm.data.sources.splits import find_name
 from tfm.data.tokenizers.protocol import encode_sides
+from tfm.data.tokenizers.round_trip import count_changed
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.score import Score
@@ -101,6 +102,8 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         value = np.exp(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
+    if changed := count_changed(task.tokenizer, references):
+        counted += f", {changed:,} changed by the tokenizer: compare only with the same tokenizer"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
     return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")

@@ -138,6 +138,7 @@ class Config:
             **dataclasses.asdict(self.decoding),
             "bleu_tokenizer": self.bleu_tokenizer,
             "ter": self.ter,
+            "normalization": self.data.normalization,
         }
 
     def choose_bleu_tokenizer(self) -> str:
