@@ -34,12 +34,10 @@ def test_alignment_has_a_source_word_for_each_target_word(translator):
 
 
 def test_text_whose_words_the_tokenizer_counts_differently_has_no_alignment(translator, caplog):
-    """An invisible character between spaces is a word, but not for the tokenizer."""
-    found = translator.align(
-        ["red \u200b dog", "red dog", "red dog"], ["rot hund", "rot\x85hund", "rot hund"]
-    )
-    assert found[0] == found[1] == "" != found[2]
-    assert "2 pairs have no alignment" in caplog.text
+    """Python separates words at U+0085, but the tokenizer does not."""
+    found = translator.align(["red dog", "red \u200b dog"], ["rot\x85hund", "rot hund"])
+    assert found[0] == "" != found[1]
+    assert "1 pairs have no alignment" in caplog.text
 
 
 def test_alignment_reads_the_texts_in_the_form_of_the_model(translator, monkeypatch):

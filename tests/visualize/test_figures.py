@@ -1,5 +1,7 @@
 """Tests of the content of figures and of their file formats."""
 
+import warnings
+
 import matplotlib.text
 import numpy as np
 import pytest
@@ -144,3 +146,15 @@ def test_long_title_is_wrapped(saved, title):
     assert max(map(len, lines)) * figures.TITLE_CHARACTER < inches
     (panel, _) = saved[0].axes
     assert panel.get_position().y1 * height < height - 0.1 - len(lines) * 0.2  # the panel is below the title
+
+
+def test_characters_without_a_font_are_named_once(tmp_path, caplog):
+    figures._warn_of_missing_fonts.cache_clear()
+    for name in ("a.png", "b.png"):
+        figure = Figure(figsize=(1, 1))
+        figure.text(0, 0.5, "a\U00012000")  # a cuneiform sign
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            figures.save(figure, str(tmp_path / name))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "\U00012000" in caplog.text

@@ -1,7 +1,11 @@
 """Figures of the attention of all heads and layers, and the files of figures."""
 
+import functools
+import logging
 import os
+import re
 import textwrap
+import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.font_manager import findfont, fontManager, get_font
+from matplotlib.text import Text
 
 from tfm.devices.memory import check_estimate, host_memory
 from tfm.errors import UserError
@@ -31,6 +37,14 @@ MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
 PICTURE_PANEL = 1.6  # inches, height and width of a panel that shows an image
 TINT = 0.8  # opacity of the largest number over an image
+
+
+# Fonts with the characters of scripts that Matplotlib's own font lacks.
+FALLBACKS = re.compile(
+    "Noto Sans|Source Han Sans|WenQuanYi|IPAGothic|Droid Sans Fallback|PingFang|Hiragino|Unifont"
+)
+MOST_SHOWN_CHARACTERS = 10  # of a warning
+log = logging.getLogger(__name__)
 
 
 class Axis(NamedTuple):
@@ -225,6 +239,35 @@ def find_format(path: str) -> str:
     return file_format
 
 
+def set_fonts(figure: Figure) -> None:
+    """Adds fonts of other scripts to the texts of a figure, and logs a warning if a character has no font."""
+    letters = {letter for text in figure.findobj(Text) for letter in text.get_text() if not letter.isascii()}
+    if not letters:
+        return
+    families = _find_families()
+    for text in figure.findobj(Text):
+        text.set_family(families)
+    known = set().union(*(get_font(findfont(family)).get_charmap() for family in families))
+    if missing := sorted(letter for letter in letters if letter.isprintable() and ord(letter) not in known):
+        _warn_of_missing_fonts("".join(missing[:MOST_SHOWN_CHARACTERS]))
+
+
+@functools.cache
+def _find_families() -> list[str]:
+    """Returns Matplotlib's font, and the fonts of this machine that have the characters of other scripts."""
+    installed = {font.name for font in fontManager.ttflist}
+    fallbacks = sorted(name for name in installed if FALLBACKS.match(name))
+    return [matplotlib.rcParams["font.sans-serif"][0], *fallbacks]
+
+
+@functools.cache
+def _warn_of_missing_fonts(characters: str) -> None:
+    log.warning(
+        "No font on this machine has the characters %s, so figures show boxes. Install a font such as Noto",
+        characters,
+    )
+
+
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:
     """Writes a figure atomically, in the format of the path's ending.
 
@@ -237,5 +280,7 @@ def save(figure: Figure, path: str, dpi: int = DPI) -> None:
       UserError: see `find_format`.
     """
     file_format = find_format(path)
-    with matplotlib.rc_context(SAVING), atomic_file(path) as file:
+    set_fonts(figure)
+    with matplotlib.rc_context(SAVING), atomic_file(path) as file, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from")  # `set_fonts` logs them once
         figure.savefig(file, dpi=dpi, format=file_format, metadata=UNDATED[file_format])

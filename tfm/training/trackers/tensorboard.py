@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensorboardX.proto.event_pb2 import Event
+from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary, SummaryMetadata
 from tensorboardX.proto.tensor_pb2 import TensorProto
 from tensorboardX.record_writer import RecordWriter
@@ -38,6 +38,7 @@ class TensorBoardTracker:
             name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
             self._writer = RecordWriter(os.path.join(folder, name))
         self._folder = folder
+        self._has_begun = False
         self._write(file_version="brain.Event:2")
         self._flushed = time.monotonic()
 
@@ -47,7 +48,10 @@ class TensorBoardTracker:
         self._write_text(0, "config", "\n".join(f"    {line}" for line in lines))  # Markdown's code
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes a point of each curve."""
+        """Writes a point of each curve. The first replaces all points from this step on that a run wrote."""
+        if not self._has_begun:  # TensorBoard drops the events of a start from this step on
+            self._write(step=step, session_log=SessionLog(status=SessionLog.START))
+            self._has_begun = True
         self._write_values(step, [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()])
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:
