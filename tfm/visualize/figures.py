@@ -246,7 +246,7 @@ def set_fonts(figure: Figure) -> None:
         return
     families = _find_families()
     for text in figure.findobj(Text):
-        text.set_family(families)
+        text.set_fontfamily(families)
     known = set().union(*(get_font(findfont(family)).get_charmap() for family in families))
     if missing := sorted(letter for letter in letters if letter.isprintable() and ord(letter) not in known):
         _warn_of_missing_fonts("".join(missing[:MOST_SHOWN_CHARACTERS]))

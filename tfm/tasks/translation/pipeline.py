@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.source import begin_with
-from tfm.data.sources.opening import split_tags
 from tfm.data.tokenizers.protocol import (
     EOS_ID,
     PieceTokenizer,
@@ -50,7 +49,7 @@ class TextTranslation:
       model: a `tfm.decoding.protocol.SequenceToSequence`.
       tokenizer: tokenizer of the model.
       config: a config whose section `decoding` is a `DecodingConfig`.
-      source_prefix, target_prefix: see `tfm.data.config.PairsConfig`.
+      source_prefix, target_prefix, tags: see `tfm.data.config.PairsConfig`.
     """
 
     model: Any
@@ -58,6 +57,7 @@ class TextTranslation:
     config: Any
     source_prefix: str = ""
     target_prefix: str = ""
+    tags: tuple[str, ...] = ()
 
     def read_source(self, text: str) -> str:
         """Returns the text that the encoder reads for a source text of the user."""
@@ -79,8 +79,7 @@ class TextTranslation:
 
     def find_lead(self, source: str) -> str:
         """Returns the text with which each part of a split source text begins: its tag or `source_prefix`."""
-        tags = split_tags(self.config.data.tags) if hasattr(self.config, "data") else []
-        return next((tag for tag in tags if tag and source.startswith(tag)), self.source_prefix)
+        return next((tag for tag in self.tags if source.startswith(tag)), self.source_prefix)
 
     def forced_ids(self) -> list[int]:
         """Returns the ids of `target_prefix`. Every prediction begins with them."""

@@ -16,7 +16,7 @@ from tfm import models
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths
-from tfm.data.sources.opening import open_pairs
+from tfm.data.sources.opening import open_pairs, split_tags
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
@@ -173,6 +173,7 @@ class Translation(TextTranslation, Task):
         self.tokenizer = tokenizer
         self.source_prefix = config.data.source_prefix
         self.target_prefix = config.data.target_prefix
+        self.tags = tuple(filter(None, split_tags(config.data.tags)))
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
