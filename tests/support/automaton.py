@@ -60,9 +60,13 @@ class Sentence(NamedTuple):
     alpha: float = 0.0
     allowed: tuple[tuple[bool, ...], ...] = ()
 
+    def state(self, words: Words) -> int:
+        """Returns the state of the automaton after `words`."""
+        return functools.reduce(next_state, (BOS, *words), 0)
+
     def log_probabilities(self, words: Words) -> np.ndarray:
         """Returns the log-probabilities of all tokens after `words`, float64 [V]."""
-        logits = self.table[functools.reduce(next_state, (BOS, *words), 0)].astype(np.float64)
+        logits = self.table[self.state(words)].astype(np.float64)
         return logits if np.isneginf(logits).all() else logits - np.logaddexp.reduce(logits)
 
     def extensions(self, words: Words) -> dict[int, float]:

@@ -54,6 +54,20 @@ class DecodingConfig:
         maximum=MAX_TOKENS,
         unit="tokens",
     )
+    no_repeat_ngram: int = option(
+        0,
+        "Length of the n-grams of tokens that an output may have only once. 0 allows all repetitions.",
+        minimum=0,
+        maximum=1000,
+        unit="tokens",
+    )
+    repetition_penalty: float = option(
+        1.0,
+        "Divisor of the positive logits, and factor of the negative logits, of tokens that the output "
+        "already has (Keskar et al. 2019, who use 1.2). 1 turns it off.",
+        minimum=1,
+        maximum=1000,
+    )
     samples: int = option(
         0,
         "Number of samples for each sentence, for minimum Bayes risk decoding (Eikema and Aziz 2020). The "
@@ -166,6 +180,8 @@ class GenerationConfig:
     top_k: int = same_field("top_k")
     top_p: float = same_field("top_p")
     seed: int = same_field("seed")
+    no_repeat_ngram: int = same_field("no_repeat_ngram")
+    repetition_penalty: float = same_field("repetition_penalty")
     beam_size: int = same_field("beam_size", 1)
     length_penalty: float = same_field("length_penalty", 0.0)
     batch_size: int = option(

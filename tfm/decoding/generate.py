@@ -266,6 +266,6 @@ def generate_batch(
     max_length = config.max_tokens + (not is_cut)  # EOS needs one more position.
     options = {"width": config.width, "max_length": max_length, "method": "init_cache"}
     caches = [apply_model(model, params, context, **options) for params in members]
-    limits = make_limits(max_length)._replace(bos_id=last, force_eos=not is_cut)
+    limits = make_limits(config, max_length)._replace(bos_id=last, force_eos=not is_cut)
     steps = [functools.partial(apply_model, model, params, method="decode_step") for params in members]
     return run_search(config, steps, caches, limits, batch_size=len(last), keys=keys)

@@ -35,10 +35,18 @@ def make_keys(seed: int, indices: np.ndarray | jax.Array) -> jax.Array:
     return jax.vmap(lambda numbers: functools.reduce(jax.random.fold_in, numbers, key))(indices)
 
 
-def make_limits(max_length: int, **constraints: Any) -> search.Limits:
-    """Returns limits with these `search.Constraints`, which also forbid padding and BOS."""
-    forbidden = search.Constraints(forbidden=(PAD_ID, BOS_ID), **constraints)
-    return search.Limits(max_length, BOS_ID, EOS_ID, forbidden)
+def make_limits(
+    config: DecodingConfig | GenerationConfig, max_length: int, **constraints: Any
+) -> search.Limits:
+    """Returns limits with these `search.Constraints` and those of the config. They forbid padding and BOS."""
+    return search.Limits(
+        max_length,
+        BOS_ID,
+        EOS_ID,
+        search.Constraints(forbidden=(PAD_ID, BOS_ID), **constraints),
+        no_repeat_ngram=config.no_repeat_ngram,
+        repetition_penalty=config.repetition_penalty,
+    )
 
 
 def run_search(

@@ -140,6 +140,7 @@ def beam_search(
         limits = all_limits.take(beam.rows)
         logits, state = step(beam.last, beam.state, beam.position)
         limits.check_tokens(logits)
+        logits = limits.penalize(logits, beam.live_tokens, beam.position)
         total = log_z(logits)
         scores = log_probability(logits[..., limits.eos_id], total) + beam.live_scores
         # A hypothesis with the score NaN always ends, so that the caller receives the NaN.
@@ -149,7 +150,8 @@ def beam_search(
         finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty)
         # Only W + 1 tokens after each prefix matter: at most W can stay in the beam, and EOS is not one of
         # them. Selecting from all W * V tokens would be slower.
-        best, tokens = limits.best_tokens(logits, beam.position, beam_size + 1)
+        allowed = limits.mask_repetition(logits, beam.live_tokens, beam.position)
+        best, tokens = limits.best_tokens(allowed, beam.position, beam_size + 1)
         best = log_probability(jnp.where(tokens == limits.eos_id, -jnp.inf, best), total[..., None])
         live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)

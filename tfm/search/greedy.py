@@ -147,7 +147,9 @@ def _extend_independently(
         limits = all_limits.take(rows)
         logits, state = step(last, state, position)
         limits.check_tokens(logits)
-        allowed = limits.mask_logits(logits, position).astype(jnp.float32)
+        logits = limits.penalize(logits, found.tokens, position)
+        allowed = limits.mask_repetition(logits, found.tokens, position)
+        allowed = limits.mask_logits(allowed, position).astype(jnp.float32)
         tokens = jnp.where(limits.must_end(position)[:, None], limits.eos_id, choose(allowed, position, rows))
         chosen_logit = jnp.take_along_axis(allowed, tokens[..., None], axis=-1)[..., 0]
         gained = log_probability(chosen_logit, log_z(logits))

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tfm.search.repetition import find_repeating_tokens, penalize_repetition
 from tfm.search.top_k import top_k
 
 Array = jax.Array | np.ndarray
@@ -46,6 +47,9 @@ class Limits(NamedTuple):
       constraints: Further `Constraints`.
       force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output may
         have `max_length` tokens without EOS. Beam search does not support this. Must be static.
+      no_repeat_ngram: Length of the n-grams that an output may have only once. 0 allows all. Must be static.
+      repetition_penalty: See `tfm.search.repetition.penalize_repetition`. It changes the probabilities, and
+        thus the scores. Must be static.
     """
 
     max_length: int
@@ -53,6 +57,8 @@ class Limits(NamedTuple):
     eos_id: int
     constraints: Constraints = Constraints()
     force_eos: bool = True
+    no_repeat_ngram: int = 0
+    repetition_penalty: float = 1.0
 
     def for_batch(self, batch_size: int) -> "Limits":
         """Returns the limits with `constraints.max_lengths` as int32 [B], reduced to at most `max_length`.
@@ -132,6 +138,22 @@ class Limits(NamedTuple):
         if self.constraints.prefix is not None:
             may_end &= jnp.isin(self._forced_tokens(position), jnp.array([-1, self.eos_id]))
         return may_end | self.must_end(position)
+
+    def penalize(self, logits: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """Returns the logits [B, W, V] with the repetition penalty. Outputs so far: int32 [B, W, T]."""
+        if self.repetition_penalty == 1:
+            return logits
+        return penalize_repetition(logits, tokens, position, self.repetition_penalty)
+
+    def mask_repetition(self, logits: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
+        """Returns the logits [B, W, V] with -inf for tokens that would repeat an n-gram of an output.
+
+        EOS may end any output. The outputs so far are int32 [B, W, T].
+        """
+        if not self.no_repeat_ngram:
+            return logits
+        repeats = find_repeating_tokens(tokens, position, self.no_repeat_ngram, logits.shape[-1])
+        return jnp.where(repeats & (jnp.arange(logits.shape[-1]) != self.eos_id), -jnp.inf, logits)
 
     def mask_logits(self, logits: jax.Array, position: jax.Array) -> jax.Array:
         """Returns the logits [B, W, V] with -inf for every token that is not allowed at `position`."""
