@@ -22,7 +22,6 @@ class TestCommands(CommandContract):
         "status": ("{run}",),
         "list": ("{run}",),
         "config": ("show", "{run}"),
-        "completion": (),
     }
 
 

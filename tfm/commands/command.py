@@ -10,7 +10,7 @@
         ...
 
 Each field is a flag or a positional argument. Its type and its rules (see `tfm.config.FieldInfo`) give the
-check, the --help, the shell completion and the tables of the docs. A class with a method `open_config` has a
+check, the --help and the tables of the docs. A class with a method `open_config` has a
 config, whose fields --config.field=value changes. `FIRST_ARGUMENT` of a class is the name of a flag whose
 value may be the first argument without the flag.
 

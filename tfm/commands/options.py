@@ -1,4 +1,4 @@
-"""The options of all commands. --help, completion and the tables of the docs are made of them.
+"""The options of all commands. --help and the tables of the docs are made of them.
 
 The docstring of the options of a command says what the command does, for `tfm --help`. This module imports
 nothing slow, so that a wrong flag is reported at once.
@@ -403,16 +403,10 @@ class Config(ImportOptions):
     changed: bool = option(False, "For show: print only the fields that differ from the defaults.")
 
 
-@options
-class Completion:
-    """Print a script that makes bash complete commands, flags and fields."""
-
-
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Plot, Replay),
     "Look after runs": (Status, List, Config),
-    "Set up": (Completion,),
 }
 OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}
