@@ -601,3 +601,10 @@ def fail_after_a_chunk(translator, lines, start_index, **options):
     if len(lines) < translate_module.CHUNK_LINES:
         raise UserError("The translation stops here.")
     return lines
+
+
+def test_phrases_of_a_line_follow_its_source_after_tabs():
+    lines = ["The cat sleeps.\tdie Katze\t schl\u00e4ft ", "A dog.", "\t"]
+    sources, phrases = split_phrases(lines)
+    assert sources == ["The cat sleeps.", "A dog.", ""]
+    assert phrases == [["die Katze", "schl\u00e4ft"], [], []]

@@ -156,3 +156,17 @@ def test_each_direction_has_a_score():
     assert scores[0].value == pytest.approx(bleu(references[:half], references[:half]).value)
     assert scores[1].value == 0
     assert score_corpora(PairsConfig(kind="builtin"), "test", references, references, "13a") == []
+
+
+@pytest.mark.long
+def test_translations_contain_the_phrases_of_their_line(run):
+    phrases = [["hund rennt"], [], ["gross", "vogel"]]
+    texts = [best.text for best, *_ in run.task.hypotheses(run.params, SOURCES, phrases=phrases)]
+    assert all(phrase in text for text, wanted in zip(texts, phrases, strict=True) for phrase in wanted)
+    assert texts[1] == run.task.translate(run.params, SOURCES)[1]
+
+
+def test_phrases_need_a_beam_search(run):
+    decoding = dataclasses.replace(run.task.config.decoding, beam_size=1)
+    with pytest.raises(UserError, match=r"decoding\.beam_size"):
+        run.task.hypotheses(run.params, SOURCES, decoding, phrases=[["a"], [], []])

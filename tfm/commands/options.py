@@ -261,6 +261,9 @@ class Translate(DecodingRun):
     )
     n_best: int = option(1, "For --format=jsonl: number of translations of each line.", minimum=1)
     alignments: bool = option(False, "For --format=jsonl: also write word alignments in Pharaoh format.")
+    phrases: bool = option(
+        False, "Read phrases that the translation must contain from each line, after tabs (beam search only)."
+    )
 
 
 @options

@@ -100,9 +100,22 @@ def chunks(
         yield chunk
 
 
-def as_text(translator: Translator, lines: Sequence[str], start_index: int = 0) -> list[str]:
-    """Returns the best translation of each line. The first line has the index `start_index` in the input."""
-    return [one_line(text) for text in translator.translate(lines, start_index=start_index)]
+def split_phrases(lines: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """Returns the sources of lines, and the phrases that follow each source after tabs."""
+    fields = [[field.strip() for field in line.split("\t")] for line in lines]
+    return [source for source, *_ in fields], [list(filter(None, phrases)) for _, *phrases in fields]
+
+
+def as_text(
+    translator: Translator, lines: Sequence[str], start_index: int = 0, *, phrases: bool = False
+) -> list[str]:
+    """Returns the best translation of each line. The first line has the index `start_index` in the input.
+
+    If `phrases`, a line has phrases that its translation must contain, after tabs.
+    """
+    sources, wanted = split_phrases(lines) if phrases else (lines, None)
+    found = translator.hypotheses(sources, phrases=wanted, start_index=start_index)
+    return [one_line(best[0].text) for best in found]
 
 
 def as_json(
@@ -112,16 +125,18 @@ def as_json(
     *,
     n_best: int = 1,
     alignments: bool = False,
+    phrases: bool = False,
 ) -> list[str]:
     """Returns a JSON object for each line, with the fields "source" and "translations".
 
     Each translation has the fields "text", "score" (see `tfm.tasks.translation.pipeline.Hypothesis`) and, if
     `alignments`, "alignment". The first line has the index `start_index` in the input.
     """
-    found = translator.hypotheses(lines, n_best=n_best, start_index=start_index)
+    sources, wanted = split_phrases(lines) if phrases else (lines, None)
+    found = translator.hypotheses(sources, n_best=n_best, phrases=wanted, start_index=start_index)
     rows: list[dict[str, Any]] = [
         {"source": line, "translations": [{"text": one_line(text), "score": score} for text, score in each]}
-        for line, each in zip(lines, found, strict=True)
+        for line, each in zip(sources, found, strict=True)
     ]
     if alignments:
         pairs = [(row["source"], target) for row in rows for target in row["translations"]]
@@ -247,9 +262,9 @@ def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str], int], list
     """Loads the run. Returns it with a function for `translate_lines`."""
     translator = Translator(options.load())
     if options.format == "text":
-        return translator.run, functools.partial(as_text, translator)
-    write = functools.partial(as_json, translator, n_best=options.n_best, alignments=options.alignments)
-    return translator.run, write
+        return translator.run, functools.partial(as_text, translator, phrases=options.phrases)
+    settings = {name: getattr(options, name) for name in ("n_best", "alignments", "phrases")}
+    return translator.run, functools.partial(as_json, translator, **settings)
 
 
 def _checksum(params: Any) -> str:
@@ -262,7 +277,17 @@ def _checksum(params: Any) -> str:
 
 def describe_origin(run: runs.Run, options: Translate) -> dict[str, Any]:
     """Returns the options, checkpoints, parameters and decoding fields that a resumed output must have."""
-    names = ("workdir", "checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments")
+    names = (
+        "workdir",
+        "checkpoint",
+        "average",
+        "ensemble",
+        "input",
+        "format",
+        "n_best",
+        "alignments",
+        "phrases",
+    )
     return {
         "options": {name: getattr(options, name) for name in names},
         "checkpoints": run.steps,

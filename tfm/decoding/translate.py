@@ -43,6 +43,7 @@ def translate_ids(
     *,
     n_best: int = 1,
     prefixes: Sequence[Sequence[int]] | None = None,
+    phrases: Sequence[Sequence[Sequence[int]]] | None = None,
     indices: Sequence[Sequence[int]] | None = None,
 ) -> list[list[TokenHypothesis]]:
     """Translates lists of ids.
@@ -56,6 +57,8 @@ def translate_ids(
       n_best: Number of hypotheses for each source, at most the beam size. If `config.samples` is set, all
         samples are returned instead.
       prefixes: For each source, the ids that its output must begin with, without EOS. None means no prefix.
+      phrases: For each source, lists of ids that its output must contain, see `tfm.search.Constraints`. None
+        means no phrases.
       indices: For each source, the numbers that identify it, for example the indices of its text and of its
         part of the text. The random key of a sample depends only on the seed, on these numbers and on its
         number among the samples of the source. None means the index in `sources`.
@@ -65,13 +68,16 @@ def translate_ids(
       one. Samples are in arbitrary order.
 
     Raises:
-      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if an
-        output could have more tokens than the model has positions, if a single source does not fit into the
-        memory, or if probabilities are NaN.
+      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if there
+        are phrases but the config asks for no beam search, if an output could have more tokens than the model
+        has positions, if a single source does not fit into the memory, or if probabilities are NaN.
     """
     check_n_best(n_best, config)
     if prefixes is not None and len(prefixes) != len(sources):
         raise UserError(f"Expected a prefix for each of {len(sources):,} sources, got {len(prefixes):,}.")
+    if phrases is not None and (config.samples or config.beam_size == 1):
+        raise UserError("Phrases need a beam search. Set decoding.beam_size to at least 2 and samples to 0.")
+    rows_of_phrases = None if phrases is None else pad_phrases(phrases)
     pairs = itertools.zip_longest(sources, prefixes or [], fillvalue=())
     limits = [len(ids) + len(prefix) + config.max_extra_tokens for ids, prefix in pairs]
     check_lengths(model, limits)
@@ -89,8 +95,9 @@ def translate_ids(
         inputs = inputs[:, : model.config.max_length]  # The columns that are cut off contain only padding.
         prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
         keys = make_keys(config.seed, numbers[rows]) if config.samples else None
-        inputs, prefix, keys = place_rows((inputs, prefix, keys), like=members)
-        return model, members, inputs, config, n_best, prefix, keys
+        of_rows = None if rows_of_phrases is None else rows_of_phrases[rows]
+        inputs, prefix, keys, of_rows = place_rows((inputs, prefix, keys, of_rows), like=members)
+        return model, members, inputs, config, n_best, prefix, keys, of_rows
 
     def describe(row):
         names = ("samples" if config.samples else "beam_size", "max_extra_tokens", "max_input")
@@ -102,6 +109,21 @@ def translate_ids(
         search_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
     )
     return as_token_hypotheses(rows)
+
+
+def pad_phrases(phrases: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+    """Returns the phrases of each source as int32 [B, P, L], padded with -1.
+
+    P and L are powers of two, so that few programs are compiled.
+    """
+    most = max(map(len, phrases), default=0)
+    longest = max((len(ids) for of_row in phrases for ids in of_row), default=0)
+    shape = (1 << max(size - 1, 0).bit_length() for size in (most, longest))
+    padded = np.full((len(phrases), *shape), -1, np.int32)
+    for row, of_row in enumerate(phrases):
+        for number, ids in enumerate(of_row):
+            padded[row, number, : len(ids)] = ids
+    return padded
 
 
 def check_n_best(n_best: int, config: DecodingConfig) -> None:
@@ -134,6 +156,7 @@ def search_batch(
     n_best: int = 1,
     prefix: jax.Array | None = None,
     keys: jax.Array | None = None,
+    phrases: jax.Array | None = None,
 ) -> search.Hypotheses:
     """Searches the outputs of one batch. Compiles once for each shape.
 
@@ -146,11 +169,12 @@ def search_batch(
       inputs: Source tokens, int32 [B, M], padded with 0.
       prefix: Tokens that the outputs must begin with, int32 [B, P], padded with -1. None means no prefix.
       keys: Random keys of the samples, [B]. None if `config.samples` is 0.
+      phrases: See `tfm.search.Constraints`.
 
     Returns:
       `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
     """
-    return _search(model, members, inputs, config, prefix, keys=keys, n_best=n_best)
+    return _search(model, members, inputs, config, prefix, phrases, keys=keys, n_best=n_best)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
@@ -176,6 +200,7 @@ def _search(
     inputs: jax.Array,
     config: DecodingConfig,
     prefix: jax.Array | None,
+    phrases: jax.Array | None = None,
     **options: Any,
 ) -> Any:
     """Calls `run_search` for one batch. `options` are further arguments of it."""
@@ -194,7 +219,12 @@ def _search(
 
     run_loop = _choose_loop(model, len(inputs), min(length + USUAL_EXTRA_TOKENS, max_length), make_caches)
     limits = make_limits(
-        config, max_length, max_lengths=max_lengths, min_length=config.min_length, prefix=prefix
+        config,
+        max_length,
+        max_lengths=max_lengths,
+        min_length=config.min_length,
+        prefix=prefix,
+        phrases=phrases,
     )
     options |= {"coverage": _mean_coverage_penalty(config.beam_coverage_penalty), "run_loop": run_loop}
     steps = [_make_step(model, params, config) for params in members]

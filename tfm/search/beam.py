@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from tfm.losses import log_probability, log_z
 from tfm.search.limits import Limits
 from tfm.search.loops import Loop, run_together
+from tfm.search.phrases import add_phrase_tokens, choose_from_banks, count_met, may_end_with
 from tfm.search.scores import check_penalty, length_penalty
 from tfm.search.state import (
     Hypotheses,
@@ -144,7 +145,7 @@ def beam_search(
         total = log_z(logits)
         scores = log_probability(logits[..., limits.eos_id], total) + beam.live_scores
         # A hypothesis with the score NaN always ends, so that the caller receives the NaN.
-        may_end = limits.may_end(beam.position)[:, None] | jnp.isnan(scores)
+        may_end = limits.may_end(beam.position)[:, None] & _has_phrases(beam, limits) | jnp.isnan(scores)
         penalty = 0.0 if coverage is None else coverage(state)
         scores = jnp.where(may_end, scores, -jnp.inf)
         finished = _finish(beam, scores, penalty, limits.eos_id, length_penalty)
@@ -153,7 +154,11 @@ def beam_search(
         allowed = limits.mask_repetition(logits, beam.live_tokens, beam.position)
         best, tokens = limits.best_tokens(allowed, beam.position, beam_size + 1)
         best = log_probability(jnp.where(tokens == limits.eos_id, -jnp.inf, best), total[..., None])
-        live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
+        if limits.constraints.phrases is None:
+            live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
+        else:
+            allowed = log_probability(allowed, total[..., None])
+            live_scores, parents, tokens = _extend_by_phrases(beam, best, tokens, allowed, limits)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
         length = beam.position + 1
         bound = _upper_bound(live_scores, length, limits.max_lengths[:, None], length_penalty)
@@ -233,3 +238,34 @@ def _extend(
     best, index = jax.lax.top_k(scores, width)
     tokens = jnp.take_along_axis(tokens.reshape(batch_size, width * count), index, axis=1)
     return best, index // count, tokens
+
+
+def _has_phrases(beam: _Beam, limits: Limits) -> jax.Array | bool:
+    """Returns whether EOS may follow the live hypotheses, bool [B, W], as far as phrases are concerned."""
+    phrases = limits.constraints.phrases
+    if phrases is None:
+        return True
+    has_finished = beam.finished.scores[:, 0] > -jnp.inf
+    must_end = limits.must_end(beam.position)
+    return may_end_with(beam.live_tokens, beam.position, jnp.asarray(phrases), must_end, has_finished)
+
+
+def _extend_by_phrases(
+    beam: _Beam, gained: jax.Array, tokens: jax.Array, allowed: jax.Array, limits: Limits
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Returns what `_extend` returns. The candidates also include the next tokens of phrases.
+
+    `allowed` [B, W, V] are the log-probabilities of all tokens.
+    """
+    phrases = jnp.asarray(limits.constraints.phrases)
+    batch_size, width = beam.live_scores.shape
+    wanted = add_phrase_tokens(*count_met(beam.live_tokens, beam.position, phrases), phrases, tokens)
+    of_wanted = jnp.take_along_axis(allowed, jnp.maximum(wanted, 0), axis=-1)
+    gained = jnp.concatenate([gained, jnp.where(wanted < 0, -jnp.inf, of_wanted)], axis=-1)
+    tokens = jnp.concatenate([tokens, jnp.maximum(wanted, 0)], axis=-1).reshape(batch_size, -1)
+    scores = (beam.live_scores[..., None] + gained).reshape(batch_size, -1)
+    parents = jnp.broadcast_to(jnp.repeat(jnp.arange(width), gained.shape[-1]), tokens.shape)
+    extended = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
+    met = count_met(extended, beam.position + 1, phrases)[0].sum(-1)
+    index = choose_from_banks(scores, met, width)
+    return tuple(jnp.take_along_axis(x, index, axis=1) for x in (scores, parents, tokens))  # type: ignore

@@ -136,6 +136,8 @@ def _extend_independently(
     Returns:
       `Hypotheses` with N = W. The scores are log-probabilities under the model.
     """
+    if limits.constraints.phrases is not None:
+        raise ValueError("Expected no constraints.phrases, because only beam search supports phrases.")
     check_state(state, batch_size, limits.max_length)
     all_limits = limits.for_batch(batch_size)
 

@@ -28,6 +28,8 @@ class Constraints(NamedTuple):
       allowed: bool [P, V], True for the tokens, including EOS, that are allowed at each of the first P
         positions. All tokens are allowed at later positions. For example, a model whose outputs are words
         followed by image codes allows only words at the first positions and only codes after them.
+      phrases: int32 [B, P, L], token sequences that the outputs of each row must contain, padded with -1. An
+        output may lack some of them only if the search has found no output with all. Only for beam search.
     """
 
     max_lengths: Array | None = None
@@ -35,6 +37,7 @@ class Constraints(NamedTuple):
     forbidden: tuple[int, ...] = ()
     prefix: Array | None = None
     allowed: Array | None = None
+    phrases: Array | None = None
 
 
 class Limits(NamedTuple):
@@ -86,9 +89,12 @@ class Limits(NamedTuple):
 
     def take(self, rows: jax.Array) -> "Limits":
         """Returns the limits of some rows, int32 [R], of the batch. Needs `for_batch`. Keeps `bos_id`."""
-        prefix = self.constraints.prefix
-        prefix = None if prefix is None else jnp.asarray(prefix)[rows]
-        constraints = self.constraints._replace(max_lengths=self.max_lengths[rows], prefix=prefix)
+        prefix, phrases = (
+            None if array is None else jnp.asarray(array)[rows]
+            for array in (self.constraints.prefix, self.constraints.phrases)
+        )
+        lengths = self.max_lengths[rows]
+        constraints = self.constraints._replace(max_lengths=lengths, prefix=prefix, phrases=phrases)
         return self._replace(constraints=constraints)
 
     @property

@@ -1,7 +1,7 @@
 """`Translator`: translates texts with a trained run."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,6 +47,7 @@ class Translator:
         *,
         n_best: int = 1,
         prefixes: Iterable[str] | None = None,
+        phrases: Sequence[Sequence[str]] | None = None,
         start_index: int = 0,
         **decoding: Any,
     ) -> list[list[Hypothesis]]:
@@ -57,6 +58,7 @@ class Translator:
           n_best: maximum number of translations of each text. At most `beam_size`, or `samples` if the config
             draws samples.
           prefixes: for each text, the beginning that its translations must have. None forces no beginning.
+          phrases: for each text, phrases that its translations must contain. None requires no phrase.
           start_index: index of the first text. The random numbers of a sample depend on the index of its
             text, so chunks of a longer input need the index at which they begin.
           decoding: fields of the run's `DecodingConfig` to replace.
@@ -71,6 +73,7 @@ class Translator:
             self._decoding(decoding),
             n_best=n_best,
             prefixes=prefixes,
+            phrases=phrases,
             start_index=start_index,
         )
 

@@ -105,6 +105,7 @@ class TextTranslation:
         *,
         n_best: int = 1,
         prefixes: Iterable[str] | None = None,
+        phrases: Sequence[Sequence[str]] | None = None,
         start_index: int = 0,
     ) -> list[list[Hypothesis]]:
         """Translates texts.
@@ -120,6 +121,8 @@ class TextTranslation:
           n_best: see `tfm.decoding.translate.translate_ids`.
           prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
             The prefix of a split input applies to its first part.
+          phrases: for each text, phrases that its translations must contain, or None. Only for beam search.
+            The phrases of a split input apply to its first part.
           start_index: index of the first text. The random numbers of a sample depend on the index of its
             text, so chunks of a longer input need the index at which they begin.
 
@@ -136,7 +139,7 @@ class TextTranslation:
             sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
         sources = list(map(self.read_source, sentences))
         decoding = decoding or self.config.decoding
-        predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index)
+        predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index, phrases)
         return [
             [Hypothesis(self.write_target(source, text), score) for text, score in best]
             for source, best in zip(sources, predictions, strict=True)
@@ -150,6 +153,7 @@ class TextTranslation:
         n_best: int = 1,
         prefixes: Sequence[str] | None = None,
         start_index: int = 0,
+        phrases: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Hypothesis]]:
         """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
         tokenizer, forced = source_tokenizer(self.tokenizer), self.forced_ids()
@@ -163,10 +167,20 @@ class TextTranslation:
         if prefixes is not None:
             encoded = self.tokenizer.encode(prefixes)
             begins = [forced + encoded[i] if number == 0 else forced for i, number, _ in parts]
+        wanted = None
+        if phrases is not None and any(phrases):
+            wanted = [[] if number else self.tokenizer.encode(phrases[i]) for i, number, _ in parts]
         inputs = [[*part, EOS_ID] for _, _, part in parts]
         indices = [(start_index + i, number) for i, number, _ in parts]
         outputs = translate_ids(
-            self.model, params, inputs, decoding, n_best=n_best, prefixes=begins, indices=indices
+            self.model,
+            params,
+            inputs,
+            decoding,
+            n_best=n_best,
+            prefixes=begins,
+            phrases=wanted,
+            indices=indices,
         )
         predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
         for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
