@@ -32,6 +32,7 @@ from tfm.commands.translate import (
     as_text,
     chunks,
     read_lines,
+    split_phrases,
     translate_file,
     translate_lines,
 )
