@@ -19,6 +19,8 @@ from tfm.models.dalle import DALLE, DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.detr import DETR, DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
+from tfm.models.feed_forward_lm import FeedForwardLM, FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig, LSTMLanguageModel
 from tfm.models.resnet import ResNetClassifier, ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -132,6 +134,20 @@ COMPRESSED = {
         "learned positions, grouped keys": {"positions": "learned", "key_value_heads": 2, "compression": 3},
         "relative bias": {"positions": "relative_bias", "compression": 1},
     }.items()
+}
+LSTMS = {
+    name: LSTMLanguageModel(LSTMConfig(features=6, dropout=0.0, **fields), VOCABULARY)
+    for name, fields in {
+        "Zaremba": {},
+        "tied": {"tied_embeddings": True, "layers": 1, "forget_bias": 1.0},
+    }.items()
+}
+FEED_FORWARD = {
+    name: FeedForwardLM(
+        FeedForwardLMConfig(context=context, embedding_features=5, hidden_features=7, direct=direct),
+        VOCABULARY,
+    )
+    for name, context, direct in (("direct", 3, True), ("hidden only", 2, False), ("one token", 1, True))
 }
 GANS = {
     "GAN": SelfAttentionGAN(

@@ -19,6 +19,8 @@ from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.dalle import DALLEConfig
 from tfm.models.detr import DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
+from tfm.models.feed_forward_lm import FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
@@ -170,6 +172,11 @@ TRANSLATION_MODELS = {
         encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, halting=True, random_start=4
     ),
 }
+LANGUAGE_MODELS = {
+    "decoder_lm": tiny_lm.MODEL,
+    "lstm_lm": LSTMConfig(layers=1, features=24, dropout=0.1, initial_range=0.4, forget_bias=1.0),
+    "feed_forward_lm": FeedForwardLMConfig(embedding_features=12, hidden_features=20, dropout=0.1),
+}
 BERT_HEADS = {
     "bert, classes": ("classes", {}),
     "bert, classes of pairs": ("classes", {"second_column": "second"}),
@@ -181,7 +188,9 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
         name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
-    "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "language_modeling": {
+        name: functools.partial(make_language_modeling, model) for name, model in LANGUAGE_MODELS.items()
+    },
     "summarization": {"compressed_lm": make_summarization},
     "detection": {"detr": functools.partial(make_detection, DETR)},
     "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},

@@ -22,6 +22,8 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.detr import DETRConfig
+from tfm.models.feed_forward_lm import FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig
 from tfm.models.resnet import ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
@@ -105,6 +107,8 @@ CASES = [
     ),
     *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, SINUSOIDS, {"attention_dropout": 0.0}),
+    Case(LSTMConfig(features=6), observers.observe_model),
+    Case(FeedForwardLMConfig(embedding_features=6, hidden_features=5, dropout=0.1), observers.observe_model),
     *make_cases(VIT, observers.observe_model, POST, SINUSOIDS),
     *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
