@@ -27,6 +27,7 @@ from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.sagan import SelfAttentionGAN, SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig, UniversalTransformer
 from tfm.models.vit import VisionTransformer, ViTConfig
+from tfm.models.word2vec import Word2Vec, Word2VecConfig
 from tfm.testing.models import VOCABULARY
 
 SIZES = {"d_model": 16, "d_ff": 24, "heads": 4, "dropout": 0.0}
@@ -149,6 +150,7 @@ FEED_FORWARD = {
     )
     for name, context, direct in (("direct", 3, True), ("hidden only", 2, False), ("one token", 1, True))
 }
+WORD_VECTORS = {"word2vec": Word2Vec(Word2VecConfig(features=6), VOCABULARY)}
 GANS = {
     "GAN": SelfAttentionGAN(
         SelfAttentionGANConfig(

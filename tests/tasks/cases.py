@@ -11,6 +11,7 @@ import numpy as np
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.config import to_config_dict
 from tfm.data.batches.masked import SentencesConfig
+from tfm.data.batches.skip_grams import SkipGramsConfig
 from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
 from tfm.data.scenes import ScenesConfig
@@ -25,6 +26,7 @@ from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig
+from tfm.models.word2vec import Word2VecConfig
 from tfm.tasks import (
     classification,
     detection,
@@ -33,6 +35,7 @@ from tfm.tasks import (
     masked_language_modeling,
     summarization,
     text_to_image,
+    word_vectors,
 )
 from tfm.testing.parameters import random_parameters
 from tfm.training.frozen import write_frozen
@@ -132,6 +135,13 @@ def make_text_to_image(model: Any, folder: pathlib.Path) -> Any:
     return text_to_image.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5))
 
 
+def make_word_vectors(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 200 sentences of the built-in language."""
+    del folder
+    data = SkipGramsConfig(sentences=200, minimum_count=1, window=2, subsampling=0.01, batch_size=12)
+    return word_vectors.Config(model=model, data=data, negatives=3)
+
+
 DALLE = DALLEConfig(
     text_vocabulary=FIRST_WORD_ID + len(WORDS),
     codes=7,
@@ -196,6 +206,7 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
     "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
+    "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {
         "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)

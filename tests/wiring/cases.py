@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.wiring import image_observers, observers
+from tests.wiring import image_observers, observers, system_observers
 from tests.wiring.observers import (
     BERT,
     DOCUMENTS,
@@ -41,6 +41,7 @@ from tfm.tasks import (
     text_classification,
     text_to_image,
     translation,
+    word_vectors,
 )
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion
@@ -174,6 +175,8 @@ for model in (
 CASES += [
     Case(image_observers.SCENES, image_observers.observe_scenes),
     Case(image_observers.CAPTIONS, image_observers.observe_captions),
+    Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
+    Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
 ]
 for config in (
     image_generation.Config(
@@ -185,6 +188,9 @@ for config in (
     detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1),
     image_tokens.Config(model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1),
     text_to_image.Config(model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1),
+    word_vectors.Config(
+        model=system_observers.WORD2VEC, data=system_observers.SKIP_GRAMS, validation_samples=1
+    ),
 ):
     CASES.append(Case(config, image_observers.observe_system))
 

@@ -1,0 +1,19 @@
+"""Observers of the config sections of word2vec."""
+
+from typing import Any
+
+from tests.wiring.image_observers import observe_system
+from tests.wiring.observers import Observation
+from tfm.data.batches.skip_grams import SkipGramsConfig
+from tfm.models.word2vec import Word2VecConfig
+from tfm.tasks import word_vectors
+
+WORD2VEC = Word2VecConfig(features=6)
+SKIP_GRAMS = SkipGramsConfig(sentences=200, minimum_count=2, window=2, subsampling=0.01, batch_size=12)
+
+
+def observe_word2vec(section: Any) -> Observation:
+    """Observes the word vectors of a model or of a data section."""
+    if isinstance(section, Word2VecConfig):
+        return observe_system(word_vectors.Config(model=section, data=SKIP_GRAMS, validation_samples=1))
+    return observe_system(word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1))
