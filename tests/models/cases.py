@@ -21,6 +21,7 @@ from tfm.models.detr import DETR, DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
 from tfm.models.feed_forward_lm import FeedForwardLM, FeedForwardLMConfig
 from tfm.models.lstm_lm import LSTMConfig, LSTMLanguageModel
+from tfm.models.memory_network import MemoryNetwork, MemoryNetworkConfig
 from tfm.models.resnet import ResNetClassifier, ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -151,6 +152,13 @@ FEED_FORWARD = {
     for name, context, direct in (("direct", 3, True), ("hidden only", 2, False), ("one token", 1, True))
 }
 WORD_VECTORS = {"word2vec": Word2Vec(Word2VecConfig(features=6), VOCABULARY)}
+MEMORY_NETWORKS = {
+    name: MemoryNetwork(MemoryNetworkConfig(features=6, **fields), VOCABULARY)
+    for name, fields in {
+        "three hops": {"memories": 4},
+        "bag of words": {"hops": 1, "position_encoding": False, "temporal_encoding": False},
+    }.items()
+}
 GANS = {
     "GAN": SelfAttentionGAN(
         SelfAttentionGANConfig(

@@ -15,6 +15,7 @@ from tfm.data.batches.skip_grams import SkipGramsConfig
 from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
 from tfm.data.scenes import ScenesConfig
+from tfm.data.sources.stories import StoriesConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.dalle import DALLEConfig
@@ -22,6 +23,7 @@ from tfm.models.detr import DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
 from tfm.models.feed_forward_lm import FeedForwardLMConfig
 from tfm.models.lstm_lm import LSTMConfig
+from tfm.models.memory_network import MemoryNetworkConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
@@ -33,6 +35,7 @@ from tfm.tasks import (
     image_generation,
     image_tokens,
     masked_language_modeling,
+    question_answering,
     summarization,
     text_to_image,
     word_vectors,
@@ -142,6 +145,12 @@ def make_word_vectors(model: Any, folder: pathlib.Path) -> Any:
     return word_vectors.Config(model=model, data=data, negatives=3)
 
 
+def make_question_answering(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 7 stories in the split "test"."""
+    del folder
+    return question_answering.Config(model=model, data=StoriesConfig(sentences=6, batch_size=8, evaluated=7))
+
+
 DALLE = DALLEConfig(
     text_vocabulary=FIRST_WORD_ID + len(WORDS),
     codes=7,
@@ -207,6 +216,9 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
     "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
     "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
+    "question_answering": {
+        "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3))
+    },
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {
         "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)

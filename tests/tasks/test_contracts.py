@@ -55,6 +55,11 @@ class TestWordVectors(TaskContract):
 
 
 @pytest.mark.long
+class TestQuestionAnswering(TaskContract):
+    cases, test_examples = TASKS["question_answering"], 7
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

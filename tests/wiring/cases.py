@@ -37,6 +37,7 @@ from tfm.tasks import (
     language_modeling,
     masked_language_modeling,
     parsing,
+    question_answering,
     summarization,
     text_classification,
     text_to_image,
@@ -177,6 +178,8 @@ CASES += [
     Case(image_observers.CAPTIONS, image_observers.observe_captions),
     Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
     Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
+    Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
+    Case(system_observers.STORIES, system_observers.observe_memory_network),
 ]
 for config in (
     image_generation.Config(
@@ -188,6 +191,9 @@ for config in (
     detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1),
     image_tokens.Config(model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1),
     text_to_image.Config(model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1),
+    question_answering.Config(
+        model=system_observers.MEMORY_NETWORK, data=system_observers.STORIES, validation_samples=1
+    ),
     word_vectors.Config(
         model=system_observers.WORD2VEC, data=system_observers.SKIP_GRAMS, validation_samples=1
     ),
