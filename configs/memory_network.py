@@ -21,14 +21,14 @@ def get_config():
             model=MemoryNetworkConfig(features=32),
             data=StoriesConfig(batch_size=64),
             training=TrainingConfig(
-                steps=5000,
+                steps=3000,
                 schedule="linear_decay",
                 warmup_steps=100,
                 peak_learning_rate=5e-3,
                 clip_norm=40.0,
                 log_every=250,
-                eval_every=2500,
-                checkpoint_every=2500,
+                eval_every=1500,
+                checkpoint_every=1500,
                 keep=2,
             ),
         )

@@ -1,8 +1,7 @@
-"""Generated stories with questions, like the tasks 1, 2 and 6 of bAbI (Weston et al. 2015).
+"""Generated stories with questions, like the tasks 1 and 2 of bAbI (Weston et al. 2015).
 
     one fact     Mary moved to the garden. ...                               Where is Mary? garden
     two facts    John took the apple. ... John moved to the hall. ...        Where is the apple? hall
-    yes or no    Mary moved to the garden. ...                               Is Mary in the hall? no
 
 A batch is a dict of
 
@@ -24,8 +23,8 @@ from tfm.data.batches.generated import Batch, GeneratedData, find_split
 PEOPLE = ("mary", "john", "sandra", "daniel")
 PLACES = ("garden", "kitchen", "hall", "office", "bedroom", "bathroom")
 THINGS = ("apple", "football", "milk")
-KINDS = ("one fact", "two facts", "yes or no")
-OTHER_WORDS = ("moved", "to", "the", "took", "dropped", "where", "is", "in", "yes", "no")
+KINDS = ("one fact", "two facts")
+OTHER_WORDS = ("moved", "to", "the", "took", "dropped", "where", "is")
 WORDS = (*PEOPLE, *PLACES, *THINGS, *OTHER_WORDS)  # the id of a word is its index plus 1
 IDS = {word: number for number, word in enumerate(WORDS, 1)}
 SENTENCE_WORDS = 5
@@ -38,8 +37,7 @@ class StoriesConfig:
 
     kind: str = field(
         "all",
-        "Kind of the questions: where a person is (one fact), where a thing is (two facts), whether a person "
-        "is in a place (yes or no), or all of them in turn.",
+        "Kind of the questions: where a person is (one fact), where a thing is (two facts), or both in turn.",
         choices=("all", *KINDS),
     )
     sentences: int = field(
@@ -82,7 +80,7 @@ class World:
     Attributes:
       sentences: what happened.
       places: {person: (place, index of the sentence that says so)}.
-      things: {thing: (place, facts) or (person, facts)} of things that were taken or dropped.
+      things: {thing: (place or person who has it, index of the sentence)} of taken and dropped things.
     """
 
     def __init__(self, rng: np.random.Generator):
@@ -139,25 +137,23 @@ class Stories:
         """Returns the story of these numbers."""
         rng = np.random.default_rng((self._split, *numbers))
         kind = KINDS[numbers[-1] % len(KINDS)] if self._config.kind == "all" else self._config.kind
-        world = World(rng)
-        length = int(rng.integers(FEWEST_SENTENCES, self._config.sentences + 1))
-        for _ in range(length):
-            world.act(kind == "two facts")
-        if kind == "two facts":
-            while not world.things:  # the last sentences make room, so that the story is not too long
-                world = World(rng)
-                for _ in range(max(length, 4)):
-                    world.act(with_things=True)
-            thing = str(rng.choice(sorted(world.things)))
-            place, facts = world.locate(thing)
-            return Story(kind, world.sentences, f"where is the {thing}", place, facts)
-        person = str(rng.choice(sorted(world.places)))
-        place, fact = world.places[person]
+        world = self._play(rng, kind)
         if kind == "one fact":
+            person = str(rng.choice(sorted(world.places)))
+            place, fact = world.places[person]
             return Story(kind, world.sentences, f"where is {person}", place, (fact,))
-        asked = place if rng.random() < 0.5 else str(rng.choice([p for p in PLACES if p != place]))
-        answer = "yes" if asked == place else "no"
-        return Story(kind, world.sentences, f"is {person} in the {asked}", answer, (fact,))
+        while not world.things:
+            world = self._play(rng, kind)
+        thing = str(rng.choice(sorted(world.things)))
+        place, facts = world.locate(thing)
+        return Story(kind, world.sentences, f"where is the {thing}", place, facts)
+
+    def _play(self, rng: np.random.Generator, kind: str) -> World:
+        """Returns a world after a random number of sentences."""
+        world = World(rng)
+        for _ in range(int(rng.integers(FEWEST_SENTENCES, self._config.sentences + 1))):
+            world.act(with_things=kind == "two facts")
+        return world
 
     def assemble(self, examples: list[Story], rows: int) -> Batch:
         """Returns a batch of stories. Padding fills it up to `rows`."""
