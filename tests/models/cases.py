@@ -19,12 +19,16 @@ from tfm.models.dalle import DALLE, DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.detr import DETR, DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
+from tfm.models.feed_forward_lm import FeedForwardLM, FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig, LSTMLanguageModel
+from tfm.models.memory_network import MemoryNetwork, MemoryNetworkConfig
 from tfm.models.resnet import ResNetClassifier, ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.sagan import SelfAttentionGAN, SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig, UniversalTransformer
 from tfm.models.vit import VisionTransformer, ViTConfig
+from tfm.models.word2vec import Word2Vec, Word2VecConfig
 from tfm.testing.models import VOCABULARY
 
 SIZES = {"d_model": 16, "d_ff": 24, "heads": 4, "dropout": 0.0}
@@ -131,6 +135,28 @@ COMPRESSED = {
         "local": {"pattern": "L", "local_block": 3, "layers": 2},
         "learned positions, grouped keys": {"positions": "learned", "key_value_heads": 2, "compression": 3},
         "relative bias": {"positions": "relative_bias", "compression": 1},
+    }.items()
+}
+LSTMS = {
+    name: LSTMLanguageModel(LSTMConfig(features=6, dropout=0.0, **fields), VOCABULARY)
+    for name, fields in {
+        "Zaremba": {},
+        "tied": {"tied_embeddings": True, "layers": 1, "forget_bias": 1.0},
+    }.items()
+}
+FEED_FORWARD = {
+    name: FeedForwardLM(
+        FeedForwardLMConfig(context=context, embedding_features=5, hidden_features=7, direct=direct),
+        VOCABULARY,
+    )
+    for name, context, direct in (("direct", 3, True), ("hidden only", 2, False), ("one token", 1, True))
+}
+WORD_VECTORS = {"word2vec": Word2Vec(Word2VecConfig(features=6), VOCABULARY)}
+MEMORY_NETWORKS = {
+    name: MemoryNetwork(MemoryNetworkConfig(features=6, **fields), VOCABULARY)
+    for name, fields in {
+        "three hops": {"memories": 4},
+        "bag of words": {"hops": 1, "position_encoding": False, "temporal_encoding": False},
     }.items()
 }
 GANS = {

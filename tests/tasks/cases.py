@@ -11,26 +11,34 @@ import numpy as np
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.config import to_config_dict
 from tfm.data.batches.masked import SentencesConfig
+from tfm.data.batches.skip_grams import SkipGramsConfig
 from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
 from tfm.data.scenes import ScenesConfig
+from tfm.data.sources.stories import StoriesConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.dalle import DALLEConfig
 from tfm.models.detr import DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
+from tfm.models.feed_forward_lm import FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig
+from tfm.models.memory_network import MemoryNetworkConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
 from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.models.universal import UniversalConfig
+from tfm.models.word2vec import Word2VecConfig
 from tfm.tasks import (
     classification,
     detection,
     image_generation,
     image_tokens,
     masked_language_modeling,
+    question_answering,
     summarization,
     text_to_image,
+    word_vectors,
 )
 from tfm.testing.parameters import random_parameters
 from tfm.training.frozen import write_frozen
@@ -130,6 +138,19 @@ def make_text_to_image(model: Any, folder: pathlib.Path) -> Any:
     return text_to_image.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5))
 
 
+def make_word_vectors(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 200 sentences of the built-in language."""
+    del folder
+    data = SkipGramsConfig(sentences=200, minimum_count=1, window=2, subsampling=0.01, batch_size=12)
+    return word_vectors.Config(model=model, data=data, negatives=3)
+
+
+def make_question_answering(model: Any, folder: pathlib.Path) -> Any:
+    """Returns the config of a task with 7 stories in the split "test"."""
+    del folder
+    return question_answering.Config(model=model, data=StoriesConfig(sentences=6, batch_size=8, evaluated=7))
+
+
 DALLE = DALLEConfig(
     text_vocabulary=FIRST_WORD_ID + len(WORDS),
     codes=7,
@@ -170,6 +191,11 @@ TRANSLATION_MODELS = {
         encoder_layers=2, decoder_layers=3, d_model=32, d_ff=40, heads=4, halting=True, random_start=4
     ),
 }
+LANGUAGE_MODELS = {
+    "decoder_lm": tiny_lm.MODEL,
+    "lstm_lm": LSTMConfig(layers=1, features=24, dropout=0.1, initial_range=0.4, forget_bias=1.0),
+    "feed_forward_lm": FeedForwardLMConfig(embedding_features=12, hidden_features=20, dropout=0.1),
+}
 BERT_HEADS = {
     "bert, classes": ("classes", {}),
     "bert, classes of pairs": ("classes", {"second_column": "second"}),
@@ -181,12 +207,18 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
         name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()
     },
     "classification": {"vit": functools.partial(make_classification, images.MODEL)},
-    "language_modeling": {"decoder_lm": functools.partial(make_language_modeling, tiny_lm.MODEL)},
+    "language_modeling": {
+        name: functools.partial(make_language_modeling, model) for name, model in LANGUAGE_MODELS.items()
+    },
     "summarization": {"compressed_lm": make_summarization},
     "detection": {"detr": functools.partial(make_detection, DETR)},
     "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
     "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
+    "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
+    "question_answering": {
+        "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3))
+    },
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {
         "bert": functools.partial(make_masked_language_modeling, labelled_texts.BERT)

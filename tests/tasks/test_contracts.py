@@ -49,6 +49,17 @@ class TestTextToImage(TaskContract):
 
 
 @pytest.mark.long
+class TestWordVectors(TaskContract):
+    cases, test_examples = TASKS["word_vectors"], 24
+    learning_rate = 0.1
+
+
+@pytest.mark.long
+class TestQuestionAnswering(TaskContract):
+    cases, test_examples = TASKS["question_answering"], 7
+
+
+@pytest.mark.long
 class TestParsing(TaskContract):
     cases, test_examples = TASKS["parsing"], 5
 

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from tests.wiring import image_observers, observers
+from tests.wiring import image_observers, observers, system_observers
 from tests.wiring.observers import (
     BERT,
     DOCUMENTS,
@@ -22,6 +22,8 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
 from tfm.models.detr import DETRConfig
+from tfm.models.feed_forward_lm import FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig
 from tfm.models.resnet import ResNetConfig
 from tfm.models.rnn_luong import LuongConfig
 from tfm.models.rnn_seq2seq import RNNConfig
@@ -35,10 +37,12 @@ from tfm.tasks import (
     language_modeling,
     masked_language_modeling,
     parsing,
+    question_answering,
     summarization,
     text_classification,
     text_to_image,
     translation,
+    word_vectors,
 )
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion
@@ -105,6 +109,8 @@ CASES = [
     ),
     *make_cases(UNIVERSAL, observers.observe_model, LEARNED, {"halting": True}),
     *make_cases(LM, observers.observe_model, POST, SINUSOIDS, {"attention_dropout": 0.0}),
+    Case(LSTMConfig(features=6), observers.observe_model),
+    Case(FeedForwardLMConfig(embedding_features=6, hidden_features=5, dropout=0.1), observers.observe_model),
     *make_cases(VIT, observers.observe_model, POST, SINUSOIDS),
     *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
@@ -170,6 +176,10 @@ for model in (
 CASES += [
     Case(image_observers.SCENES, image_observers.observe_scenes),
     Case(image_observers.CAPTIONS, image_observers.observe_captions),
+    Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
+    Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
+    Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
+    Case(system_observers.STORIES, system_observers.observe_memory_network),
 ]
 for config in (
     image_generation.Config(
@@ -181,6 +191,12 @@ for config in (
     detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1),
     image_tokens.Config(model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1),
     text_to_image.Config(model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1),
+    question_answering.Config(
+        model=system_observers.MEMORY_NETWORK, data=system_observers.STORIES, validation_samples=1
+    ),
+    word_vectors.Config(
+        model=system_observers.WORD2VEC, data=system_observers.SKIP_GRAMS, validation_samples=1
+    ),
 ):
     CASES.append(Case(config, image_observers.observe_system))
 

@@ -39,6 +39,8 @@ from tfm.decoding.translate import search_batch
 from tfm.models import TransformerConfig
 from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.models.feed_forward_lm import FeedForwardLMConfig
+from tfm.models.lstm_lm import LSTMConfig
 from tfm.models.vit import ViTConfig
 from tfm.search import Hypotheses
 from tfm.tasks import (
@@ -192,7 +194,7 @@ def observe_model(model: Any) -> Observation:
             return observe_loss(text_classification.Config(model=model, data=data))
         data = SentencesConfig(row_length=8)
         return observe_loss(masked_language_modeling.Config(model=model, data=data))
-    if isinstance(model, DecoderLMConfig):
+    if isinstance(model, DecoderLMConfig | LSTMConfig | FeedForwardLMConfig):
         data = DocumentsConfig(row_length=8)
         return observe_loss(language_modeling.Config(model=model, data=data, stride=8))
     data, decoding = PairsConfig(max_length=8), DecodingConfig(max_input=8, max_extra_tokens=4)

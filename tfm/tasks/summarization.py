@@ -71,6 +71,8 @@ class Summarization(language_modeling.LanguageModeling):
     def split_documents(self, documents: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the text up to the end of the separator of each document, and the summary after it.
 
+        A blank at the end of the separator is left out.
+
         Raises:
           UserError: if a document has no separator.
         """
@@ -82,7 +84,8 @@ class Summarization(language_modeling.LanguageModeling):
                     f"Expected the separator {self.config.separator!r} in each document, but document "
                     f"{number:,} does not contain it. Set config.separator to the text before the summary."
                 )
-            prefixes.append(article + separator)
+            # Word pieces begin with the blank before a word, and a blank at the end would be another piece.
+            prefixes.append(article + (separator.rstrip(" ") or separator))
             references.append(" ".join(summary.split()))
         return prefixes, references
 

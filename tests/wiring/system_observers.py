@@ -1,0 +1,32 @@
+"""Observers of the config sections of word2vec and of memory networks."""
+
+from typing import Any
+
+from tests.wiring.image_observers import observe_system
+from tests.wiring.observers import Observation
+from tfm.data.batches.skip_grams import SkipGramsConfig
+from tfm.data.sources.stories import StoriesConfig
+from tfm.models.memory_network import MemoryNetworkConfig
+from tfm.models.word2vec import Word2VecConfig
+from tfm.tasks import question_answering, word_vectors
+
+WORD2VEC = Word2VecConfig(features=6)
+SKIP_GRAMS = SkipGramsConfig(sentences=200, minimum_count=2, window=2, subsampling=0.01, batch_size=12)
+MEMORY_NETWORK = MemoryNetworkConfig(features=6, hops=2, memories=4)
+STORIES = StoriesConfig(sentences=6, batch_size=4, evaluated=3)
+
+
+def observe_word2vec(section: Any) -> Observation:
+    """Observes the word vectors of a model or of a data section."""
+    if isinstance(section, Word2VecConfig):
+        return observe_system(word_vectors.Config(model=section, data=SKIP_GRAMS, validation_samples=1))
+    return observe_system(word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1))
+
+
+def observe_memory_network(section: Any) -> Observation:
+    """Observes the answers of a model or to the questions of a data section."""
+    if isinstance(section, MemoryNetworkConfig):
+        config = question_answering.Config(model=section, data=STORIES, validation_samples=1)
+    else:
+        config = question_answering.Config(model=MEMORY_NETWORK, data=section, validation_samples=1)
+    return observe_system(config)
