@@ -3,7 +3,7 @@
 Compiles the step of a size for a topology (needs `pip install '.[tpu]'`) and prints one JSON line: bytes of
 a device, collectives, and the least time that the chip's published figures allow. Nothing is measured. The
 batch grows with the devices, so that each has as much to do (weak scaling). --table=FILE prints the lines of
-a file as the table of docs/scale.md instead.
+a file as the table of benchmarks/notes/tpu_estimates.md instead.
 """
 
 import json
