@@ -1,4 +1,4 @@
-"""What a language model of `pydoc_topics` has to beat.
+"""Kneser-Ney n-grams, the baseline of language models of `pydoc_topics`.
 
     python -m benchmarks.ngrams [--order=N] [--write=FOLDER]
 

@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/memory_network
 
 Each evaluation draws what the hops attend to into runs/memory_network. A single hop
-(--config.model.hops=1) cannot find two facts. docs/family.md has the expected result. Deviations from the
+(--config.model.hops=1) cannot find two facts. docs/results.md has the scores. Deviations from the
 paper are Adam in place of SGD, the width, and new stories in each batch.
 """
 

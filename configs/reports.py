@@ -7,7 +7,7 @@
 A report has about 100 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
 layers are local, and the model cannot find what it has to copy. Deviations from the paper are the sizes, the
 data and Adam in place of Adafactor.
-docs/family.md has the scores.
+Scores: docs/results.md.
 """
 
 from tfm.config import to_config_dict

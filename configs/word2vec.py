@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/word2vec
 
 Each evaluation draws a map of the words into runs/word2vec. Deviations from the paper are the size, the
-subsampling, which suits a small corpus, and Adam in place of SGD. docs/family.md has the expected result.
+subsampling for a small corpus, and Adam in place of SGD. docs/results.md has the scores.
 """
 
 from tfm.config import to_config_dict

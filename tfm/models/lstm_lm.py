@@ -5,6 +5,7 @@ Shape letters as in `tfm.layers`. F is the width of a state and of an embedding.
 
 import dataclasses
 import functools
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -152,7 +153,9 @@ class LSTMLanguageModel(nn.Module):
         return tuple(states), x
 
 
-def draw_uniform(key: jax.Array, shape: tuple[int, ...], dtype=jnp.float32, *, limit: float) -> jax.Array:
+def draw_uniform(
+    key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32, *, limit: float
+) -> jax.Array:
     """Draws parameters uniformly between -limit and limit."""
     return jax.random.uniform(key, shape, dtype, -limit, limit)
 

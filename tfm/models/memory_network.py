@@ -29,7 +29,7 @@ INIT = nn.initializers.normal(0.1)  # section 4.2
 
 @dataclasses.dataclass(frozen=True)
 class MemoryNetworkConfig(InheritsHelp):
-    """The config of a memory network. The defaults are those of the bAbI tasks (section 4.2)."""
+    """The config of a memory network. The defaults are the sizes for bAbI (section 4.2)."""
 
     name: str = fixed_field(
         "memory_network", "Name of a module in tfm.models, or package.module:attribute of your own."
@@ -48,7 +48,7 @@ class MemoryNetworkConfig(InheritsHelp):
     )
     temporal_encoding: bool = fixed_field(True, "Embeddings of the age of a sentence.")
     time_noise: float = rate_field(
-        0.1, "Share of empty sentences, which add to the age of earlier sentences in training."
+        0.1, "Share of empty sentences in training. They add to the age of earlier sentences."
     )
 
     def __post_init__(self):

@@ -1,4 +1,4 @@
-"""Questions about stories, which a memory network answers with one word.
+"""Questions about stories: trains a memory network to answer with one word.
 
 For the batch, see `tfm.data.sources.stories`.
 """
@@ -153,9 +153,9 @@ class QuestionAnswering(Task):
             )
             for member in members
         ]
-        probabilities = sum(jax.nn.softmax(logits) for logits, _ in results)
-        weights = sum(weights for _, weights in results) / len(results)
-        return probabilities[:, 1:].argmax(-1), weights[:, :, 0, 0].swapaxes(0, 1)
+        logits, weights = (jnp.stack(parts) for parts in zip(*results, strict=True))
+        probabilities = jax.nn.softmax(logits).mean(0)
+        return probabilities[:, 1:].argmax(-1), weights.mean(0)[:, :, 0, 0].swapaxes(0, 1)
 
 
 def _describe(story: Story, answer: str) -> dict[str, str]:

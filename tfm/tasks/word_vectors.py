@@ -53,7 +53,7 @@ SHOWN_CLASSES = ("CD", "JJ", "NN", "NNS", "VB", "VBD", "VBZ")  # of the map of w
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The config of a run that learns word vectors. The defaults are those of the authors' code."""
+    """The config of a run that learns word vectors. The defaults are the values of word2vec.c."""
 
     task: str = field("word_vectors", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(Word2VecConfig)

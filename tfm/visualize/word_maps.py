@@ -32,7 +32,7 @@ def draw_word_map(points: np.ndarray, words: Sequence[str], classes: Sequence[st
     for index, name in enumerate(sorted(set(classes))):
         colour = COLOURS[index % len(COLOURS)]
         members = [number for number, other in enumerate(classes) if other == name]
-        axes.scatter(*points[members].T, s=8, color=colour, label=name)
+        axes.scatter(points[members, 0], points[members, 1], s=8, color=colour, label=name)
         for number in members[:NAMED_WORDS]:
             axes.annotate(words[number], points[number], fontsize=TEXT_SIZE - 3, color=colour)
     axes.set_xticks([])

@@ -63,7 +63,7 @@ def count_words(sentences: Sequence[Sequence[str]], minimum_count: int) -> dict[
 
 
 def keep_probabilities(counts: np.ndarray, subsampling: float) -> np.ndarray:
-    """Returns the probability with which an occurrence of each word stays, for counts [V] (equation 5)."""
+    """Returns the probability that an occurrence of each word stays, for counts [V] (equation 5)."""
     return np.minimum(1.0, np.sqrt(subsampling * counts.sum() / counts))
 
 

@@ -75,7 +75,7 @@ class Story(NamedTuple):
 
 
 class World:
-    """Where people and things are, and the sentences that say so.
+    """The places of people and things, and the sentences about them.
 
     Attributes:
       sentences: what happened.
@@ -102,7 +102,7 @@ class World:
         elif holder == person:
             self.things[thing] = here, len(self.sentences)
             self.sentences.append(f"{person} dropped the {thing}")
-        else:  # a thing of which nothing is known lies where somebody takes it
+        else:  # a thing that nobody had before lies where somebody takes it
             self.things[thing] = person, len(self.sentences)
             self.sentences.append(f"{person} took the {thing}")
 
