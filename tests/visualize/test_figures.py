@@ -149,7 +149,6 @@ def test_long_title_is_wrapped(saved, title):
 
 
 def test_characters_without_a_font_are_named_once(tmp_path, caplog):
-    figures._warn_of_missing_fonts.cache_clear()
     for name in ("a.png", "b.png"):
         figure = Figure(figsize=(1, 1))
         figure.text(0, 0.5, "a\U00012000")  # a cuneiform sign

@@ -18,7 +18,7 @@ def searched(monkeypatch):
     """Replaces the search by one that returns its input. Returns the list of (inputs, prefixes)."""
     calls = []
 
-    def decode(model, params, inputs, config, n_best, prefixes, indices):
+    def decode(model, params, inputs, config, n_best, prefixes, phrases, indices):
         calls.append((inputs, prefixes))
         return [[TokenHypothesis(ids[:-1], -1.0)] for ids in inputs]
 
@@ -54,7 +54,7 @@ def test_translation_of_a_split_input_joins_its_parts_and_adds_their_scores(run,
 
 
 def test_parts_without_a_translation_add_no_blanks(run, monkeypatch):
-    def decode(model, params, inputs, config, n_best, prefixes, indices):
+    def decode(model, params, inputs, config, n_best, prefixes, phrases, indices):
         return [[TokenHypothesis(ids[:-1] if number % 2 else [], -1.0)] for number, ids in enumerate(inputs)]
 
     monkeypatch.setattr(pipeline, "translate_ids", decode)
