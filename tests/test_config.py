@@ -165,3 +165,8 @@ def test_constants_leave_out_fields_of_the_base_class():
     for mapping in ({"size": 5}, {"name": "b", "size": 3}):
         with pytest.raises(UserError, match="size"):
             config.from_mapping(Fixed, mapping)
+
+
+def test_message_of_an_optional_field_names_none():
+    with pytest.raises(UserError, match=r"training\.clip_norm must be of type float or None, got 'none'"):
+        override(Config(), ["--config.training.clip_norm=none"])

@@ -33,7 +33,7 @@ from tfm.training.optimizers import SGD, Adam, AdamW
             "training.optimizer=sgd",
             "Set its fields one by one, such as --config.training.optimizer.name=value.",
         ),
-        ("model.key_features=x", "config.model.key_features must be of type int, got 'x'."),
+        ("model.key_features=x", "config.model.key_features must be of type int or None, got 'x'."),
     ],
 )
 def test_value_of_a_wrong_type_is_an_error(argument, message):

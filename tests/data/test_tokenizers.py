@@ -140,6 +140,9 @@ class Letters:
     def word_starts(self, ids):
         return [number == 0 or chr(i) == " " for number, i in enumerate(ids)]
 
+    def decode(self, ids):
+        return "".join(map(chr, ids))
+
 
 @pytest.mark.parametrize(
     ("text", "expected"),
@@ -156,6 +159,12 @@ class Letters:
 def test_texts_are_split_after_the_sentences_of_any_script(text, expected):
     parts = split_ids(Letters(), list(map(ord, text)), len(text) - 1)
     assert ["".join(map(chr, part)) for part in parts] == expected
+
+
+def test_texts_of_bytes_are_split_after_wide_sentence_ends():
+    tokenizer, sentences = TokenizerJson(make_json("bytes")), ["我喜欢。", "他不来了"]
+    (ids,) = tokenizer.encode(["".join(sentences)])
+    assert list(map(tokenizer.decode, split_ids(tokenizer, ids, len(ids) - 1))) == sentences
 
 
 def test_learned_tokenizer_is_deterministic_and_equals_its_file(learned, tmp_path):

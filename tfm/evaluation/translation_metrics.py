@@ -1,6 +1,7 @@
 """Scores of translations by sacreBLEU, each with a signature to reproduce it. The module is free of JAX."""
 
 import functools
+import logging
 import math
 import re
 from collections.abc import Callable, Sequence
@@ -18,6 +19,8 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 
 RESAMPLES = 1000
+SLOW_TER_WORDS = 300  # words of a text for which TER takes seconds
+log = logging.getLogger(__name__)
 UNSPACED = ("ja", "ko", "th", "lo", "km", "my", "bo")  # languages whose words have no spaces, and Korean
 # This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
 # Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
@@ -90,6 +93,8 @@ def scores(
     """
     sides = (hypotheses, references)
     tokenizer = tokenizer or bleu_tokenizer(language)
+    if ter and max((text.count(" ") for text in references), default=0) > SLOW_TER_WORDS:
+        log.info("Computing TER, which takes minutes for long texts. ter=False leaves it out")
     return [
         bleu(*sides, tokenizer),
         _corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides),

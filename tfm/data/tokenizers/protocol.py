@@ -98,13 +98,15 @@ def split_ids(tokenizer: PieceTokenizer, ids: list[int], longest: int) -> list[l
     parts = []
     while len(ids) > longest:
         head = ids[: longest + 1]
-        pieces, starts = tokenizer.pieces(head), tokenizer.word_starts(head)
+        starts, text = tokenizer.word_starts(head), tokenizer.decode(head)
         words = [i for i in range(1, longest + 1) if starts[i]]
+        # A piece may be a part of a character, so only decoded texts show where a sentence ends.
+        before = {i: tokenizer.decode(head[:i]) for i in range(1, longest + 1)}
         sentences = [
             i
-            for i in range(1, longest + 1)
-            if (starts[i] and pieces[i - 1].endswith(SENTENCE_ENDS))
-            or (pieces[i - 1].endswith(WIDE_ENDS) and not pieces[i].startswith(CLOSING))
+            for i in before
+            if (starts[i] and before[i].endswith(SENTENCE_ENDS))
+            or (before[i].endswith(WIDE_ENDS) and not text[len(before[i]) :].startswith(CLOSING))
         ]
         end = (sentences or words or [longest])[-1]
         parts.append(ids[:end])
