@@ -143,9 +143,9 @@ class WordVectors(Task):
 
     def open_data(self) -> WordsData:
         """Opens the training sentences."""
-        languages = json.dumps(dataclasses.asdict(self.config.data)) + self._fingerprint
+        content = json.dumps(dataclasses.asdict(self.config.data)) + self._fingerprint
+        train = hashlib.sha256(content.encode()).hexdigest()
         validation = fingerprint_analogies(self.questions("validation"))
-        train = hashlib.sha256(languages.encode()).hexdigest()
         return WordsData(self.config, self.counts, {"train": train, "validation": validation})
 
     def assets(self) -> dict[str, str]:
@@ -170,8 +170,11 @@ class WordVectors(Task):
         """Scores the analogies and the neighbours, and draws a map of the words."""
         vectors = np.asarray(variables["params"]["centers"])
         scores = self._score(vectors, "validation")[1]
-        names = {score.name: f"validation/{score.name.replace(' ', '_')}" for score in scores}
-        values = {names[score.name]: score.value for score in scores if score.name in (ANALOGIES, NEIGHBOURS)}
+        values = {
+            f"validation/{score.name.replace(' ', '_')}": score.value / 100
+            for score in scores
+            if score.name in (ANALOGIES, NEIGHBOURS)
+        }
         return Evaluation(values, self._make_samples(vectors) if self.config.validation_samples else None)
 
     def _make_samples(self, vectors: np.ndarray) -> Samples:
