@@ -218,14 +218,8 @@ def _search(
         return tuple(apply_model(model, params, inputs, **init) for params in members)
 
     run_loop = _choose_loop(model, len(inputs), min(length + USUAL_EXTRA_TOKENS, max_length), make_caches)
-    limits = make_limits(
-        config,
-        max_length,
-        max_lengths=max_lengths,
-        min_length=config.min_length,
-        prefix=prefix,
-        phrases=phrases,
-    )
+    constraints = {"max_lengths": max_lengths, "prefix": prefix, "phrases": phrases}
+    limits = make_limits(config, max_length, min_length=config.min_length, **constraints)
     options |= {"coverage": _mean_coverage_penalty(config.beam_coverage_penalty), "run_loop": run_loop}
     steps = [_make_step(model, params, config) for params in members]
     return run_search(config, steps, make_caches(max_length), limits, batch_size=len(inputs), **options)
