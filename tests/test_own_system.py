@@ -96,11 +96,11 @@ def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
     assert not np.array_equal(old["Embed_0"]["embedding"], new["Embed_0"]["embedding"])
 
 
-@pytest.mark.parametrize(("module", "name"), [("hide_letters", "HideLetters"), ("distilled", "Distilled")])
-def test_variants_of_the_page_train_resume_and_are_exported(module, name, folder):
+def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
+    module = "hide_letters"
     text = FILE.replace("which_language:TASK", f"{module}:TASK")
-    text = text.replace("TASK = ", "\n".join(["import jax", *VARIANTS[:2], "TASK = "]), 1)
-    text = text.replace("create=WhichLanguage", f"create={name}")
+    text = text.replace("TASK = ", "\n".join(["import jax", VARIANTS[0], "TASK = "]), 1)
+    text = text.replace("create=WhichLanguage", "create=HideLetters")
     (folder / f"{module}.py").write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
     for steps in (1, 2):
@@ -109,13 +109,11 @@ def test_variants_of_the_page_train_resume_and_are_exported(module, name, folder
     run = runs.load(f"{module}_run", checkpoint="last")
     assert run.steps == [2]
     export.main([f"--workdir={module}_run", f"--output={module}_export", f"--import={module}"])
-    assets = {path.name for path in (folder / f"{module}_export").iterdir()} & {"teacher.safetensors"}
-    assert assets == set(run.task.assets())
 
 
 def test_test_class_of_the_page_has_the_tests_of_the_contract():
     names = {}
-    run_block(VARIANTS[2], "docs/add_a_system.md", names)
+    run_block(VARIANTS[1], "docs/add_a_system.md", names)
     assert names["TestMyModel"]().first().config.layers == 1
 
 
