@@ -11,70 +11,28 @@ import pathlib
 import shutil
 
 import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 import safetensors.numpy
 
-from tfm import models
+from tests.support.imported import Imported
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import TokenOrder, to_ours, to_theirs
-from tfm.export.huggingface.families import FAMILIES, Fields
-from tfm.export.huggingface.folder import Weights, read_json
-from tfm.export.huggingface.read import import_folder, to_parameters
+from tfm.export.huggingface.arrays import to_ours, to_theirs
+from tfm.export.huggingface.folder import Weights
+from tfm.export.huggingface.read import import_folder
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
-from tfm.workdir.bundle import flatten, unflatten
 
 FOLDER = pathlib.Path(__file__).parent / "huggingface"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
-
-
-class Imported:
-    """A model of `FOLDER` in tfm."""
-
-    def __init__(self, name):
-        path = str(FOLDER / name)
-        self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
-        self.family = FAMILIES[self.values["model_type"]]
-        self.fields = Fields(self.values, path, self.weights)
-        self.config, self.order = self.family.model(self.fields), None
-        one = jnp.ones((1, 1), jnp.int32)
-        arguments, size = [one] * (1 + (self.family.task == "translation")), {}
-        if self.family.task == "classification":
-            arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
-        else:
-            tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
-            end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
-            pad = None if self.family.task == "language_modeling" else pad
-            start = self.values.get("decoder_start_token_id", end)
-            self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
-            size = {"vocabulary_size": len(self.order)}
-        self.model = models.find(self.config.name).Model(self.config, **size)
-        like = jax.eval_shape(lambda key: self.model.init(key, *arguments, train=False), jax.random.key(0))
-        self.shapes = {key: x.shape for key, x in flatten(like).items()}
-        self.parameters = self.convert(self.weights)
-        self.variables = unflatten({key: jnp.asarray(x) for key, x in self.parameters.items()}, like)
-
-    def convert(self, weights):
-        """Returns {name in tfm: array} of the arrays of a folder."""
-        return to_parameters(self.family, self.config, self.fields, weights, self.shapes, self.order)
-
-    def new_ids(self, ids):
-        """Returns the ids of tfm for ids of transformers."""
-        new = np.zeros(self.order.size, int)
-        for i in reversed(range(len(self.order))):
-            if self.order.ids[i] >= 0:
-                new[self.order.ids[i]] = i
-        return new[ids]
 
 
 @pytest.mark.parametrize(
     "name", [name if name == "marian-swish" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
 )
 def test_logits_of_an_imported_model_equal_those_of_transformers(name):
-    imported, check = Imported(name), np.load(FOLDER / name / "check.npz")
+    imported, check = Imported(FOLDER / name), np.load(FOLDER / name / "check.npz")
     expected = check["logits"]
     if imported.family.task == "translation":
         inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
@@ -97,7 +55,7 @@ def test_logits_of_an_imported_model_equal_those_of_transformers(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_entries_of_all_families_are_inverses(name):
-    imported = Imported(name)
+    imported = Imported(FOLDER / name)
     parts = {}
     for entry in imported.family.entries(imported.config, imported.fields):
         if not entry.theirs or entry.layout == "tokens":
@@ -115,7 +73,7 @@ def test_entries_of_all_families_are_inverses(name):
 
 @pytest.mark.parametrize("name", ["model.encoder.embed_positions.weight", "lm_head.weight"])
 def test_array_that_is_no_copy_is_an_error(name, tmp_path):
-    imported = Imported("marian-swish")
+    imported = Imported(FOLDER / "marian-swish")
     other = dict(imported.weights) | {name: np.ones_like(imported.weights["model.shared.weight"])}
     safetensors.numpy.save_file(other, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=name):
@@ -123,7 +81,7 @@ def test_array_that_is_no_copy_is_an_error(name, tmp_path):
 
 
 def test_files_without_the_prefix_and_with_masks_are_read(tmp_path):
-    imported = Imported("gpt2")
+    imported = Imported(FOLDER / "gpt2")
     headless = {name.removeprefix("transformer."): x for name, x in imported.weights.items()}
     headless["h.0.attn.bias"] = np.ones((1, 1, 4, 4), np.float32)
     safetensors.numpy.save_file(headless, tmp_path / "model.safetensors")

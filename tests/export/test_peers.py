@@ -1,0 +1,216 @@
+"""Comparison of imported and exported models with the libraries that they come from.
+
+The tests need torch, transformers, tokenizers and ctranslate2, and are skipped where one is not installed.
+"""
+
+import functools
+import pathlib
+import runpy
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from tests.support.commands import run_command
+from tests.support.imported import Imported
+from tests.support.pairs import TEXTS
+from tests.support.tokenizers import make_json
+from tfm.decoding.config import DecodingConfig, GenerationConfig
+from tfm.decoding.generate import generate_ids
+from tfm.decoding.translate import translate_ids
+from tfm.testing.models import quick_jit
+from tfm.workdir import runs
+
+torch = pytest.importorskip("torch", reason="the package torch is not installed")
+hf = pytest.importorskip("transformers", reason="the package transformers is not installed")
+pytestmark = pytest.mark.long
+
+MAKE = pathlib.Path(__file__).parent / "huggingface" / "make.py"
+TRANSLATION = ("marian-swish", "marian-separate", "bart", "mbart", "m2m_100", "t5", "t5-v1_1")
+INPUTS, STEPS, SHORTEST = 200, 7, 4  # SHORTEST counts the end of a sentence
+GREEDY = {"do_sample": False, "num_beams": 1}
+NOISE = 0.5  # added to the attention of a run to its sources
+WORDS = ["red", "small", "dog", "bird", "runs", "sleeps", "the", "unknown"]
+SENTENCES = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 5)) for i in range(INPUTS)]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Returns a folder with a new random model of each family, written by the installed transformers."""
+    folder = tmp_path_factory.mktemp("models")
+    runpy.run_path(str(MAKE))["main"](str(folder))
+    return folder
+
+
+def load(folder):
+    """Returns the model of a folder in transformers, whose class config.json names."""
+    (architecture,) = hf.AutoConfig.from_pretrained(folder).architectures
+    return getattr(hf, architecture).from_pretrained(folder).eval()
+
+
+def options_of(imported):
+    """Returns the options of a greedy search that cannot output what tfm excludes."""
+    order, end = imported.order, imported.values["eos_token_id"]
+    excluded = {*order.ids[:2].tolist(), *order.ids[order.excluded].tolist()} - {end, -1}
+    limits = {"min_new_tokens": SHORTEST - 1, "max_new_tokens": STEPS + 1}
+    return GREEDY | limits | {"suppress_tokens": sorted(excluded) or None}
+
+
+def until(ids, end):
+    """Returns the first `STEPS` ids, at most to the end of the sentence."""
+    found = list(ids)[:STEPS]
+    return found[: found.index(end) + 1] if end in found else found
+
+
+def random_rows(imported, counts):
+    """Returns random rows of ids of transformers that are neither special nor excluded."""
+    order = imported.order
+    special = {int(order.ids[i]) for i in range(3)}
+    size = imported.values["vocab_size"]
+    words = [int(i) for i in order.ids[~order.excluded] if 0 <= i < size and int(i) not in special]
+    rng = np.random.default_rng(0)
+    return [rng.choice(words, count).tolist() for count in counts]
+
+
+@pytest.mark.parametrize("name", TRANSLATION)
+def test_greedy_outputs_and_logits_of_translation_models_are_equal(folders, name):
+    imported, theirs = Imported(folders / name), load(folders / name)
+    end, pad = (imported.values[f"{key}_token_id"] for key in ("eos", "pad"))
+    rows = [[*row, end] for row in random_rows(imported, [2 + i % 4 for i in range(INPUTS)])]
+    config = DecodingConfig(beam_size=1, length_penalty=0.0, min_length=SHORTEST, max_extra_tokens=STEPS)
+    sources = [imported.new_ids(row).tolist() for row in rows]
+    found = translate_ids(imported.model, imported.variables["params"], sources, config)
+    outputs = [until(imported.order.ids[best.ids].tolist(), end) for (best,) in found]
+    width = max(map(len, rows))
+    tokens = torch.tensor([row + [pad] * (width - len(row)) for row in rows])
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
+    generated = theirs.generate(tokens, attention_mask=mask, **options_of(imported))
+    assert outputs == [until(row[1:], end) for row in generated.tolist()]
+
+    targets = generated[:, :STEPS]
+    with torch.no_grad():
+        expected = theirs(input_ids=tokens, attention_mask=mask, decoder_input_ids=targets).logits.numpy()
+    inputs = np.where(mask, imported.new_ids(tokens.numpy()), 0)
+    shifted = imported.new_ids(targets.numpy())
+    shifted[:, 0] = 1
+    logits = quick_jit(functools.partial(imported.model.apply, train=False))(
+        imported.variables, inputs, shifted
+    )
+    order = imported.order
+    kept = ~order.excluded & (order.ids < expected.shape[-1])
+    # Padding after the end has another id in tfm, so that only the positions before it are compared.
+    real = np.cumsum(targets.numpy()[:, 1:] == end, 1) == 0
+    real = np.concatenate([np.ones((INPUTS, 1), bool), real], 1)
+    np.testing.assert_allclose(
+        np.asarray(logits)[..., kept][real], expected[..., order.ids[kept]][real], atol=1e-4
+    )
+
+
+def test_greedy_continuations_of_gpt2_are_equal(folders):
+    imported, theirs = Imported(folders / "gpt2"), load(folders / "gpt2")
+    end = imported.values["eos_token_id"]
+    rows = random_rows(imported, [1 + i % 4 for i in range(INPUTS)])
+    config = GenerationConfig(samples=0, beam_size=1, max_tokens=STEPS + 1)
+    prefixes = [imported.new_ids(row).tolist() for row in rows]
+    found = generate_ids(imported.model, imported.variables["params"], prefixes, config)
+    for row, (best,) in zip(rows, found, strict=True):
+        tokens = torch.tensor([[end, *row]])
+        options = options_of(imported) | {"min_new_tokens": 0, "pad_token_id": end, "suppress_tokens": None}
+        generated = theirs.generate(tokens, attention_mask=torch.ones_like(tokens), **options)
+        expected = until(generated[0, len(row) + 1 :].tolist(), end)
+        assert until(imported.order.ids[best.ids].tolist(), end) == expected
+
+
+def export(workdir, folder, name):
+    result = run_command("export", f"--workdir={workdir}", f"--output={folder}", f"--format={name}")
+    assert result.code == 0, result.error
+
+
+def test_marian_gives_the_same_probabilities_in_three_runtimes(tiny_run, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
+    first, imported, served, marian = (tmp_path / name for name in ("first", "imported", "served", "marian"))
+    export(tiny_run, first, "huggingface")
+    arrays, rng = load_file(first / "model.safetensors"), np.random.default_rng(0)
+    for name, x in arrays.items():  # the run is so short that sources have little effect
+        if ".encoder_attn." in name and x.ndim == 2:
+            x += rng.normal(0, NOISE, x.shape).astype(np.float32)
+    save_file(arrays, first / "model.safetensors", {"format": "pt"})
+    assert run_command("import", f"--from={first}", f"--output={imported}").code == 0
+    export(imported, served, "ctranslate2")
+    export(imported, marian, "huggingface")
+
+    run, tokenizer, theirs = (
+        runs.load(str(imported)),
+        hf.MarianTokenizer.from_pretrained(marian),
+        load(marian),
+    )
+    sources = [[*ids, 2] for ids in run.task.tokenizer.source.encode(SENTENCES)]
+    assert tokenizer(SENTENCES).input_ids == sources
+    targets = [[*ids, 2] for ids in run.task.tokenizer.encode(SENTENCES[::-1])]
+    expected = run.task.score(run.params, SENTENCES, SENTENCES[::-1])
+
+    to_pieces = tokenizer.convert_ids_to_tokens
+    results = ctranslate2.Translator(str(served), intra_threads=1).score_batch(
+        [to_pieces(ids[:-1]) for ids in sources], [to_pieces(ids[:-1]) for ids in targets]
+    )
+    for i, (ids, ours) in enumerate(zip(targets, expected, strict=True)):
+        inputs = {
+            "input_ids": torch.tensor([sources[i]]),
+            "decoder_input_ids": torch.tensor([[1, *ids[:-1]]]),
+        }
+        with torch.no_grad():
+            logits = theirs(**inputs).logits[0]
+        logits[:, :2] = -torch.inf  # no text has padding or BOS
+        found = logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
+        np.testing.assert_allclose(found.numpy(), ours, atol=1e-4)
+        np.testing.assert_allclose(results[i].log_probs, ours, atol=1e-4)
+
+
+def test_imported_gpt2_has_the_tokens_of_its_tokenizer_and_is_exported_exactly(tmp_path):
+    folder, imported, exported = (tmp_path / name for name in ("gpt2", "imported", "exported"))
+    folder.mkdir()
+    (folder / "tokenizer.json").write_bytes(make_json("bytes", tokens=["<|endoftext|>"]))
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"))
+    config = hf.GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=32,
+        n_embd=8,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    theirs = hf.GPT2LMHeadModel(config).eval()
+    theirs.save_pretrained(folder)
+    result = run_command("import", f"--from={folder}", f"--output={imported}")
+    assert result.code == 0, result.error
+    export(imported, exported, "huggingface")
+    again, ids = load(exported), hf.PreTrainedTokenizerFast.from_pretrained(exported)
+    ours = runs.load(str(imported)).task.tokenizer
+    texts = [*TEXTS, *SENTENCES, "Žluťoučký 猫 5 €", "  two  spaces ", "don't", "x"]
+    for text in texts:
+        before = [0, *tokenizer.encode(text, add_special_tokens=False)][:32]
+        after = [1, *ids.encode(text, add_special_tokens=False)][:32]
+        assert after[1:] == ours.encode([text])[0][:31]
+        assert ids.decode(after[1:]) == tokenizer.decode(before[1:])
+        with torch.no_grad():
+            expected = theirs(torch.tensor([before])).logits[0].numpy()
+            found = again(torch.tensor([after])).logits[0].numpy()
+        rows = ids.convert_tokens_to_ids(tokenizer.convert_ids_to_tokens(range(1, len(tokenizer))))
+        np.testing.assert_allclose(found[:, rows], expected[:, 1:], atol=1e-4)
+
+
+def test_imported_vit_is_exported_exactly(folders, tmp_path):
+    imported, exported = tmp_path / "imported", tmp_path / "exported"
+    assert run_command("import", f"--from={folders / 'vit'}", f"--output={imported}").code == 0
+    export(imported, exported, "huggingface")
+    before, after = load(folders / "vit").state_dict(), load(exported).state_dict()
+    assert before.keys() == after.keys()
+    for name, x in before.items():
+        np.testing.assert_allclose(after[name].numpy(), x.numpy(), rtol=1e-6, atol=1e-7)
+    pixels = torch.randn(INPUTS, 3, 8, 8)
+    with torch.no_grad():
+        expected = load(folders / "vit")(pixel_values=pixels).logits.log_softmax(-1).numpy()
+    run = runs.load(str(imported))
+    found = run.task.classify(run.variables, pixels.numpy().transpose(0, 2, 3, 1))
+    np.testing.assert_allclose(found, expected, atol=1e-4)

@@ -1,0 +1,51 @@
+"""Imported models of Hugging Face transformers."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.export.huggingface.arrays import TokenOrder
+from tfm.export.huggingface.families import FAMILIES, Fields
+from tfm.export.huggingface.folder import Weights, read_json
+from tfm.export.huggingface.read import to_parameters
+from tfm.workdir.bundle import flatten, unflatten
+
+
+class Imported:
+    """The model of a folder of transformers in tfm, without its tokenizer."""
+
+    def __init__(self, folder):
+        path = str(folder)
+        self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
+        self.family = FAMILIES[self.values["model_type"]]
+        self.fields = Fields(self.values, path, self.weights)
+        self.config, self.order = self.family.model(self.fields), None
+        one = jnp.ones((1, 1), jnp.int32)
+        arguments, size = [one] * (1 + (self.family.task == "translation")), {}
+        if self.family.task == "classification":
+            arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
+        else:
+            tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
+            end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
+            pad = None if self.family.task == "language_modeling" else pad
+            start = self.values.get("decoder_start_token_id", end)
+            self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
+            size = {"vocabulary_size": len(self.order)}
+        self.model = models.find(self.config.name).Model(self.config, **size)
+        like = jax.eval_shape(lambda key: self.model.init(key, *arguments, train=False), jax.random.key(0))
+        self.shapes = {key: x.shape for key, x in flatten(like).items()}
+        self.parameters = self.convert(self.weights)
+        self.variables = unflatten({key: jnp.asarray(x) for key, x in self.parameters.items()}, like)
+
+    def convert(self, weights):
+        """Returns {name in tfm: array} of the arrays of a folder."""
+        return to_parameters(self.family, self.config, self.fields, weights, self.shapes, self.order)
+
+    def new_ids(self, ids):
+        """Returns the ids of tfm for ids of transformers."""
+        new = np.zeros(self.order.size, int)
+        for i in reversed(range(len(self.order))):
+            if self.order.ids[i] >= 0:
+                new[self.order.ids[i]] = i
+        return new[ids]
