@@ -14,6 +14,7 @@ from tfm.export.huggingface.write import find_problems
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling
 from tfm.tasks.translation.task import Config
+from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
 SENTENCES = ["red dog runs", "small bird", "the unknown word"]
@@ -58,11 +59,15 @@ def test_imported_model_continues_to_train_and_is_exported_again(corpus, marian,
         f"--config.data.directory={corpus}",
         "--config.data.validation=val",
         "--config.data.batch_tokens=256",
-        "--config.training.steps=2",
-        "--config.training.warmup_steps=1",
+        "--config.training.steps=100",
+        "--config.training.warmup_steps=10",
+        "--config.training.peak_learning_rate=0.01",
+        "--config.training.log_every=10",
         "--config.validation_samples=0",
     )
     assert result.code == 0, result.error
+    losses = [row["train/loss"] for row in read_metrics(str(workdir)) if "train/loss" in row]
+    assert losses[-1] < 0.95 * losses[0]
     for name in ("vocabulary.model", "source_vocabulary.model"):
         assert (workdir / name).read_bytes() == (imported / name).read_bytes()
     assert export(workdir, tmp_path / "out", "--format=huggingface").code == 0
