@@ -218,7 +218,7 @@ class Parrot:
         """Returns an answer for each line, in turn."""
         return [self.answers[i % len(self.answers)] for i in range(len(lines))]
 
-    def hypotheses(self, lines, n_best, start_index):
+    def hypotheses(self, lines, n_best=1, start_index=0, phrases=None):
         """Returns the answers as hypotheses."""
         return [[(text, -1.5)] * n_best for text in self.translate(lines, start_index)]
 

@@ -101,6 +101,7 @@ BASES = [
     Base("evaluate", (RUN, "--output_dir={out}", *HOSTS), see_evaluation),
     Base("translate", (RUN,), stdin=SOURCE),
     Base("translate", (RUN, "--format=jsonl"), stdin=SOURCE),
+    Base("translate", (RUN,), stdin=f"{SOURCE.rstrip()}\thund\n"),
     Base("translate", (RUN, "--samples=2"), stdin=SOURCE),
     Base("translate", (RUN, "--input={text}", "--output={out}/file")),
     Base("translate", (RUN, "--input={text}", "--output={out}/file", *HOSTS)),

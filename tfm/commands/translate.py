@@ -115,7 +115,7 @@ def as_text(
     """
     sources, wanted = split_phrases(lines) if phrases else (lines, None)
     found = translator.hypotheses(sources, phrases=wanted, start_index=start_index)
-    return [one_line(best[0].text) for best in found]
+    return [one_line(text) for (text, _), *_ in found]
 
 
 def as_json(

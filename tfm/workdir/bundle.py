@@ -6,9 +6,11 @@ checksums of all files except the model card, so that users may edit the card.
 """
 
 import dataclasses
+import errno
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -89,7 +91,11 @@ def write_parameters(folder: str, variables: Variables, steps: list[int], assets
     flat = sorted(flatten(variables).items())
     arrays = {name: np.asarray(x, stored_dtype(name, x), order="C") for name, x in flat}
     path = os.path.join(folder, PARAMETERS_FILE)
-    safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(metadata)})
+    try:
+        safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(metadata)})
+    except safetensors.SafetensorError as error:  # such as "I/O error: No space left (os error 28)"
+        number = int((re.search(r"os error (\d+)", str(error)) or ["", str(errno.EIO)])[1])
+        raise OSError(number, os.strerror(number)) from None
 
 
 def stored_dtype(name: str, x: Any) -> Any:

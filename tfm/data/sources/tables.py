@@ -83,11 +83,10 @@ def open_table(path: str, options: TableOptions) -> Source:
         return open_parquet(path, options.columns, options.clean)
     file = TextFile(path, "one row a line", MAX_ROW_BYTES)
     has_header = form != "jsonl" and not all(column.isdecimal() for column in options.columns)
-    records = READERS[form]
     return Source(
         lambda: _read_rows(file, form, options, has_header),
         lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
-        lambda: sum(1 for _ in itertools.islice(records(file), has_header, None)),
+        lambda: sum(1 for _ in itertools.islice(READERS[form](file), has_header, None)),
     )
 
 

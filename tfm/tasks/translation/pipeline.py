@@ -137,7 +137,7 @@ class TextTranslation:
             sentences = check_texts("sentences", sentences)
         else:
             sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
-        sources = list(map(self.read_source, sentences))
+        sources = [self.read_source(text.strip()) for text in sentences]  # stripped like the data
         decoding = decoding or self.config.decoding
         predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index, phrases)
         return [

@@ -134,12 +134,8 @@ class Config:
     @property
     def evaluation_settings(self) -> dict[str, Any]:
         """The settings on which the scores of an evaluation depend."""
-        return {
-            **dataclasses.asdict(self.decoding),
-            "bleu_tokenizer": self.bleu_tokenizer,
-            "ter": self.ter,
-            "normalization": self.data.normalization,
-        }
+        scoring = {"bleu_tokenizer": self.bleu_tokenizer, "ter": self.ter}
+        return dataclasses.asdict(self.decoding) | scoring | {"normalization": self.data.normalization}
 
     def choose_bleu_tokenizer(self) -> str:
         """Returns the name of sacreBLEU's tokenizer for the target language."""
