@@ -43,7 +43,7 @@ def ragged_batch(case):
     return {name: x[:rows] for name, x in batch.items()}
 
 
-DRAWS_NOISE = ("image_generation",)  # each device draws other noise for its rows
+DRAWS_NOISE = ("image_generation", "word_vectors")  # each device draws other noise for its rows
 CASES = [(task, model) for task, cases in TASKS.items() if task not in DRAWS_NOISE for model in cases]
 
 
