@@ -18,8 +18,7 @@ from tfm.layers.block_config import fixed_field, rate_field, size_field
 from tfm.layers.carry_cache import CarryCache
 from tfm.layers.dense import dense
 from tfm.layers.neighbours import gather_neighbours
-
-PAD_ID = 0
+from tfm.models.transformer import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

@@ -23,8 +23,7 @@ from tfm.models.rnn_seq2seq.cells import (
     output_of,
     select_state,
 )
-
-PAD_ID = 0
+from tfm.models.transformer import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

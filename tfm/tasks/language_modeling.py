@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import logging
 import math
-import operator
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
@@ -26,6 +25,7 @@ from tfm.data.sources.opening import fingerprint_texts, open_documents
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, Tokenizer
+from tfm.data.tokenizers.round_trip import count_changed
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
 from tfm.decoding.parameters import as_ensemble
@@ -168,8 +168,8 @@ class TokenizedDocuments:
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])
-        decoded = (tokenizer.decode(ids.tolist()) for ids in np.split(self.tokens, self.ends[:-1]))
-        self.changed = sum(map(operator.ne, decoded, self.texts))
+        encoded = (ids.tolist() for ids in np.split(self.tokens, self.ends[:-1]))
+        self.changed = count_changed(tokenizer, self.texts, encoded)
         if self.changed:
             log.warning(
                 "The tokenizer changes %s of %s documents of the split '%s'. Their bits per byte cannot be "

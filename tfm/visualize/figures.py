@@ -244,20 +244,20 @@ def set_fonts(figure: Figure) -> None:
     letters = {letter for text in figure.findobj(Text) for letter in text.get_text() if not letter.isascii()}
     if not letters:
         return
-    families = _find_families()
+    families, known = _find_fonts()
     for text in figure.findobj(Text):
         text.set_fontfamily(families)
-    known = set().union(*(get_font(findfont(family)).get_charmap() for family in families))
     if missing := sorted(letter for letter in letters if letter.isprintable() and ord(letter) not in known):
         _warn_of_missing_fonts("".join(missing[:MOST_SHOWN_CHARACTERS]))
 
 
 @functools.cache
-def _find_families() -> list[str]:
-    """Returns Matplotlib's font, and the fonts of this machine that have the characters of other scripts."""
+def _find_fonts() -> tuple[list[str], set[int]]:
+    """Returns Matplotlib's font and the installed fonts of other scripts, and the characters of them all."""
     installed = {font.name for font in fontManager.ttflist}
     fallbacks = sorted(name for name in installed if FALLBACKS.match(name))
-    return [matplotlib.rcParams["font.sans-serif"][0], *fallbacks]
+    families = [matplotlib.rcParams["font.sans-serif"][0], *fallbacks]
+    return families, set().union(*(get_font(findfont(family)).get_charmap() for family in families))
 
 
 @functools.cache

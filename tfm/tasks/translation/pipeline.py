@@ -157,11 +157,12 @@ class TextTranslation:
     ) -> list[list[Hypothesis]]:
         """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
         tokenizer, forced = source_tokenizer(self.tokenizer), self.forced_ids()
-        leads = tokenizer.encode(map(self.find_lead, sources))
+        lead_texts = list(map(self.find_lead, sources))
+        leads = {text: tokenizer.encode([text])[0] for text in set(lead_texts)}
         parts = [
-            (i, number, [*lead, *part] if number else part)
-            for i, (lead, ids) in enumerate(zip(leads, tokenizer.encode(sources), strict=True))
-            for number, part in enumerate(_split_input(tokenizer, ids, decoding, len(lead)))
+            (i, number, [*leads[lead_texts[i]], *part] if number else part)
+            for i, ids in enumerate(tokenizer.encode(sources))
+            for number, part in enumerate(_split_input(tokenizer, ids, decoding, len(leads[lead_texts[i]])))
         ]
         begins: list[list[int]] | None = [forced for _ in parts] if forced else None
         if prefixes is not None:

@@ -96,13 +96,14 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
       UserError: if all pairs are too long.
     """
     longest, sides = task.config.model.max_length, (sources, references)
-    fits = find_fitting_pairs(longest, *encode_sides(task.tokenizer, *sides))
+    encoded = encode_sides(task.tokenizer, *sides)
+    fits = find_fitting_pairs(longest, *encoded)
     kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
     with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
         value = np.exp(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
-    if changed := count_changed(task.tokenizer, references):
+    if changed := count_changed(task.tokenizer, references, encoded[1]):
         counted += f", {changed:,} changed by the tokenizer: compare only with the same tokenizer"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
