@@ -17,8 +17,8 @@ Scores: docs/results.md.
 """
 
 from tfm.config import to_config_dict
+from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.config import ImagesConfig
-from tfm.data.scenes import ScenesConfig
 from tfm.models.detr import DETRConfig
 from tfm.models.resnet import ResNetConfig
 from tfm.tasks import classification, detection
@@ -57,7 +57,7 @@ def digits():
         dropout=0.0,
         norm_order="pre",
     )
-    data = ScenesConfig(size=24, max_objects=3, batch_size=32)
+    data = BoxedPicturesConfig(height=24, width=24, max_objects=3, batch_size=32)
     return detection.Config(model=model, data=data, training=training(steps=5000, every=1000))
 
 

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from tfm.data.batches.generated import GeneratedBatches, evaluation_batches
+from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.captions import DIGIT, FIRST_WORD_ID, RELATIONS, CaptionedDigits, describe_text, place_digits
-from tfm.data.scenes import Scenes, ScenesConfig
+from tfm.data.scenes import Scenes
 from tfm.errors import UserError
 from tfm.evaluation.caption_metrics import find_digits, is_satisfied
 
-SCENES = ScenesConfig(size=24, max_objects=3, batch_size=6)
+SCENES = BoxedPicturesConfig(height=24, width=24, max_objects=3, batch_size=6)
 
 
 @pytest.fixture(scope="module")
@@ -45,17 +46,17 @@ def test_unknown_split_is_an_error_that_lists_the_splits():
 
 
 def test_boxes_are_the_smallest_that_contain_the_pixels_of_a_digit():
-    scenes = Scenes(ScenesConfig(size=24, max_objects=1), "train")
+    scenes = Scenes(BoxedPicturesConfig(height=24, width=24, max_objects=1), "train")
     for number in range(20):
         image, ((x, y, width, height),), _ = scenes.make(number)
-        rows, columns = np.nonzero(image[..., 0])
+        rows, columns = np.nonzero(image[..., 0] > -1)
         left, top = 24 * (x - width / 2), 24 * (y - height / 2)
         found = (left, top, left + 24 * width, top + 24 * height)
         assert found == pytest.approx((columns.min(), rows.min(), columns.max() + 1, rows.max() + 1))
 
 
 def test_overlap_of_the_cells_of_digits_is_limited():
-    scenes = Scenes(ScenesConfig(size=24, max_objects=3, max_overlap=0.0), "train")
+    scenes = Scenes(BoxedPicturesConfig(height=24, width=24, max_objects=3, max_overlap=0.0), "train")
     for number in range(20):
         image, boxes, _ = scenes.make(number)
         inside = np.zeros(image.shape[:2], int)

@@ -12,9 +12,9 @@ from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.config import to_config_dict
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.batches.skip_grams import SkipGramsConfig
+from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
-from tfm.data.scenes import ScenesConfig
 from tfm.data.sources.stories import StoriesConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
@@ -118,7 +118,9 @@ def make_image_generation(model: Any, folder: pathlib.Path) -> Any:
 def make_detection(model: Any, folder: pathlib.Path) -> Any:
     """Returns the config of a task with 5 scenes in the split "test"."""
     del folder
-    return detection.Config(model=model, data=ScenesConfig(size=16, max_objects=2, batch_size=4, evaluated=5))
+    return detection.Config(
+        model=model, data=BoxedPicturesConfig(height=16, width=16, max_objects=2, batch_size=4, evaluated=5)
+    )
 
 
 def make_image_tokens(model: Any, folder: pathlib.Path) -> Any:

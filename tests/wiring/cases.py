@@ -17,6 +17,7 @@ from tests.wiring.observers import (
 )
 from tfm.data.batches.labelled import LabelledConfig
 from tfm.data.batches.masked import SentencesConfig
+from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.compressed_lm import CompressedLMConfig
@@ -175,6 +176,8 @@ for model in (
     CASES.append(Case(model, image_observers.observe_image_model))
 CASES += [
     Case(image_observers.SCENES, image_observers.observe_scenes),
+    *make_cases(image_observers.BOXES, image_observers.observe_scenes, {"flip": True}),
+    Case(image_observers.COCO, image_observers.observe_scenes),
     Case(image_observers.CAPTIONS, image_observers.observe_captions),
     Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
     Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
@@ -252,6 +255,7 @@ VALUES: dict[type, dict[str, Any]] = {
         **{split: f"{other}.tsv" for split, other in SPLITS.items()},
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    BoxedPicturesConfig: {"directory": "elsewhere", "file": "others.npz"} | SPLITS,
     CompressedLMConfig: {"pattern": "ML"},
     summarization.Config: {"separator": "; "},
     ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},

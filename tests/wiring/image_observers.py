@@ -1,5 +1,6 @@
 """Observers of the config sections of systems that generate images or detect objects."""
 
+import dataclasses
 import itertools
 import pathlib
 import tempfile
@@ -12,9 +13,9 @@ from tests.support import images
 from tests.wiring.observers import Observation, list_values, trace
 from tfm import tasks
 from tfm.config import to_config_dict
+from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.captions import CaptionsConfig
 from tfm.data.config import ImagesConfig
-from tfm.data.scenes import ScenesConfig
 from tfm.models.dalle import DALLEConfig
 from tfm.models.detr import DETRConfig
 from tfm.models.dvae import DiscreteVAE, DVAEConfig
@@ -27,7 +28,12 @@ from tfm.training.frozen import write_frozen
 from tfm.training.task import Context
 from tfm.workdir.frozen import copy_frozen_models
 
-SCENES = ScenesConfig(size=16, max_objects=2, batch_size=3, evaluated=2)
+SCENES = BoxedPicturesConfig(height=16, width=16, max_objects=2, batch_size=3, evaluated=2)
+SMALL_SPLITS = {"train": "small", "validation": "small", "test": "small"}
+BOXES = BoxedPicturesConfig(kind="arrays", file="boxes.npz", height=8, width=8, max_objects=2, batch_size=3)
+COCO = BoxedPicturesConfig(
+    kind="coco", directory="coco", height=8, width=8, max_objects=2, batch_size=3, **SMALL_SPLITS
+)
 CAPTIONS = CaptionsConfig(batch_size=3, evaluated=2)
 PICTURES = ImagesConfig(kind="digits", batch_size=3)
 TRAINING = TrainingConfig(peak_learning_rate=1e-3)
@@ -112,7 +118,8 @@ def observe_image_model(model: Any) -> Observation:
 
 def observe_scenes(data: Any) -> Observation:
     """Observes a detector with this data section."""
-    return observe_system(detection.Config(model=DETR, data=data, validation_samples=1))
+    model = dataclasses.replace(DETR, channels=3 if data.kind == "coco" else 1)
+    return observe_system(detection.Config(model=model, data=data, validation_samples=1))
 
 
 def observe_captions(data: Any) -> Observation:

@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.support import images, tiny, tiny_regression, tiny_trees
+from tests.support import boxed_pictures, images, tiny, tiny_regression, tiny_trees
 from tfm import tasks
 from tfm.data.batches.labelled import LabelledConfig
 from tfm.data.batches.masked import SentencesConfig, empty_batch
@@ -132,6 +132,8 @@ def write_data() -> None:
             (folder / f"{split}.tsv").write_text("\n".join(rows))
     learn_word_pieces(tiny.WORDS, 280, "own.model")
     tiny_trees.write_treebank(pathlib.Path("corpus"))
+    boxed_pictures.write_arrays(pathlib.Path())
+    boxed_pictures.write_coco(pathlib.Path("coco"))
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SPLITS.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SPLITS.items()})
 

@@ -226,7 +226,7 @@ def read_digits() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 def _open_arrays(path: str, split: str) -> ArrayImages:
     """Returns a split of an .npz file, whose arrays the help of `ImagesConfig.file` describes."""
-    arrays = _read_arrays(path, (f"{split}_images", f"{split}_labels"))
+    arrays = read_arrays(path, (f"{split}_images", f"{split}_labels"))
     images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     images = images[..., None] if images.ndim == 3 else images
     if not _are_usable(images, labels):
@@ -247,7 +247,7 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
     return ArrayImages(images, labels.astype(np.int64), [str(name) for name in names], largest)
 
 
-def _read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
+def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
     try:
         # Unlike `np.load`, `NpzFile` raises an error for an .npy file, which contains a single array.

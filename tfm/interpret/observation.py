@@ -146,15 +146,17 @@ def image_track(image: np.ndarray, elements: int) -> Track:
     Args:
       image: float [height, width, C], from -1 (darkest) to 1 (brightest). One or two channels are drawn in
         grey, of more channels the first three in colour.
-      elements: number of elements of the track. As many as fill a square are patches. The elements before
-        them are class tokens.
+      elements: number of elements of the track. As many as fill a grid of the image's aspect ratio are
+        patches. The elements before them are class tokens.
     """
     pixels = np.rint((np.clip(image, -1, 1) + 1) * 127.5).astype(np.uint8)
-    side = math.isqrt(elements)
-    labels = ["class token"] * (elements - side**2)
-    labels += [f"row {row}, column {column}" for row in range(side) for column in range(side)]
+    aspect = image.shape[1] / image.shape[0]
+    rows = max(1, round(math.sqrt(elements / aspect)))
+    columns = max(1, min(elements // rows, round(rows * aspect)))
+    labels = ["class token"] * (elements - rows * columns)
+    labels += [f"row {row}, column {column}" for row in range(rows) for column in range(columns)]
     picture = pixels[..., :3] if image.shape[-1] > 2 else pixels[..., 0]
-    return Track("patch", labels, list(range(elements)), labels, picture, (side, side))
+    return Track("patch", labels, list(range(elements)), labels, picture, (rows, columns))
 
 
 def observe_tokens(

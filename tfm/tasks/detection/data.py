@@ -1,0 +1,66 @@
+"""The pictures with boxes of a run, which fit its model."""
+
+from typing import Any
+
+import jax
+
+from tfm.data.batches.generated import GeneratedData
+from tfm.data.boxed_pictures import BoxedPicturesConfig
+from tfm.data.scenes import Scenes
+from tfm.data.stored_boxes import ArrayBoxes, CocoBoxes, StoredPictures
+from tfm.errors import UserError
+
+NO_NAME = "class without a name"
+Pictures = Scenes | StoredPictures
+
+
+def open_pictures(data: BoxedPicturesConfig, split: str, model: Any) -> Pictures:
+    """Opens a split, and checks that a model can read its pictures and has their classes.
+
+    Args:
+      data: the data section.
+      split: "train", "validation" or "test". Any other text is itself the name in stored data.
+      model: the section `model`, with channels and classes.
+
+    Raises:
+      UserError: if the data are missing or unusable, or the model has other channels or fewer classes.
+    """
+    pictures = _open(data, split)
+    if model.channels != pictures.channels:
+        raise UserError(
+            f"Expected model.channels to be {pictures.channels} for these pictures, got {model.channels}."
+        )
+    if model.classes < len(pictures.label_names):
+        raise UserError(
+            f"Expected model.classes to be at least {len(pictures.label_names)} for these pictures, got "
+            f"{model.classes}."
+        )
+    pictures.label_names = [*pictures.label_names, *[NO_NAME] * (model.classes - len(pictures.label_names))]
+    return pictures
+
+
+def open_splits(config: Any) -> GeneratedData:
+    """Opens training and validation pictures.
+
+    Args:
+      config: the config of the run.
+    """
+    data = config.data
+    train, validation = (open_pictures(data, split, config.model) for split in ("train", "validation"))
+    return GeneratedData(
+        train,
+        validation,
+        batch_size=data.batch_size,
+        seed=config.training.seed,
+        hosts={"host_index": jax.process_index(), "host_count": jax.process_count()},
+        description=f"{data.batch_size:,} pictures of up to {data.max_objects} objects in each batch",
+    )
+
+
+def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
+    """Opens a split."""
+    if data.kind == "digits":
+        return Scenes(data, split)
+    name = getattr(data, split) if split in ("train", "validation", "test") else split
+    source = ArrayBoxes(data.file, name) if data.kind == "arrays" else CocoBoxes(data.directory, name)
+    return StoredPictures(data, source)
