@@ -9,6 +9,7 @@ A picture has four cells of 8 x 8 pixels, and scikit-learn's digits in two of th
 
 import dataclasses
 import hashlib
+import re
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from tfm.config import check_fields, field
 from tfm.data.batches.generated import Batch, GeneratedData, find_split
 from tfm.data.config import ImagesConfig
 from tfm.data.images import open_images
+from tfm.errors import UserError
 
 DIGIT = 8  # height and width of a digit in pixels
 SIZE = 2 * DIGIT  # height and width of a picture
@@ -126,6 +128,24 @@ def place_digits(relation: int, free: np.ndarray) -> list[tuple[int, int]]:
 def describe_text(text: np.ndarray) -> str:
     """Returns the words of the ids of a caption."""
     return " ".join(WORDS[token - FIRST_WORD_ID] for token in text)
+
+
+def parse_text(caption: str) -> np.ndarray:
+    """Returns the ids of the words of a caption, int [5]. The inverse of `describe_text`.
+
+    Raises:
+      UserError: if it is no caption of these pictures.
+    """
+    colour, number, relation = ("|".join(words) for words in (COLOURS, NUMBERS, RELATIONS))
+    side = f"({colour}) ({number})"
+    match = re.fullmatch(f"{side} ({relation}) {side}", " ".join(caption.split()))
+    if not match:
+        raise UserError(
+            "Expected a caption of a colour, a digit, a relation, a colour and a digit, such as 'red three "
+            "left "
+            f"of blue seven', got {caption!r}. The words are {', '.join(WORDS)}."
+        )
+    return FIRST_WORD_ID + np.array([WORDS.index(word) for word in match.groups()])
 
 
 def open_captions(config: Any, hosts: dict[str, int]) -> GeneratedData:

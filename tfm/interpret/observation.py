@@ -140,23 +140,27 @@ class Probabilities(NamedTuple):
     ids: Any
 
 
-def image_track(image: np.ndarray, elements: int) -> Track:
+def image_track(image: np.ndarray, elements: int, grid: tuple[int, int] | None = None) -> Track:
     """Returns the track of the patches of an image.
 
     Args:
       image: float [height, width, C], from -1 (darkest) to 1 (brightest). One or two channels are drawn in
         grey, of more channels the first three in colour.
-      elements: number of elements of the track. As many as fill a grid of the image's aspect ratio are
-        patches. The elements before them are class tokens.
+      elements: number of elements of the track. The elements before the patches are class tokens.
+      grid: numbers of rows and columns of patches. None derives them from the aspect ratio of the image.
     """
     pixels = np.rint((np.clip(image, -1, 1) + 1) * 127.5).astype(np.uint8)
-    aspect = image.shape[1] / image.shape[0]
-    rows = max(1, round(math.sqrt(elements / aspect)))
-    columns = max(1, min(elements // rows, round(rows * aspect)))
+    rows, columns = grid or _find_grid(elements, image.shape[1] / image.shape[0])
     labels = ["class token"] * (elements - rows * columns)
     labels += [f"row {row}, column {column}" for row in range(rows) for column in range(columns)]
     picture = pixels[..., :3] if image.shape[-1] > 2 else pixels[..., 0]
     return Track("patch", labels, list(range(elements)), labels, picture, (rows, columns))
+
+
+def _find_grid(elements: int, aspect: float) -> tuple[int, int]:
+    """Returns rows and columns of the largest grid of at most `elements` patches with an aspect ratio."""
+    rows = max(1, round(math.sqrt(elements / aspect)))
+    return rows, max(1, min(elements // rows, round(rows * aspect)))
 
 
 def observe_tokens(

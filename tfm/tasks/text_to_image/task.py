@@ -8,39 +8,42 @@ import dataclasses
 import functools
 import textwrap
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.config import OnResume, check_fields, field, from_mapping
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
 from tfm.data.captions import (
     CAPTION_WORDS,
     DIGIT,
     FIRST_WORD_ID,
     NUMBERS,
-    SIZE,
     WORDS,
     CaptionedDigits,
     CaptionsConfig,
     describe_text,
     open_captions,
+    parse_text,
 )
-from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.caption_metrics import find_digits, is_satisfied
 from tfm.evaluation.score import Score
+from tfm.interpret.observation import Observation
+from tfm.layers.observe import read_attention
 from tfm.models.dalle import DALLEConfig
+from tfm.tasks.text_to_image import first_stage
+from tfm.tasks.text_to_image.first_stage import FirstStage
+from tfm.tasks.text_to_image.observe import make_inputs, observe_drawing
 from tfm.training.config import TrainingConfig
-from tfm.training.frozen import SUFFIX, FrozenModel, check_frozen, frozen_field, read_frozen
+from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge, JudgedImages
 from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.task import (
@@ -57,7 +60,7 @@ from tfm.training.task import (
 )
 from tfm.visualize.pictures import draw_images
 
-FIRST_STAGE, JUDGE = "first_stage", "judge"
+JUDGE = "judge"  # a field of the config
 TITLE_WIDTH = 20  # characters above a drawn picture
 SATISFIED, TEXT, IMAGE = "satisfied captions", "nats of a caption", "nats of a code"
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
@@ -75,7 +78,7 @@ class Config:
         GenerationConfig, "Sampling of codes. Of several samples, the picture with the best score counts."
     )
     first_stage: str = frozen_field(
-        FIRST_STAGE, "Run or export of the task image_tokens. It makes the codes."
+        first_stage.FIELD, "Run or export of the task image_tokens. It makes the codes."
     )
     judge: str = frozen_field(
         JUDGE, "Run or export of a classifier of scikit-learn's digits (configs/vit.py). It judges pictures."
@@ -107,18 +110,17 @@ class TextToImage(Task):
 
     Attributes:
       config: `Config`.
-      autoencoder: the Linen module of the first stage.
+      first_stage: the autoencoder.
       model, d_model, best, unit: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/satisfied", "max")
     unit = "pictures"
 
-    def __init__(self, config: Config, first_stage: FrozenModel, judge: ImageJudge):
+    def __init__(self, config: Config, first_stage: FirstStage, judge: ImageJudge):
         self.config, self.d_model = config, config.model.d_model
         self.model = models.find(config.model.name).Model(config.model, config.model.vocabulary)
-        self.autoencoder = make_autoencoder(first_stage, config.model)
-        self._first_stage = first_stage
+        self.first_stage = first_stage
         self._judge = judge
 
     def init(self, rng: jax.Array) -> Variables:
@@ -127,21 +129,20 @@ class TextToImage(Task):
 
     def constants(self) -> Variables:
         """Returns the variables of the autoencoder."""
-        return self._first_stage.variables
+        return self.first_stage.variables
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the files of the autoencoder and of the classifier."""
         return {
-            FIRST_STAGE + SUFFIX: self._first_stage.fingerprint,
+            first_stage.FIELD + SUFFIX: self.first_stage.fingerprint,
             JUDGE + SUFFIX: self._judge.fingerprint,
         }
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the cross-entropy per token of the text and of the image, and weighs both."""
-        codes: Any = self.autoencoder.apply(context.constants, batch["images"], method="encode")
-        codes = codes.reshape(len(batch["text"]), -1)
-        tokens = jnp.concatenate([batch["text"], self.config.model.text_vocabulary + codes], axis=1)
-        inputs = jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=BOS_ID)[:, :-1]
+        codes: Any = self.first_stage.module.apply(context.constants, batch["images"], method="encode")
+        row = make_inputs(batch["text"], codes.reshape(len(batch["text"]), -1), self.config.model)
+        inputs, tokens = row[:, :-1], row[:, 1:]
         logits, state = apply_model(self.model, variables, inputs, context=context)
         log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
         losses = -jnp.take_along_axis(log_probabilities, tokens[..., None], -1)[..., 0]
@@ -159,52 +160,64 @@ class TextToImage(Task):
         return open_captions(self.config, hosts)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the losses of the validation split, and how many drawn captions are satisfied."""
+        """Computes the losses of the validation split, and how many drawn captions are satisfied.
+
+        One figure shows drawn captions. For the other, the model completes the upper halves of pictures.
+        """
         batches = list(self._batches(data.validation))
         scores = {f"validation/{name}": x for name, x in mean_metrics(self, variables, batches).items()}
-        texts = _texts(batches)
+        texts = _join(batches, "text")
         images = self.draw(variables, texts)
         satisfied = self.check(images, texts)
         scores["validation/satisfied"] = float(satisfied.mean())
         count = min(self.config.validation_samples, len(texts))
         if not count:
             return Evaluation(scores)
-        captions = list(map(describe_text, texts[:count]))
-        rows = [
-            {"caption": caption, "satisfied": "yes" if is_right else "no"}
-            for caption, is_right in zip(captions, satisfied, strict=False)
-        ]
-        titles = ["\n".join(textwrap.wrap(caption, TITLE_WIDTH)) for caption in captions]
-        draw = functools.partial(draw_images, images[:count], titles, columns=4, panel=1.4)
-        return Evaluation(scores, Samples(rows, {"drawn": draw}))
+        rows = _describe(texts[:count], satisfied[:count])
+        titles = ["\n".join(textwrap.wrap(row["caption"], TITLE_WIDTH)) for row in rows]
+        real = _join(batches, "images")[:count]
+        halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
+        completed = np.concatenate([real, self.draw(variables, texts[:count], halves)])
+        names = ["original"] * count + ["completed"] * count
+        figures: dict[str, Callable[[str], None]] = {
+            "drawn": functools.partial(draw_images, images[:count], titles, columns=4, panel=1.4),
+            "completed": functools.partial(draw_images, completed, names, columns=count),
+        }
+        return Evaluation(scores, Samples(rows, figures))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields whether the drawn picture of each caption of a split is right."""
         generator = CaptionedDigits(split)
         began = time.monotonic()
         batches = list(self._batches(generator))
-        texts = _texts(batches)
+        texts = _join(batches, "text")
         satisfied = self.check(self.draw(variables, texts), texts)
         rate = len(texts) / (time.monotonic() - began)
-        outputs = ["yes" if is_right else "no" for is_right in satisfied]
-        captions = list(map(describe_text, texts))
-        examples = [
-            {"caption": caption, "satisfied": output}
-            for caption, output in zip(captions, outputs, strict=True)
-        ]
+        examples = _describe(texts, satisfied)
+        outputs = [example["satisfied"] for example in examples]
         signature = f"{len(texts):,} captions"
         scores = [Score(SATISFIED, 100 * float(satisfied.mean()), f"per cent of {signature}")]
         if not isinstance(variables, tuple):
             losses = mean_metrics(self, variables, batches)
-            scores.append(
-                Score(TEXT, self.config.model.text_length * losses["text_nll"], signature, digits=3)
-            )
+            text_loss = self.config.model.text_length * losses["text_nll"]
+            scores.append(Score(TEXT, text_loss, signature, digits=3))
             scores.append(Score(IMAGE, losses["image_nll"], signature, digits=3))
         settings = dataclasses.asdict(self.config.decoding)
         yield Report(outputs, scores, examples, settings, rate, generator.fingerprint)
 
     def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
-        """Draws a picture for each caption. Of several samples, the most probable picture is kept.
+        """Draws a picture for each caption. For the arguments, see `draw_codes`.
+
+        Returns:
+          float32 [N, height, width, C], from -1 to 1.
+        """
+        side = self.config.model.side
+        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes).reshape(-1, side, side))
+
+    def draw_codes(
+        self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Draws the codes of a picture for each caption. Of several samples, the most probable one is kept.
 
         Args:
           variables: variables of the model, or a tuple of the variables of several models.
@@ -213,7 +226,7 @@ class TextToImage(Task):
             None draws the whole picture.
 
         Returns:
-          float32 [N, height, width, C], from -1 to 1.
+          int [N, side * side], row by row.
         """
         model = self.config.model
         given = np.zeros((len(texts), 0), int) if first_codes is None else first_codes
@@ -221,12 +234,31 @@ class TextToImage(Task):
         decoding = dataclasses.replace(self.config.decoding, max_tokens=model.side**2 - given.shape[1])
         found = generate_ids(self.model, parameters_of(variables), prefixes, decoding)
         best = [max(samples, key=lambda sample: sample.score).ids for samples in found]
-        codes = np.concatenate([given, _codes(best, model)], axis=1).reshape(-1, model.side, model.side)
-        return fetch(self._decode(self._first_stage.variables, codes))
+        return np.concatenate([given, _codes(best, model)], axis=1)
 
-    def encode(self, images: np.ndarray) -> np.ndarray:
-        """Returns the codes of images [N, height, width, C], row by row, int [N, side * side]."""
-        return fetch(self._encode(self._first_stage.variables, images)).reshape(len(images), -1)
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return ["red three left of blue seven", "green eight above yellow one"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Draws a caption, and records which words and codes the model attends to.
+
+        Args:
+          variables: variables of the model.
+          example: the caption.
+          max_tokens: ignored, because all captions and pictures have the same length.
+
+        Raises:
+          UserError: if it is no caption of these pictures.
+        """
+        del max_tokens
+        texts = parse_text(example)[None]
+        codes = self.draw_codes(variables, texts)
+        side = self.config.model.side
+        images = self.first_stage.decode(codes.reshape(-1, side, side))
+        inputs = make_inputs(texts, codes, self.config.model)
+        weights = fetch(self._read_attention(variables, inputs))
+        return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
 
     def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """Returns whether images [N, height, width, C] show what captions [N, T] say, bool [N]."""
@@ -239,16 +271,13 @@ class TextToImage(Task):
         return evaluation_batches(generator, data.evaluated, data.batch_size)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _decode(self, constants: Variables, codes: jax.Array) -> jax.Array:
-        """Returns the images of codes [N, side, side]."""
-        images: Any = self.autoencoder.apply(constants, codes, method="decode")
-        return images
+    def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
+        """Returns the attention weights [layers, B, H, L, L] while the model reads inputs [B, L]."""
 
-    @functools.partial(jax.jit, static_argnums=0)
-    def _encode(self, constants: Variables, images: jax.Array) -> jax.Array:
-        """Returns the codes [N, side, side] of images."""
-        codes: Any = self.autoencoder.apply(constants, images, method="encode")
-        return codes
+        def apply():
+            return self.model.apply(variables, inputs, train=False)
+
+        return read_attention(self.model.attention_points["decoder"], apply)[1]
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
@@ -264,35 +293,20 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
         found = getattr(config.model, name)
         if found != expected:
             raise UserError(f"Expected model.{name} to be {expected} for these captions, got {found}.")
-    return TextToImage(config, read_frozen(workdir, FIRST_STAGE), ImageJudge(workdir, JUDGE, DIGITS))
+    return TextToImage(config, FirstStage(workdir, config.model), ImageJudge(workdir, JUDGE, DIGITS))
 
 
-def make_autoencoder(frozen: FrozenModel, model: DALLEConfig) -> nn.Module:
-    """Returns the module of the first stage.
-
-    Raises:
-      UserError: if its codes are not those of the language model.
-    """
-    module = models.find(str(frozen.model.get("name", "")))
-    autoencoder = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
-    wanted = {"codes": model.codes, "side": model.side, "image_size": SIZE, "channels": 3}
-    for name, expected in wanted.items():
-        found = getattr(autoencoder.config, name, None)
-        if found != expected:
-            raise UserError(
-                f"Expected the autoencoder in config.{FIRST_STAGE} to have {name} {expected}, got {found}. "
-                f"Change config.model, or train another autoencoder (task image_tokens)."
-            )
-    config = autoencoder.config
-    image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
-    shapes = jax.eval_shape(lambda: autoencoder.init(jax.random.key(0), image, train=False))
-    check_frozen(frozen, shapes, FIRST_STAGE)
-    return autoencoder
+def _join(batches: Sequence[Batch], name: str) -> np.ndarray:
+    """Returns an array of all rows that are not padding, [N, ...]."""
+    return np.concatenate([batch[name][batch["weights"] > 0] for batch in batches])
 
 
-def _texts(batches: Sequence[Batch]) -> np.ndarray:
-    """Returns the captions of all rows that are not padding, int [N, T]."""
-    return np.concatenate([batch["text"][batch["weights"] > 0] for batch in batches])
+def _describe(texts: np.ndarray, satisfied: np.ndarray) -> list[dict[str, str]]:
+    """Returns each caption, and whether its picture is right."""
+    return [
+        {"caption": describe_text(text), "satisfied": "yes" if is_right else "no"}
+        for text, is_right in zip(texts, satisfied, strict=True)
+    ]
 
 
 def _codes(samples: Sequence[Sequence[int]], model: DALLEConfig) -> np.ndarray:

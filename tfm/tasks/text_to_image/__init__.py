@@ -1,0 +1,6 @@
+"""Images from texts. See `tfm.tasks.text_to_image.task`."""
+
+from tfm.tasks.text_to_image.observe import make_inputs
+from tfm.tasks.text_to_image.task import DIGITS, Config, TextToImage, create
+
+__all__ = ["DIGITS", "Config", "TextToImage", "create", "make_inputs"]
