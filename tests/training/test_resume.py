@@ -10,9 +10,13 @@ import random
 import numpy as np
 import pytest
 
-from tests.support import kills
+from tests.support import images, kills
 from tests.support.tiny import train_run, write_config_file
 from tests.support.tiny_regression import DataConfig, ModelConfig, make_config
+from tfm.data.config import ImagesConfig
+from tfm.models.sagan import SelfAttentionGANConfig
+from tfm.tasks import image_generation
+from tfm.training.config import TrainingConfig
 from tfm.training.run_log import read_metrics
 
 pytestmark = pytest.mark.long
@@ -29,6 +33,29 @@ def test_killed_run_equals_the_unbroken_run(tmp_path):
             assert fell != "the end", f"no kill fell in {aim}"
     kills.finish(config, broken)
     kills.compare(tmp_path / "unbroken", broken)
+
+
+def test_killed_run_of_two_players_equals_the_unbroken_run(tmp_path):
+    model = SelfAttentionGANConfig(
+        image_size=8, channels=1, classes=10, noise=5, width=8, smallest_map=2, attention_map=4
+    )
+    settings = image_generation.Config(
+        model=model,
+        data=ImagesConfig(kind="digits", batch_size=8),
+        training=TrainingConfig(
+            steps=50, peak_learning_rate=1e-3, ema_decay=0.9, trackers=(), **kills.SCHEDULE
+        ),
+        validation_samples=0,
+    )
+    unbroken, broken = tmp_path / "unbroken", tmp_path / "broken"
+    for workdir in (unbroken, broken):
+        images.write_judge(workdir, model)
+    train_run(settings, unbroken)
+    config, chance = write_config_file(tmp_path, settings), random.Random(0)
+    for aim in ("training", "checkpoint"):
+        assert kills.kill(config, broken, aim, chance), "the run ended before it was killed"
+    kills.finish(config, broken)
+    kills.compare(unbroken, broken)
 
 
 def test_run_resumes_on_another_number_of_devices(tmp_path, monkeypatch):
