@@ -22,6 +22,7 @@ class TestCommands(CommandContract):
         "status": ("{run}",),
         "list": ("{run}",),
         "config": ("show", "{run}"),
+        "systems": (),
     }
 
 

@@ -397,6 +397,13 @@ class List(ImportOptions):
 
 
 @options
+class Systems:
+    """Show the systems of the family, with sizes and scores."""
+
+    format: str = option("text", "Output format: text, or a Markdown table.", choices=("text", "markdown"))
+
+
+@options
 class Config(ImportOptions):
     """Show a config, or the difference of two."""
 
@@ -410,6 +417,6 @@ GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Plot, Replay),
-    "Look after runs": (Status, List, Config),
+    "Look after runs": (Status, List, Config, Systems),
 }
 OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}

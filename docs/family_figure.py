@@ -1,0 +1,136 @@
+"""Draws the lineage of the systems of tfm/systems.tsv, and prints the table of docs/family.md.
+
+    python docs/family_figure.py > TABLE
+
+Writes docs/figures/family.svg. Each box leads to the page on its system.
+"""
+
+import pathlib
+from html import escape
+
+from tfm.commands.systems import read_systems
+from tfm.io.markdown import format_cell
+
+DOCS = pathlib.Path(__file__).parent
+COLUMNS = {  # of the systems, by their task
+    "language modelling": 0,
+    "word vectors": 0,
+    "pretraining": 0,
+    "summarization": 0,
+    "translation": 1,
+    "parsing": 1,
+    "question answering": 1,
+    "algorithms": 1,
+    "classification": 2,
+    "image generation": 2,
+    "detection": 2,
+    "text to image": 2,
+}
+LEFT, COLUMN, WIDTH, ROW, HEIGHT = 34, 126, 102, 46, 36  # in the units of the figure, which is 390 wide
+HEADS = ("language models", "sequences to sequences", "images")
+
+
+def main() -> None:
+    """Writes the figure, and prints the table."""
+    systems = read_systems()
+    (DOCS / "figures" / "family.svg").write_text(draw(systems), encoding="utf-8")
+    print("| system | year | change | code | parameters | score | seconds | lines |")
+    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    for system in systems:
+        page = system["page"].removeprefix("family.md")
+        links = [f"[{pathlib.Path(name).name}](../{name})" for name in system["files"].split()]
+        cells = [format_cell(system[name]) for name in ("parameters", "score", "seconds", "lines")]
+        start = [f"[{format_cell(system['system'])}]({page})", system["year"], format_cell(system["change"])]
+        print(f"| {' | '.join([*start, ', '.join(links), *cells])} |")
+
+
+def draw(systems: list[dict[str, str]]) -> str:
+    """Returns the figure as SVG."""
+    places = {
+        name_of(system): (LEFT + COLUMN * COLUMNS[system["task"]], 30 + ROW * row)
+        for row, system in enumerate(systems)
+    }
+    parents = list(dict.fromkeys(parent for system in systems for parent in parents_of(system)))
+    lines = []
+    boxes = []
+    for system in systems:
+        x, y = places[name_of(system)]
+        for parent in parents_of(system):
+            lines.append(draw_line(places[parent], (x, y), 4 + 4 * (parents.index(parent) % 5)))
+        boxes.append(draw_box(system, x, y))
+    heads = [
+        f'<text x="{LEFT + COLUMN * column + WIDTH / 2}" y="16" fill="#777">{head}</text>'
+        for column, head in enumerate(HEADS)
+    ]
+    height = 30 + ROW * len(systems)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 390 {height}" font-family="sans-serif" '
+            'font-size="10" text-anchor="middle" role="img" aria-label="The family of the Transformer">',
+            '<defs><marker id="tip" viewBox="0 0 10 10" refX="9" refY="5" markerWidth="6" markerHeight="6" '
+            'orient="auto"><path d="M0 0L10 5L0 10z" fill="#888"/></marker></defs>',
+            *heads,
+            *lines,
+            *boxes,
+            "</svg>\n",
+        ]
+    )
+
+
+def name_of(system: dict[str, str]) -> str:
+    """Returns the name of a system without its authors."""
+    return system["system"].partition(" (")[0]
+
+
+def draw_box(system: dict[str, str], x: int, y: int) -> str:
+    """Returns a box with the name of a system, and its year at the left margin."""
+    first, second = split(name_of(system))
+    middle = x + WIDTH / 2
+    texts = [(middle, y + 17 if second else y + 23, first), (middle, y + 30, second)]
+    labels = "".join(f'<text x="{left}" y="{top}">{escape(text)}</text>' for left, top, text in texts if text)
+    title = f"{system['system']}: {system['change']}"
+    return "\n".join(
+        [
+            f'<a href="../{system["page"]}">',
+            f"<title>{escape(title)}</title>",
+            f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#8882" stroke="#888"/>',
+            f'<g fill="currentColor">{labels}</g>',
+            "</a>",
+            f'<text x="16" y="{y + 23}" fill="#777">{system["year"]}</text>',
+        ]
+    )
+
+
+def parents_of(system: dict[str, str]) -> list[str]:
+    """Returns the names of the systems that a system followed from."""
+    return system["after"].split(", ") if system["after"] else []
+
+
+def split(name: str) -> tuple[str, str]:
+    """Splits a name into two lines of a box."""
+    words = name.split()
+    if len(name) <= 18:
+        return name, ""
+    cut = min(range(1, len(words)), key=lambda i: abs(len(" ".join(words[:i])) - len(" ".join(words[i:]))))
+    return " ".join(words[:cut]), " ".join(words[cut:])
+
+
+def draw_line(start: tuple[int, int], end: tuple[int, int], offset: int) -> str:
+    """Returns an arrow from a box to a later box, `offset` from the later box where it passes other boxes."""
+    (x, y), (to_x, to_y) = start, end
+    # Lines in one column pass by the boxes between them in the gap at the right.
+    if x == to_x and to_y - y > ROW:
+        side = x + WIDTH
+        path = f"M{side} {y + HEIGHT / 2}H{side + offset}V{to_y + HEIGHT / 2 - 4}H{side}"
+    elif x == to_x:
+        path = f"M{x + WIDTH / 2} {y + HEIGHT}V{to_y}"
+    elif to_x > x:
+        path = f"M{x + WIDTH} {y + HEIGHT / 2}H{to_x - offset}V{to_y + HEIGHT / 2}H{to_x}"
+    else:
+        right = to_x + WIDTH
+        path = f"M{x} {y + HEIGHT / 2}H{right + offset}V{to_y + HEIGHT / 2}H{right}"
+    return f'<path d="{path}" fill="none" stroke="#888" marker-end="url(#tip)"/>'
+
+
+if __name__ == "__main__":
+    main()
