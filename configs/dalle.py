@@ -1,13 +1,15 @@
 """DALL-E on generated pictures of two coloured digits with captions, in two stages.
 
-    python train.py --config=configs/vit.py:digits --workdir=runs/vit_digits
+    python train.py --config=configs/vit.py:digits --workdir=runs/judge --config.training.steps=3000 \
+        --config.model.d_model=96 --config.model.d_ff=192 --config.model.dropout=0.1
     python train.py --config=configs/dalle.py:codes --workdir=runs/codes
     python train.py --config=configs/dalle.py:images --workdir=runs/dalle --config.first_stage=runs/codes \
-        --config.judge=runs/vit_digits
+        --config.judge=runs/judge
     python eval.py --workdir=runs/dalle
 
 codes: the autoencoder. images (the default): the language model of captions and codes. A classifier of digits
-judges the drawn pictures. Hardware: any CPU; needs the extra tfm[digits].
+judges the drawn pictures. It is larger than the default of configs/vit.py, because it must judge well. Hardware:
+any CPU; needs the extra tfm[digits].
 
 Deviations from the paper: small models, short runs, and a learning rate that falls to 0. The divergence of
 the codes has its full weight from the first step, because otherwise a few codes win in the first steps.
@@ -23,7 +25,7 @@ from tfm.tasks import image_tokens, text_to_image
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 
-CODES = 128
+CODES = 512
 
 
 def get_config(name="images"):
@@ -35,12 +37,12 @@ def get_config(name="images"):
 
 def codes():
     return image_tokens.Config(
-        model=DVAEConfig(image_size=16, codes=CODES, width=24, code_width=32, groups=2, blocks=1),
+        model=DVAEConfig(image_size=16, codes=CODES, width=32, code_width=32, groups=2, blocks=2),
         data=CaptionsConfig(batch_size=32),
-        training=training(steps=4000, rate=3e-3),
+        training=training(steps=7000, rate=3e-3),
         final_temperature=0.125,
-        temperature_steps=3000,
-        divergence_weight=0.5,
+        temperature_steps=5000,
+        divergence_weight=0.1,
         divergence_steps=1,
         pixel_noise=0.125,  # one of the 17 levels of the digits
     )
@@ -55,15 +57,15 @@ def images():
             side=8,
             kernel=5,
             layers=4,
-            d_model=96,
-            d_ff=192,
+            d_model=128,
+            d_ff=256,
             heads=4,
             dropout=0.0,
             attention_dropout=0.0,
         ),
         data=CaptionsConfig(batch_size=32),
-        training=training(steps=2500, rate=2e-3),
-        decoding=GenerationConfig(samples=1, temperature=0.7, batch_size=64),
+        training=training(steps=4000, rate=2e-3),
+        decoding=GenerationConfig(samples=1, temperature=0.4, batch_size=64),
     )
 
 

@@ -34,7 +34,7 @@ def help_of(capsys, name, *arguments):
     [
         ("evaluate", "usage: tfm evaluate --workdir=WORKDIR [--FLAG", ["  --split=test ", DECODING]),
         ("translate", "usage: tfm translate --workdir", ["  --n_best=1 ", DECODING]),
-        ("export", "--workdir=WORKDIR --output=OUTPUT [", ["  --stablehlo ", DECODING]),
+        ("export", "--workdir=WORKDIR --output=OUTPUT [", ["  --quantization=float32 ", DECODING]),
         ("compare", "tfm compare DIR_A DIR_B [--FLAG=VALUE ...]\n", ["  --sentences=5 "]),
         (
             "visualize",

@@ -106,7 +106,6 @@ def test_ctranslate2_translates_like_tfm(quantization, tiny_run, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
-        (["--format=huggingface", "--stablehlo"], "--stablehlo"),
         (["--quantization=int8"], "--quantization=int8"),
         (["--format=onnx"], "huggingface"),
     ],

@@ -51,7 +51,6 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
         'tfm.Translator.load("FOLDER")',
     ):
         assert fact in card
-    assert "stablehlo" not in card
     assert "max_positions" not in card  # applies only to models with learned positions
 
 
@@ -81,13 +80,13 @@ def test_card_names_the_source_of_the_data_without_local_folders(data, source):
     task = translation if isinstance(data, PairsConfig) else language_modeling
     settings = task.Config(data=data).without_paths()
     pieces = 20 if task is translation else None
-    card = model_card.write(settings, [1], 10, pieces, {}, ())
+    card = model_card.write(settings, [1], 10, pieces, {})
     assert source in card.replace("\\_", "_")
     assert "/home/me" not in card
 
 
 def test_card_names_the_task():
-    card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {}, ())
+    card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {})
     assert card.startswith("# A model of the task parsing\n")
     assert "| source and target | words, trees |" in card
     assert "Attention Is All You Need" not in card  # the model may be recurrent
@@ -129,7 +128,7 @@ def test_texts_of_others_in_a_card_are_shown_as_they_are(tmp_path):
     )
     records = model_card.read_records(str(tmp_path), "de")
     config = translation.Config(data=PairsConfig(kind="table", train=HOSTILE)).without_paths()
-    card = model_card.write(config, [6], 10, 20, records, ())
+    card = model_card.write(config, [6], 10, 20, records)
     assert "evil" in card
     for markup in ("# Heading\n", "\n# Heading", "<script", "http://evil", "www.evil", "\x1b"):
         assert markup not in card, markup

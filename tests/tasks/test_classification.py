@@ -291,8 +291,6 @@ def test_commands_work_on_images(config, tmp_path, capsys):
     assert json.loads((tmp_path / "export" / "config.json").read_text())["data"]["file"] == "images.npz"
     with pytest.raises(UserError, match=r"tfm translate .*'classification'"):
         translate.main([f"--workdir={tmp_path / 'run'}"])
-    with pytest.raises(UserError, match=r"--stablehlo .*'classification'"):
-        export.main([f"--workdir={tmp_path / 'run'}", f"--output={tmp_path / 'other'}", "--stablehlo"])
 
 
 @pytest.mark.long

@@ -145,7 +145,6 @@ VALUES: dict[Any, str] = {
     "score": "BLEU",
     "sentence": "big cat",
     "split": "test",
-    "stablehlo_shape": "2x8",
     "warm_start": "{line_run}",
     "warm_start_map": "offset=offset",
     "workdir": "{other}",

@@ -313,12 +313,6 @@ class Export(FinishedRun):
         choices=("float32", "int8", "int16", "float16"),
     )
     output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
-    stablehlo: bool = option(False, "Also write the search as a StableHLO program.")
-    stablehlo_shapes: tuple[str, ...] = option(
-        (),
-        "Shape of the batches of a StableHLO program, ROWSxLENGTH. The default is 1x64.",
-        flag="stablehlo_shape",
-    )
 
 
 @options

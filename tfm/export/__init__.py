@@ -1,4 +1,4 @@
-"""Export of a run: a portable folder with a model card, and StableHLO programs."""
+"""Export of a run: a portable folder with a model card."""
 
 from tfm.export.importing import import_parameters
 

@@ -37,20 +37,6 @@ With `FOLDER` the path of this folder:
 Nothing here is code that loading would execute: `model.safetensors` holds the parameters, `config.json` the
 config of the run{vocabulary}.
 """
-PROGRAMS = """
-## Without tfm
-
-{files}: the whole search with the decoding defaults, for batches of ROWSxLENGTH tokens, on CPU or CUDA. Each
-row of the input holds word-piece ids that end in EOS (2), padded with 0:
-
-```python
-from jax import export
-from safetensors.numpy import load_file
-
-search = export.deserialize(bytearray(open("{first}", "rb").read()))
-tokens, scores, lengths = search.call(load_file("model.safetensors"), inputs)  # int32 [ROWS, LENGTH]
-```
-"""
 
 
 def write(
@@ -59,7 +45,6 @@ def write(
     parameters: int,
     pieces: int | None,
     records: Mapping[str, EvaluationRecord],
-    programs: Sequence[str],
 ) -> str:
     """Returns the model card as Markdown.
 
@@ -69,7 +54,6 @@ def write(
       parameters: number of parameters.
       pieces: vocabulary size of a run that translates. None for other tasks.
       records: {name: record} from `read_records`.
-      programs: names of the StableHLO files.
     """
     data, translates = settings.data, pieces is not None
     rows = {
@@ -98,9 +82,6 @@ def write(
         command=command,
         vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
     )
-    if programs:
-        files = ", ".join(f"`{name}`" for name in programs)
-        card += PROGRAMS.format(files=files, first=programs[0])
     return "\n".join(map(escape, card.split("\n")))
 
 

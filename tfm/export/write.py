@@ -2,7 +2,6 @@
 
 import os
 import shutil
-from collections.abc import Mapping
 
 import jax
 
@@ -15,21 +14,18 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, write_parameters
 
 
-def write_bundle(
-    run: runs.Run, folder: str, *, workdir: str, programs: Mapping[str, bytes] | None = None
-) -> None:
+def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
     """Writes a run as a portable folder. After an error, no partial folder remains.
 
     Args:
       run: the run, with a single model.
       folder: the folder to write. It must be empty or not exist.
       workdir: the folder of the run, with its assets and the scores of tfm evaluate.
-      programs: {file name: bytes} of the programs from `tfm.export.stablehlo`, or None.
 
     Raises:
       UserError: if `folder` is not empty or cannot be written.
     """
-    folder, programs = os.path.abspath(folder), programs or {}
+    folder = os.path.abspath(folder)
     check_absent(folder)
     settings, assets = run.task.config.without_paths(), run.task.assets()
     variables = runs.single_model_variables(run)
@@ -39,7 +35,6 @@ def write_bundle(
         sum(x.size for x in jax.tree.leaves(variables["params"])),
         len(run.task.tokenizer) if hasattr(run.task, "translate") else None,
         model_card.read_records(workdir, settings.output_suffix),
-        sorted(programs),
     )
     # A link to an empty folder stays a link.
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
@@ -47,9 +42,8 @@ def write_bundle(
         for name in assets:
             shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
         write_parameters(temporary, variables, [int(step) for step in run.steps], assets)
-        for name, content in {CARD_FILE: card.encode("utf-8"), **programs}.items():
-            with open(os.path.join(temporary, name), "wb") as file:
-                file.write(content)
+        with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
+            file.write(card)
         manifest.write(temporary, {}, set(os.listdir(temporary)) - {CARD_FILE})
 
 
