@@ -16,6 +16,7 @@ from tests.support.tiny import randomize_weights
 from tfm.commands import export
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.translate import translate_ids
+from tfm.devices import backend
 from tfm.errors import UserError
 from tfm.export import stablehlo
 from tfm.export.write import write_bundle
@@ -101,6 +102,16 @@ def test_programs_call_no_library(dtype, run, monkeypatch):
 def test_program_contains_no_source_file_names(program):
     assert set(program.platforms) == {"cpu", "cuda"}
     assert not re.findall(rb"[\w./-]*\.py\b", program.mlir_module_serialized)
+
+
+@pytest.mark.long
+def test_program_contains_no_kernel_of_one_platform(run, monkeypatch):
+    """The attention auto would choose cuDNN's kernel for this model on a GPU."""
+    model = run.task.model
+    config = dataclasses.replace(model.config, dtype="bfloat16")
+    monkeypatch.setattr(backend, "cuda_capability", lambda: 9.0)
+    monkeypatch.setattr(run.task, "model", model.clone(config=config))
+    assert "cudnn" not in stablehlo.search_program(run, *SHAPE).mlir_module()
 
 
 @pytest.mark.long

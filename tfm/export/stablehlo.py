@@ -1,6 +1,7 @@
 """StableHLO programs of the whole search of a run. They run without tfm."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 
 import jax
@@ -42,6 +43,8 @@ def search_program(run: Run, rows: int, length: int) -> export.Exported:
             "StableHLO programs contain the search without sampling. Export with --config.decoding.samples=0."
         )
     model, decoding = run.task.model, run.task.config.decoding
+    if model.config.attention == "auto":  # it could be a kernel of one platform
+        model = model.clone(config=dataclasses.replace(model.config, attention=None))
     check_lengths(model, [length + decoding.max_extra_tokens])
 
     parameters = {"params": single_model_variables(run)["params"]}
