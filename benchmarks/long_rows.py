@@ -23,7 +23,7 @@ from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tokens", ["512", "1024", "2048", "4096", "8192", "11000"], "Tokens of a row.")
 SIZES = {"layers": 5, "d_model": 128, "d_ff": 512, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
-SIZES |= {"positions": "interleaved"}
+SIZES |= {"positions": "interleaved", "attention": None}
 VOCABULARY = 1000
 MODELS = {
     "full attention": DecoderLM(DecoderLMConfig(**SIZES), VOCABULARY),

@@ -46,12 +46,19 @@ def training_flops(model, rows, length):
     return 3 * rows * length * (encoder + decoder + 2 * d * v)
 
 
-def gemm_rate(dtype, size=2048):
-    """Multiply-adds x 2 a second of a square matrix product on this device, as layers multiply."""
-    a = jnp.ones((size, size), dtype)
-    product = jax.jit(lambda a: dot_general(a, a, (((1,), (0,)), ((), ()))))
-    seconds = min(timed(lambda: product(a), 3)[1] for _ in range(3))
-    return 2 * size**3 / seconds
+def gemm_rate(dtype, size=None, calls=None):
+    """Multiply-adds x 2 a second of a square product of random matrices, as layers multiply.
+
+    On an accelerator, a product has to be large, and further products have to wait for it: a single one would
+    mostly measure the time of a call. Zeros and ones would take less power there and run faster.
+    """
+    is_cpu = jax.default_backend() == "cpu"
+    size, calls = size or (2048 if is_cpu else 8192), calls or (1 if is_cpu else 20)
+    keys = jax.random.split(jax.random.key(0))
+    a, b = (jax.random.normal(key, (size, size), jnp.dtype(dtype)) for key in keys)
+    product = jax.jit(lambda a, b: dot_general(a, b, (((1,), (0,)), ((), ()))))
+    seconds = min(timed(lambda: [product(a, b) for _ in range(calls)][-1], 3)[1] for _ in range(3))
+    return 2 * size**3 * calls / seconds
 
 
 def timed(call, calls):

@@ -27,14 +27,20 @@ flags.DEFINE_enum("dtype", "float32", ("float32", "bfloat16"), "Of the computati
 flags.DEFINE_integer("rows", 0, "Rows of a batch; 0 takes the size's own.")
 flags.DEFINE_integer("length", 0, "Tokens of a row's side; 0 takes the size's own.")
 flags.DEFINE_integer("steps", 30, "Steps to time.", lower_bound=1)
-flags.DEFINE_enum("attention", "", ("", "xla", "cudnn"), "Fused attention; it has no dropout of its weights.")
+flags.DEFINE_enum(
+    "attention",
+    "None",
+    ("None", "auto", "xla", "cudnn", "blockwise"),
+    "Implementation of attention. All except None have no dropout of its weights.",
+)
 flags.DEFINE_bool("remat", False, "Compute activations again instead of keeping them.")
 flags.DEFINE_bool("scan", False, "Compile a stack's layers once.")
 flags.DEFINE_integer("loss_chunk_size", 512, "Target positions whose logits are held at once.")
 
 
 def main(_):
-    fused = {"attention": FLAGS.attention, "attention_dropout": 0.0} if FLAGS.attention else {}
+    attention = None if FLAGS.attention == "None" else FLAGS.attention
+    fused = {"attention": attention} | ({"attention_dropout": 0.0} if attention else {})
     model = sizes.make_model(
         FLAGS.size, dtype=FLAGS.dtype, remat=FLAGS.remat, scan=FLAGS.scan, **sizes.DROPOUT | fused
     )

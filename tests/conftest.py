@@ -122,6 +122,13 @@ def _compilation_cache(shared_folder):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _full_precision():
+    """Multiplies float32 numbers in float32 on accelerators, whose default is less precise, such as TF32."""
+    if jax.default_backend() != "cpu":
+        jax.config.update("jax_default_matmul_precision", "highest")
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _clear_programs():
     """Drops compiled programs after a file if the process has become large, and frees their memory."""

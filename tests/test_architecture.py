@@ -15,7 +15,8 @@ MODULES = {
     for path in sorted((ROOT / "tfm").rglob("*.py"))
 }
 EQUATIONS = {
-    *("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses"),
+    *("tfm.attention", "tfm.attention_kernels", "tfm.blockwise_attention", "tfm.masks"),
+    *("tfm.positions", "tfm.losses"),
     *("tfm.schedules", "tfm.dropout", "tfm.search", "tfm.array_types"),
 }
 # {package: packages that it may import in addition to itself and `tfm.errors`}, lower packages first.
@@ -125,6 +126,7 @@ def test_equations_do_not_import_a_framework(module):
         "jax",
         "jaxtyping",
         "numpy",
+        "dataclasses",
         "math",
         "functools",
         "inspect",

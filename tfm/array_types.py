@@ -43,9 +43,12 @@ def check_arrays(function: Function) -> Function:
         shapes: dict[str, tuple[int, ...]] = {}
         with jaxtyping.jaxtyped("context"):  # inside, a name has one size
             for name, value in signature.bind(*args, **kwargs).arguments.items():
-                is_starred = signature.parameters[name].kind is inspect.Parameter.VAR_POSITIONAL
+                parameter = signature.parameters[name]
+                is_starred = parameter.kind is inspect.Parameter.VAR_POSITIONAL
+                # Other classes of a union, such as None and `tfm.masks.AttentionMask`, need no check.
+                others = (types.NoneType, *typing.get_args(parameter.annotation))
                 for array in value if is_starred else (value,):
-                    if annotations[name] is not None and array is not None:
+                    if annotations[name] is not None and type(array) not in others:
                         _check_array(name, array, annotations[name], shapes)
         return function(*args, **kwargs)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.typing import DTypeLike
 from jaxtyping import Bool, Float
 
 from tfm.array_types import Array, check_arrays
+from tfm.attention_kernels import IMPLEMENTATIONS, fused_attention, unsupported_reason
+from tfm.blockwise_attention import blockwise_attention
 from tfm.dropout import dropout
-from tfm.masks import check_mask_axes
+from tfm.errors import UserError
+from tfm.masks import AttentionMask, check_mask_axes, mask_to_array
 
-IMPLEMENTATIONS = (None, "xla", "cudnn")
-MAX_CUDNN_FEATURES = 256  # since Hopper; earlier GPUs support half of it
 Mask = Bool[Array, "*#batch #H #L #M"]
 Bias = Float[Array, "*#batch #H #L #M"]
 
@@ -27,7 +27,7 @@ def dot_product_attention(
     key: Float[Array, "*batch M H K"],
     value: Float[Array, "*batch M H V"],
     *,
-    mask: Mask | None = None,
+    mask: Mask | AttentionMask | None = None,
     bias: Bias | None = None,
     scale: float | None = None,
     dropout_rate: float = 0.0,
@@ -40,87 +40,35 @@ def dot_product_attention(
       query: [..., L, H, K].
       key: [..., M, H, K].
       value: [..., M, H, V]. V may differ from K.
-      mask, bias, scale: see `attention_weights`.
+      mask: as in `attention_weights`, or an `AttentionMask`, which kernels compute without an array.
+      bias, scale: see `attention_weights`.
       dropout_rate: dropout rate of the weights (0 in the paper). A positive rate needs `dropout_rng`.
       dropout_rng: a JAX random key.
       implementation: None computes the equation as written here. "xla" and "cudnn" call fused kernels. They
-        need one batch axis and the options that `unsupported_reason` accepts.
+        need one batch axis and options without an `unsupported_reason`. "blockwise" computes
+        `tfm.blockwise_attention`, whose memory is linear in the number of keys.
 
     Returns:
       [..., L, H, V] in the dtype of `value`.
 
     Raises:
-      ValueError: if shapes do not fit, or if the implementation is unknown or does not support the options.
+      ValueError: if shapes do not fit, or if the implementation is unknown.
+      UserError: if the implementation does not support the options.
     """
-    if implementation is not None:
-        options: dict[str, Any] = {"mask": mask, "bias": bias, "scale": scale, "dropout_rate": dropout_rate}
-        return _fused_attention(query, key, value, implementation=implementation, **options)
-    weights = attention_weights(query, key, mask=mask, bias=bias, scale=scale)
-    return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
-
-
-def unsupported_reason(
-    implementation: str | None,
-    *,
-    key_features: int,
-    value_features: int,
-    dropout_rate: float,
-    dtype: DTypeLike,
-) -> str:
-    """Returns why an implementation does not support these options on any device, or "" if it does.
-
-    Args:
-      implementation: "xla", "cudnn", or None for the equation itself. The equation supports all options.
-      key_features, value_features: K and V.
-      dropout_rate: dropout rate of the attention weights.
-      dtype: dtype of query, key and value.
-
-    Returns:
-      The predicate of an error message whose subject is the implementation.
-    """
-    if implementation is None:
-        return ""
-    if dropout_rate > 0:
-        return f"has no dropout of attention weights: expected 0, got {dropout_rate}"
-    if key_features != value_features:
-        return f"needs equal key and value features, got {key_features} and {value_features}"
-    if implementation == "cudnn" and jnp.dtype(dtype).itemsize != 2:
-        return f"computes in bfloat16, got {jnp.dtype(dtype).name}"
-    if implementation == "cudnn" and (key_features % 8 or key_features > MAX_CUDNN_FEATURES):
-        return f"needs key features that are multiples of 8, at most {MAX_CUDNN_FEATURES}, got {key_features}"
-    return ""
-
-
-def _fused_attention(
-    query: Array,
-    key: Array,
-    value: Array,
-    *,
-    implementation: str,
-    mask: Array | None,
-    dropout_rate: float,
-    **terms: Any,
-) -> jax.Array:
-    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`. It also receives the terms."""
     if implementation not in IMPLEMENTATIONS:
         raise ValueError(f"Expected implementation to be one of {IMPLEMENTATIONS}, got {implementation!r}.")
-    sizes = {"key_features": key.shape[-1], "value_features": value.shape[-1]}
-    reason = unsupported_reason(implementation, **sizes, dropout_rate=dropout_rate, dtype=query.dtype)
-    if query.ndim > 4:
-        reason = f"needs a query [B, L, H, K], got {query.shape}"
-    if reason:
-        raise ValueError(f"implementation={implementation!r} {reason}.")
-    terms["implementation"] = implementation
-    if mask is None:
-        return jax.nn.dot_product_attention(query, key, value, **terms)
-    check_mask_axes(mask, query.ndim)
-    *batch, length, heads, _ = query.shape
-    # cuDNN rejects a mask that is not broadcast.
-    full_mask = jnp.broadcast_to(mask, (*batch, heads, length, key.shape[-3]))
-    output = jax.nn.dot_product_attention(query, key, value, mask=full_mask, **terms)
-    # The library lets a query without visible keys attend to all keys. Here, its output is zeros.
-    can_attend = jnp.any(mask, axis=-1).swapaxes(-1, -2)[..., None]  # [B or 1, L or 1, H or 1, 1]
-    return jnp.where(can_attend, output, 0)
+    if implementation is not None:
+        options: dict[str, Any] = {"bias": bias, "dropout_rate": dropout_rate}
+        reason = unsupported_reason(implementation, query, key, value, **options)
+        if reason:
+            raise UserError(f"implementation={implementation!r} {reason}. Choose another one.")
+        if implementation == "blockwise":
+            return blockwise_attention(query, key, value, mask=mask, scale=scale)
+        terms: dict[str, Any] = {"bias": bias, "scale": scale, "implementation": implementation}
+        return fused_attention(query, key, value, mask, **terms)
+    array = mask_to_array(mask, query.shape[-3], key.shape[-3])
+    weights = attention_weights(query, key, mask=array, bias=bias, scale=scale)
+    return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
 
 
 @check_arrays

@@ -7,9 +7,13 @@ np.array([5, 7, 0]):
     padding_mask(tokens)     causal_mask(np.arange(2), np.arange(3))     combine_masks of both
         1 1 0                    1 0 0                                       1 0 0
                                  1 1 0                                       1 1 0
+
+An `AttentionMask` describes such a mask, so that a kernel can leave out hidden keys without an array.
 """
 
+import dataclasses
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -91,6 +95,63 @@ def combine_masks(*masks: Bool[Array, "*#shape"] | None) -> Bool[jax.Array, "...
     for mask in present:
         check_mask_axes(mask, max(each.ndim for each in present))
     return functools.reduce(jnp.logical_and, present) if present else None
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AttentionMask:
+    """The form of a mask [B, 1, L, M] whose positions are 0, 1, 2, ... in each row.
+
+    Attributes:
+      query_segments, key_segments: [B, L] and [B, M]. Integers are numbers as in `segment_mask`. Booleans are
+        True for tokens, in rows with one sentence each and padding only at the end. None means no padding.
+        Queries have segments only if keys have them, too.
+      causal: whether a query sees only its own position and earlier ones.
+      window: number of visible positions around a query, see `local_mask`. None means all positions.
+    """
+
+    query_segments: Any = None
+    key_segments: Any = None
+    causal: bool = dataclasses.field(default=False, metadata={"static": True})
+    window: int | None = dataclasses.field(default=None, metadata={"static": True})
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether a row may contain several sentences."""
+        segments = (self.query_segments, self.key_segments)
+        return any(each is not None and each.dtype != bool for each in segments)
+
+    @property
+    def reach(self) -> tuple[int | None, int | None]:
+        """How many positions before and after its own a query sees. None means all."""
+        before, after = (None, None) if self.window is None else (self.window // 2, (self.window - 1) // 2)
+        return before, 0 if self.causal else after
+
+    def to_array(self, query_positions: Array, key_positions: Array) -> jax.Array | None:
+        """Returns booleans [B or 1, 1, L or 1, M] for query positions [L] and key positions [M], or None."""
+        mask = causal_mask(query_positions, key_positions)[None] if self.causal else None
+        if self.window is not None:
+            mask = combine_masks(mask, local_mask(query_positions, key_positions, self.window)[None])
+        if self.key_segments is None:
+            return mask
+        key_segments = jnp.asarray(self.key_segments, jnp.int32)
+        if self.query_segments is None:
+            return combine_masks(mask, padding_mask(key_segments))
+        return combine_masks(mask, segment_mask(jnp.asarray(self.query_segments, jnp.int32), key_segments))
+
+
+def mask_to_array(mask: Any, queries: int, keys: int) -> Any:
+    """Returns a mask in any form as booleans [..., H or 1, L or 1, M] for L queries and M keys, or None."""
+    if isinstance(mask, AttentionMask):
+        return mask.to_array(jnp.arange(queries), jnp.arange(keys))
+    return mask
+
+
+def restrict_to_window(mask: Any, positions: Array, key_positions: Array, *, window: int) -> Any:
+    """Returns a mask that also hides all keys outside of a window around the position of each query."""
+    if isinstance(mask, AttentionMask):
+        return dataclasses.replace(mask, window=window)
+    return combine_masks(mask, local_mask(positions, key_positions, window))
 
 
 def check_mask_axes(mask: Bool[Array, "..."], axes: int) -> None:

@@ -443,7 +443,7 @@ def test_model_may_exchange_the_class_of_all_attentions():
     assert {type(attention) for attention in attentions} == {Quiet}
     assert {attention.use_bias for attention in attentions} == {True}
     assert {attention.key_value_heads for attention in attentions} == {2}
-    assert [attention.restrict_mask is None for attention in attentions] == [False, False, True]
+    assert [attention.window for attention in attentions] == [2, 2, None]
 
 
 # Prior of a discrete VAE

@@ -6,7 +6,7 @@ Importing this module makes Python check `CHECKED` when it imports them, so conf
 import beartype
 from jaxtyping import install_import_hook
 
-CHECKED = ("tfm.attention", "tfm.masks", "tfm.positions", "tfm.losses")
+CHECKED = ("tfm.attention", "tfm.blockwise_attention", "tfm.masks", "tfm.positions", "tfm.losses")
 # An int is also a float.
 check_types = beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))
 

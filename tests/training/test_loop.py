@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import shutil
+import types
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +18,8 @@ from tests.support import eight_gaussians, tiny
 from tests.support.bare_task import make_state, make_step
 from tests.support.eight_gaussians import EightGaussians
 from tests.support.tiny import train_run
-from tests.support.tiny_regression import FEATURES, Regression, make_config
+from tests.support.tiny_regression import FEATURES, ROWS, Regression, make_config
+from tfm.devices import backend
 from tfm.errors import UserError
 from tfm.io.lock import DirectoryGuard
 from tfm.testing.tasks import rows_without_times
@@ -289,3 +291,31 @@ def test_resumed_run_cannot_start_an_average(tmp_path):
     train_run(make_config(steps=2), tmp_path)
     with pytest.raises(UserError, match="has no average"):
         train_run(make_config(ema_decay=0.5), tmp_path)
+
+
+def test_log_shows_the_share_of_the_peak_rate_of_a_known_device(tmp_path, monkeypatch, caplog):
+    """One step multiplies 6 x 4 points forward and backward, so its rate is far below a peak of 1 GFLOP/s."""
+    monkeypatch.setattr(backend, "peak_flops", lambda: 1e9)
+    name = "train/share_of_peak_flop_per_second"
+    with caplog.at_level("INFO", "tfm"):
+        rows = [row for row in train_run(make_config(), tmp_path) if "train/loss" in row]
+    flops = [row[name] / row["train/points_per_second"] * ROWS * 1e9 for row in rows]
+    np.testing.assert_allclose(flops, flops[0], rtol=1e-6)
+    assert 2 * 2 * ROWS * FEATURES <= flops[0] < 1e5
+    assert re.search(r"points/s \(\d+\.\d% of peak FLOP/s\)", caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("kind", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("TPU v5 lite", 197e12),
+        ("TPU v5p", 459e12),
+        ("cpu", 0),
+    ],
+)
+def test_peak_rates_follow_the_name_of_the_device(monkeypatch, kind, peak):
+    monkeypatch.setattr(jax, "local_devices", lambda: [types.SimpleNamespace(device_kind=kind)])
+    assert backend.peak_flops() == peak

@@ -4,6 +4,7 @@ Shape letters as in `tfm.layers`. G is the number of heads of keys and values.
 """
 
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -20,11 +21,15 @@ from tfm.attention import (
     masked_softmax,
     weighted_sum,
 )
+from tfm.attention_kernels import AnyMask, choose_implementation, unsupported_reason
 from tfm.dropout import dropout
+from tfm.errors import UserError
 from tfm.layers.dense import KERNEL_INIT, dense, scale_initializer
 from tfm.layers.observe import explain_missing, is_wanted, observe
+from tfm.masks import mask_to_array, restrict_to_window
 
 RestrictMask = Callable[[Array | None, Array, Array], Array | None]
+log_once = functools.cache(logging.getLogger(__name__).info)
 
 
 class MultiHeadAttention(nn.Module):
@@ -47,13 +52,15 @@ class MultiHeadAttention(nn.Module):
       attention: Function that maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and the keyword
         mask to [B, L, H, V]. The keywords scale, bias, implementation, dropout_rate and dropout_rng are
         passed only if they are set.
-      implementation: Name of a fused kernel for `attention`. Cached decoding does not use it.
+      implementation: Implementation of `dot_product_attention`. "auto" is a choice, see
+        `tfm.attention_kernels`. Cached decoding always computes the equation.
       encode_positions: Function that encodes positions in queries and keys, such as rotary encoding:
         (x [B, L, H, K], positions) -> array like x.
       position_bias: Function or module that computes a term of the logits from positions (ALiBi, T5, Shaw):
         (query times the scale of the logits, query positions, key positions) -> [H, L, M] or [B, H, L, M].
-      restrict_mask: Function that masks further keys, for example outside of a local window: (mask, query
-        positions, key positions) -> mask.
+      window: Number of positions around each query that it sees, see `tfm.masks.local_mask`. None means all.
+      restrict_mask: Function that masks further keys, for example all but the first: (mask, query positions,
+        key positions) -> mask. The masks are booleans or None.
       scale: Factor of the logits. None means K ** -0.5.
       dtype: Compute dtype. Parameters are float32.
       kernel_init, output_init: Initializers of the query, key and value kernels, and of the output kernel.
@@ -73,6 +80,7 @@ class MultiHeadAttention(nn.Module):
     implementation: str | None = None
     encode_positions: Callable[[Array, Array], Array] | None = None
     position_bias: Callable[[Array, Array, Array], Array] | None = None
+    window: int | None = None
     restrict_mask: RestrictMask | None = None
     scale: float | None = None
     dtype: DTypeLike = jnp.float32
@@ -108,7 +116,7 @@ class MultiHeadAttention(nn.Module):
         keys: Array,
         values: Array | None = None,
         *,
-        mask: Array | None,
+        mask: AnyMask,
         positions: Array | None = None,
         key_positions: Array | None = None,
         train: bool,
@@ -120,7 +128,7 @@ class MultiHeadAttention(nn.Module):
           keys: Input of the key projection, [B, M, D]. In self-attention this is `x`.
           values: Input of the value projection, [B, M, D]. None means `keys`.
           mask: bool [B, 1 or H, L, M], or an array that broadcasts to it. True where a query may attend to a
-            key. None lets every query attend to every key.
+            key. None lets every query attend to every key. An `AttentionMask` does the same faster.
           positions: Positions of the queries, int [B, L] or [L]. None means 0, 1, 2, ...
           key_positions: Positions of the keys, int [B, M] or [M]. None means 0, 1, 2, ...
           train: Whether dropout is on.
@@ -129,10 +137,10 @@ class MultiHeadAttention(nn.Module):
           [B, L, D].
         """
         key, value = self.keys_values(keys, key_positions, values)
-        where = {"mask": mask, "positions": positions, "key_positions": key_positions}
+        where: Any = {"mask": mask, "positions": positions, "key_positions": key_positions}
         return self.attend(x, key, value, **where, train=train)
 
-    def attend(self, x: Array, key: Array, value: Array, *, train: bool, **where: Array | None) -> Array:
+    def attend(self, x: Array, key: Array, value: Array, *, train: bool, **where: Any) -> Array:
         """Computes the attention of x [B, L, D] to the result of `keys_values`, or to a part of it.
 
         The other arguments are mask, positions and key_positions, see `__call__`. Returns [B, L, D].
@@ -142,7 +150,7 @@ class MultiHeadAttention(nn.Module):
             options["implementation"] = self.implementation
         if train and self.dropout_rate:
             options |= {"dropout_rate": self.dropout_rate, "dropout_rng": self.make_rng("dropout")}
-        return self._attend(x, key, value, **where, **options)
+        return self._attend(x, key, value, **where, train=train, **options)
 
     def keys_values(
         self, keys: Array, positions: Array | None = None, values: Array | None = None
@@ -162,7 +170,7 @@ class MultiHeadAttention(nn.Module):
         value = self.value(keys if values is None else values)
         return key, observe(self, "value", value, "BMHV", key_positions=positions)
 
-    def attend_cached(self, x: Array, key: Array, value: Array, **where: Array | None) -> Array:
+    def attend_cached(self, x: Array, key: Array, value: Array, **where: Any) -> Array:
         """Computes the attention of x [B, W, D] to cached keys [B, G, K, M] and values [B, G, M, V].
 
         The keys and values have the layout of a `KeyValueCache`. The other arguments are mask, positions and
@@ -176,9 +184,10 @@ class MultiHeadAttention(nn.Module):
         key: Array,
         value: Array,
         *,
-        mask: Array | None,
+        mask: AnyMask,
         positions: Array | None = None,
         key_positions: Array | None = None,
+        train: bool = False,
         **options: Any,
     ) -> Array:
         """Computes the attention of x [B, L, D] to key [B, M, G, K] and value [B, M, G, V].
@@ -188,17 +197,35 @@ class MultiHeadAttention(nn.Module):
         where = _or_index(positions, x), _or_index(key_positions, key)
         query = observe(self, "query", self._encode(self.query(x), where[0]), "BLHK", positions=positions)
         key, value = _repeat_heads(key, self.heads), _repeat_heads(value, self.heads)
+        if self.window is not None:
+            mask = restrict_to_window(mask, *where, window=self.window)
         if self.restrict_mask is not None:
-            mask = self.restrict_mask(mask, *where)
+            mask = self.restrict_mask(mask_to_array(mask, x.shape[1], key.shape[1]), *where)
         if self.scale is not None:
             options["scale"] = self.scale
         if self.position_bias is not None:
             scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
             options["bias"] = self.position_bias(query * scale, *where)
+        if self.attention is dot_product_attention and not self.is_initializing():
+            terms = {name: options[name] for name in ("bias", "dropout_rate") if name in options}
+            if options.get("implementation") == "auto":
+                options["implementation"], reason = choose_implementation(query, key, value, **terms)
+                if train:
+                    log_once(reason)
+            reason = unsupported_reason(
+                options.get("implementation"), query, key, value, **terms, train=train
+            )
+            if reason:
+                raise UserError(f"model.attention {options['implementation']!r} {reason}. Choose 'auto'.")
+        elif options.get("implementation") == "auto":
+            del options["implementation"]
+        to_array = functools.partial(mask_to_array, queries=x.shape[1], keys=key.shape[1])
         if is_wanted(self, "logits", "weights"):
-            heads = self._attend_in_steps(query, key, value, mask, key_positions, **options)
-        else:
+            heads = self._attend_in_steps(query, key, value, to_array(mask), key_positions, **options)
+        elif self.attention is dot_product_attention:
             heads = self.attention(query, key, value, mask=mask, **options)
+        else:
+            heads = self.attention(query, key, value, mask=to_array(mask), **options)
         return self.output(observe(self, "head_outputs", heads, "BLHV"))
 
     def _attend_in_steps(

@@ -12,7 +12,9 @@ import dataclasses
 import functools
 from collections.abc import Iterator
 
-from tfm.attention import IMPLEMENTATIONS, unsupported_reason
+import jax
+
+from tfm.attention_kernels import IMPLEMENTATIONS, unsupported_reason
 from tfm.config import InheritsHelp, OnResume, check_fields, field
 from tfm.dropout import STEPS
 from tfm.errors import UserError
@@ -106,10 +108,12 @@ class BlockConfig(InheritsHelp):
         0, "Sinusoidal position of the first token. M2M-100 uses 2.", minimum=0, maximum=1 << 16
     )
     attention: str | None = speed_field(
-        None,
-        "Fused attention kernel. None computes attention step by step. A kernel needs attention_dropout 0 "
-        "and d_k = d_v. cudnn also needs bfloat16 and a CUDA device.",
-        choices=IMPLEMENTATIONS,
+        "auto",
+        "Implementation of attention. None computes equation 1. auto chooses cudnn where it is possible, "
+        "blockwise for other long rows, and otherwise None. All except None need attention_dropout 0. xla "
+        "and cudnn need d_k = d_v. cudnn also needs bfloat16 and a CUDA device. The memory of blockwise is "
+        "linear in the length.",
+        choices=("auto", *IMPLEMENTATIONS),
     )
     remat: bool = speed_field(
         False,
@@ -152,19 +156,14 @@ class BlockConfig(InheritsHelp):
             )
         if self.heads % (self.key_value_heads or 1):
             yield f"model.key_value_heads must divide model.heads {self.heads}, got {self.key_value_heads}."
-        if self.attention == "cudnn" and self.positions in BIAS_POSITIONS:
-            yield (
-                "model.attention 'cudnn' does not support positions that add to the logits, got "
-                f"model.positions {self.positions!r}. Choose other positions, or set model.attention to None "
-                "or 'xla'."
-            )
+        features = key_features, key_features, self.value_features or self.d_model // self.heads
         reason = unsupported_reason(
-            self.attention,
-            key_features=key_features,
-            value_features=self.value_features or self.d_model // self.heads,
+            None if self.attention == "auto" else self.attention,
+            *(jax.ShapeDtypeStruct((1, 2, self.heads, each), self.dtype) for each in features),
             dropout_rate=self.attention_dropout,
-            dtype=self.dtype,
         )
+        if self.attention in ("cudnn", "blockwise") and self.positions in BIAS_POSITIONS:
+            reason = f"does not support model.positions {self.positions!r}, which add to the logits"
         if reason:
             yield f"model.attention {self.attention!r} {reason}. Change that field, or model.attention."
 

@@ -8,9 +8,11 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jax import Array
 
+from tfm.layers.attention import MultiHeadAttention
 from tfm.layers.kv_cache import KeyValueCache
 from tfm.layers.observe import activate
 from tfm.layers.residual import Residual
+from tfm.masks import AttentionMask, mask_to_array
 
 
 class Layer(nn.Module):
@@ -43,8 +45,8 @@ class Layer(nn.Module):
         x: Array,
         encoder_output: Array | None = None,
         *,
-        mask: Array | None,
-        source_mask: Array | None = None,
+        mask: AttentionMask | Array | None,
+        source_mask: AttentionMask | Array | None = None,
         positions: Array | None = None,
         source_positions: Array | None = None,
         position_vectors: Array | None = None,
@@ -57,7 +59,7 @@ class Layer(nn.Module):
           x: Input of the layer, [B, L, D].
           encoder_output: [B, M, D], the keys and values of `cross_attention`. Not used without it.
           mask: bool, broadcasts to [B, H, L, L]. True where a position may attend to another. None lets every
-            position attend to all.
+            position attend to all. Modules other than `MultiHeadAttention` get booleans in any case.
           source_mask: bool, broadcasts to [B, H, L, M]. True where a position may attend to the source.
           positions: Positions of x, int [B, L] or [L]. None means 0, 1, 2, ...
           source_positions: Positions of the encoder output, int [B, M] or [M]. None means 0, 1, 2, ...
@@ -71,12 +73,14 @@ class Layer(nn.Module):
         """
 
         def attend(x):
-            where = {"mask": mask, "positions": positions, "key_positions": positions}
+            where = {"mask": _mask_for(self.self_attention, mask, x, x)}
+            where |= {"positions": positions, "key_positions": positions}
             y, values = _add_vectors(x, position_vectors)
             return self.self_attention(y, y, **values, **where, train=train)
 
         def attend_to_source(x):
-            where = {"mask": source_mask, "positions": positions, "key_positions": source_positions}
+            where = {"mask": _mask_for(self.cross_attention, source_mask, x, encoder_output)}
+            where |= {"positions": positions, "key_positions": source_positions}
             x, _ = _add_vectors(x, position_vectors)
             keys, values = _add_vectors(encoder_output, source_vectors)
             return self.cross_attention(x, keys, **values, **where, train=train)
@@ -173,3 +177,9 @@ class Layer(nn.Module):
 def _add_vectors(x: Any, vectors: Array | None) -> tuple[Any, dict[str, Any]]:
     """Returns the keys for `x` [B, L, D], and the keyword for values that are not equal to the keys."""
     return (x, {}) if vectors is None else (x + vectors, {"values": x})
+
+
+def _mask_for(attention: nn.Module, mask: Any, x: Any, keys: Any) -> Any:
+    """Returns a mask in a form that the attention of x [B, L, D] to keys [B, M, D] accepts."""
+    accepts_form = isinstance(attention, MultiHeadAttention)
+    return mask if accepts_form else mask_to_array(mask, x.shape[1], keys.shape[1])

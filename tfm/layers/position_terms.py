@@ -1,6 +1,6 @@
-"""Positions that act inside self-attention: rotary encoding, relative and linear biases, and local windows.
+"""Positions that act inside self-attention: rotary encoding, and relative and linear biases.
 
-`MultiHeadAttention` receives them in its fields `encode_positions`, `position_bias` and `restrict_mask`.
+`MultiHeadAttention` receives them in its fields `encode_positions` and `position_bias`.
 Shape letters as in `tfm.layers`.
 """
 
@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 
 from tfm.layers.dense import KERNEL_INIT
-from tfm.masks import combine_masks, local_mask
 from tfm.positions import LAYOUTS, alibi_bias, relative_buckets, relative_distance, rotary_encoding
 
 
@@ -84,13 +83,6 @@ class RelativeBias(nn.Module):
             bidirectional=self.bidirectional,
         )
         return jnp.moveaxis(jnp.take(table, bucket, axis=0), -1, -3)
-
-
-def restrict_to_window(
-    mask: jax.Array | None, positions: jax.Array, key_positions: jax.Array, *, window: int
-) -> jax.Array | None:
-    """Returns a mask that also hides all keys outside of a window around the position of each query."""
-    return combine_masks(mask, local_mask(positions, key_positions, window))
 
 
 INTERLEAVED_AND_ROTARY = "interleaved_and_rotary"

@@ -17,6 +17,7 @@ from tfm.devices import shards
 from tfm.errors import UserError
 from tfm.layers.loss_terms import LOSS_TERMS
 from tfm.layers.observe import is_active, observe, with_positions
+from tfm.masks import AttentionMask, mask_to_array
 
 
 class Stack(nn.Module):
@@ -89,10 +90,11 @@ class Stack(nn.Module):
         """Returns (index, layer) for each of the N layers. With `shared`, it is always the same layer."""
         return ((index, self.layers[0 if self.shared else index]) for index in range(self.depth))
 
-    def _finish(self, outputs: list[Array], mask: Array | None) -> Any:
+    def _finish(self, outputs: list[Array], mask: AttentionMask | Array | None) -> Any:
         """Computes the output of the stack from the outputs of all layers."""
         if self.make_output is not None:
-            return self.output(outputs, mask)
+            length = outputs[-1].shape[1]
+            return self.output(outputs, mask_to_array(mask, length, length))
         return observe(self, "output", self.norm(outputs[-1]))
 
     def _scanned(self, x, arguments, keywords):

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
+from tfm.array_types import Array
 from tfm.dropout import STEPS, hash_indices
 from tfm.errors import UserError
 from tfm.layers.attention import MultiHeadAttention
@@ -24,7 +25,6 @@ from tfm.layers.position_terms import (
     ATTENTION_POSITIONS,
     SINUSOIDAL_POSITIONS,
     RelativeBias,
-    restrict_to_window,
 )
 from tfm.layers.residual import NORMS, Residual
 from tfm.layers.stack import Stack
@@ -134,8 +134,7 @@ class TransformerBase(ComposedModule):
         make_terms = ATTENTION_POSITIONS.get(config.positions)
         fields = make_terms(config.heads) if make_terms else {}
         if config.attention_window is not None:
-            window = config.attention_window
-            fields["restrict_mask"] = functools.partial(restrict_to_window, window=window)
+            fields["window"] = config.attention_window
         attention = self.make_attention()
         return attention.clone(**fields) if fields else attention
 
@@ -289,3 +288,11 @@ class TransformerBase(ComposedModule):
                 f"Expected at most {max_length} positions (model.max_positions - model.random_start), got "
                 f"{length}. Shorten the sequence or increase model.max_positions."
             )
+
+
+def segments_or_tokens(model: Any, segments: Array, packed: bool) -> Array:
+    """Returns which tokens are no padding, bool [B, L], if this describes segments int [B, L] completely.
+
+    Attention is faster if it need not compare segments. Models that are no `TransformerBase` need integers.
+    """
+    return segments if packed or not isinstance(model, TransformerBase) else segments > 0

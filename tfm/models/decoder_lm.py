@@ -16,7 +16,7 @@ from jax.nn.initializers import Initializer
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.masks import causal_mask, segment_mask
+from tfm.masks import AttentionMask
 from tfm.models.transformer import PAD_ID
 
 # Standard deviation of the initial values of all matrices (Radford et al. 2018, section 4.1).
@@ -112,7 +112,7 @@ class DecoderLM(layers.TransformerBase):
           positions: Position of each token within its segment, int [B, L]. None means 0, 1, 2, ... A position
             outside of a table of learned positions gives NaN.
           segments: Number of the text that each token belongs to, int [B, L], for rows that contain several
-            texts. 0 is padding. None means one text in each row.
+            texts. 0 is padding. For one text in each row, booleans that are True for tokens, or None.
           train: Whether dropout is on.
 
         Returns:
@@ -122,10 +122,7 @@ class DecoderLM(layers.TransformerBase):
         Raises:
           ValueError: If positions are None and L is above `config.max_length`.
         """
-        index = jnp.arange(tokens.shape[-1])
-        mask = causal_mask(index, index)[None]
-        if segments is not None:
-            mask = mask & segment_mask(segments, segments)
+        mask = AttentionMask(segments, segments, causal=True)
         positions = self.positions_or_index(positions, tokens)
         (positions,) = self.shift_positions(positions, rows=len(tokens), train=train)
         norm = self.decoder_embedding_norm

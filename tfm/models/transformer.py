@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.masks import causal_mask, padding_mask, segment_mask
+from tfm.masks import AttentionMask, padding_mask
 
 PAD_ID = 0
 
@@ -139,8 +139,8 @@ class Transformer(layers.TransformerBase):
           input_positions, target_positions: Position of each token within its segment, [B, M] and [B, L].
             None means 0, 1, 2, ... A position outside of a table of learned positions gives NaN.
           input_segments, target_segments: Number of the sentence that each token belongs to, [B, M] and
-            [B, L], for rows that contain several sentences. 0 is padding. None means one sentence in each
-            row.
+            [B, L], for rows that contain several sentences. 0 is padding. Rows with one sentence can have
+            booleans that are True for tokens, or None.
           train: Whether dropout is on.
 
         Returns:
@@ -151,23 +151,22 @@ class Transformer(layers.TransformerBase):
           ValueError: If positions are None and M or L is above `config.max_length`.
         """
         if input_segments is None:
-            input_segments = (inputs != PAD_ID).astype(jnp.int32)
-        if target_segments is None:
+            input_segments = inputs != PAD_ID
+        if target_segments is None and input_segments.dtype != bool:
             target_segments = jnp.ones_like(targets)
         input_positions = self.positions_or_index(input_positions, inputs)
         positions = self.positions_or_index(target_positions, targets)
         both = self.shift_positions(input_positions, positions, rows=len(inputs), train=train)
         input_positions, positions = both
         encoder_output = self.encode(inputs, positions=input_positions, segments=input_segments, train=train)
-        index = jnp.arange(targets.shape[-1])
         x = self.embedding(targets)
         norm = self.decoder_embedding_norm
         x = self.add_positions("decoder", x, self.decoder_positions, positions, norm=norm, train=train)
         x = self.decoder(
             x,
             encoder_output,
-            mask=causal_mask(index, index)[None] & segment_mask(target_segments, target_segments),
-            source_mask=segment_mask(target_segments, input_segments),
+            mask=AttentionMask(target_segments, target_segments, causal=True),
+            source_mask=AttentionMask(target_segments, input_segments),
             positions=positions,
             source_positions=input_positions,
             train=train,
@@ -186,7 +185,7 @@ class Transformer(layers.TransformerBase):
 
         Without segments, padding (0) is masked, and each row is one sentence.
         """
-        mask = padding_mask(inputs) if segments is None else segment_mask(segments, segments)
+        mask = AttentionMask(segments, inputs != PAD_ID if segments is None else segments)
         positions = self.positions_or_index(positions, inputs)
         x = self.source_embedding(inputs)
         norm = self.encoder_embedding_norm

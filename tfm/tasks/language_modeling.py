@@ -35,6 +35,7 @@ from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
+from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.training.assets import prepare_tokenizer
@@ -287,7 +288,7 @@ class LanguageModeling(Task):
             variables,
             batch["inputs"],
             positions=batch["positions"],
-            segments=batch["segments"],
+            segments=segments_or_tokens(self.model, batch["segments"], self.config.data.rows == "packed"),
             context=context,
             method="features",
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from tfm.devices import backend
 from tfm.io.lock import DirectoryGuard
 from tfm.training.hooks import Hook
 from tfm.training.loss_calls import add_sums, means
@@ -52,7 +53,7 @@ class StepMetrics:
         self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
         self._first_step, self.sums = step, dict(sums)
         self._start = self._since = time.monotonic()
-        self._count = 0  # since the start of this process, as the time
+        self._count = self._steps = 0  # since the start of this process, as the time
 
     def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount], state: Any) -> None:
         """Stores the metrics of a dispatched step, and reads the metrics of the step before.
@@ -80,6 +81,7 @@ class StepMetrics:
             raise explain(self._setup, self._data, self._guard.path, state, step, batch)
         add_sums(self.sums, metrics)
         self._count += self._data.count(batch) * jax.process_count()
+        self._steps += 1
         self._hooks.on_step(step, metrics)
 
     def _must_end(self, step: int, metrics: Mapping[str, SumAndCount]) -> bool:
@@ -100,18 +102,24 @@ class StepMetrics:
         metrics |= {f"train/{name}": rate for name, rate in rates.items()}
         unit, speed = setup.task.unit, self._count / (now - self._since)
         metrics[f"train/{unit}_per_second"] = speed
+        share = ""
+        if setup.step_flops:
+            rate = setup.step_flops * self._steps / (now - self._since)
+            metrics["train/share_of_peak_flop_per_second"] = rate / backend.peak_flops()
+            share = f" ({rate / backend.peak_flops():.1%} of peak FLOP/s)"
         left = (now - self._start) / (step - self._first_step) * (setup.config.steps - step)
         log.info(
-            "step %s/%s  %s  lr %s  %s %s/s  %s left",
+            "step %s/%s  %s  lr %s  %s %s/s%s  %s left",
             f"{step:,}",
             f"{setup.config.steps:,}",
             "  ".join(f"{name} {metrics.get(f'train/{name}', math.nan):.4f}" for name in setup.loss_names),
             " ".join(f"{rate:.2e}" for rate in rates.values()),
             f"{speed:,.0f}",
             unit,
+            share,
             format_duration(left),
         )
-        self._since, self.sums, self._count = now, {}, 0
+        self._since, self.sums, self._count, self._steps = now, {}, 0, 0
         return metrics
 
     def _means(self) -> dict[str, float]:

@@ -15,7 +15,7 @@ import numpy as np
 from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore, list_steps
 from tfm.checkpoints.trees import check_shapes
-from tfm.devices.backend import keep_contexts
+from tfm.devices import backend
 from tfm.devices.memory import (
     advise_sizes,
     available_memory,
@@ -65,6 +65,8 @@ class Setup:
       axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
+      step_flops: operations of a device in the step that `compile_step` compiled, or 0 if the peak rate of
+        the devices is unknown. Fused kernels and repeated loops count too little.
 
     Raises:
       UserError: if the task lacks a member of the contract, or the config asks for what the devices or the
@@ -103,6 +105,7 @@ class Setup:
         self.state = jax.eval_shape(self._create, variables)
         if devices is None:
             _check_state_fits(self.state, self.learners, self.partitioner.device_bytes)
+        self.step_flops = 0.0
         self.step = make_train_step(
             self.learners,
             self.step_key,
@@ -164,7 +167,7 @@ class Setup:
         """
         memory_errors = explain_out_of_memory(self.config.gradient_accumulation_steps)
         with memory_errors, ThreadPoolExecutor(1, "compilation") as pool:
-            compiling = pool.submit(keep_contexts(self.compile_step), batch)
+            compiling = pool.submit(backend.keep_contexts(self.compile_step), batch)
             state = self.make_state(checkpoints, step, initial_variables)
             return state, compiling.result()
 
@@ -229,13 +232,16 @@ class Setup:
         shapes = self.partitioner.shapes(self.state, batch, self.constant_shapes)
         try:
             with explain_out_of_memory(micro_batches):
-                compiled = step.lower(*shapes).compile()
+                lowered = step.lower(*shapes)
+                compiled = lowered.compile()
         except UserError:
             raise
         except (TypeError, ValueError):
             self.check_losses(batch)  # names the loss in which JAX found the error
             raise
         check_memory(measure_memory(compiled), micro_batches)
+        if backend.peak_flops():
+            self.step_flops = (lowered.cost_analysis() or {}).get("flops", 0.0)
         return step, compiled
 
     def check_losses(self, batch: Batch) -> None:

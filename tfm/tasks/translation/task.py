@@ -23,6 +23,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates
 from tfm.errors import UserError
 from tfm.interpret.observation import EXAMPLES, Observation
+from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
@@ -187,15 +188,16 @@ class Translation(TextTranslation, Task):
         """
         targets = batch["targets"]
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
+        packed = self.config.data.batching == "packed"
         (features, table), state = apply_model(
             self.model,
             variables,
             batch["inputs"],
             shift_right(targets, batch["target_positions"]),
             input_positions=batch["input_positions"],
-            input_segments=batch["input_segments"],
+            input_segments=segments_or_tokens(self.model, batch["input_segments"], packed),
             target_positions=batch["target_positions"],
-            target_segments=batch["target_segments"],
+            target_segments=segments_or_tokens(self.model, batch["target_segments"], packed),
             context=context,
             method="features",
         )

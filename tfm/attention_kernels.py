@@ -1,0 +1,127 @@
+"""The implementations of attention other than equation 1, and the choice between them.
+
+Shape letters as in `tfm.attention`.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from tfm.array_types import Array
+from tfm.devices import backend
+from tfm.masks import AttentionMask, check_mask_axes, mask_to_array
+
+IMPLEMENTATIONS = (None, "xla", "cudnn", "blockwise")
+# From so many keys on, blocks are faster on a CPU, and elsewhere the equation needs gigabytes for a row.
+MIN_BLOCKWISE_KEYS, MIN_BLOCKWISE_KEYS_ELSEWHERE = 1024, 4096
+MAX_CUDNN_FEATURES = 256  # since Hopper; earlier GPUs support half of it
+AnyMask = AttentionMask | Array | None
+Shaped = Array | jax.ShapeDtypeStruct
+
+
+def choose_implementation(
+    query: Shaped, key: Shaped, value: Shaped, **options: Any
+) -> tuple[str | None, str]:
+    """Chooses the implementation of `dot_product_attention` for this device and a call.
+
+    Args:
+      query, key, value: see `dot_product_attention`.
+      options: bias and dropout_rate.
+
+    Returns:
+      The implementation and a sentence for the log that says why.
+    """
+    capability = backend.cuda_capability()
+    reasons = {"cudnn": unsupported_reason("cudnn", query, key, value, train=True, **options)}
+    if capability < 8:
+        reasons["cudnn"] = "needs a CUDA device with compute capability 8"
+    elif capability < 9 and key.shape[-1] > MAX_CUDNN_FEATURES // 2:
+        reasons["cudnn"] = f"needs compute capability 9 for {key.shape[-1]} key features"
+    if not reasons["cudnn"]:
+        return "cudnn", "Attention runs in cuDNN's kernel, because the device and the options allow it."
+    min_keys = MIN_BLOCKWISE_KEYS if backend.is_cpu() else MIN_BLOCKWISE_KEYS_ELSEWHERE
+    if key.shape[-3] >= min_keys:
+        reasons["blockwise"] = unsupported_reason("blockwise", query, key, value, **options)
+        if not reasons["blockwise"]:
+            return "blockwise", f"Attention runs blockwise from {min_keys:,} keys."
+    because = " and ".join(f"{name} {reason}" for name, reason in reasons.items())
+    return None, f"Attention runs as equation 1, because {because}."
+
+
+def unsupported_reason(
+    implementation: str | None,
+    query: Shaped,
+    key: Shaped,
+    value: Shaped,
+    *,
+    bias: Any = None,
+    dropout_rate: float = 0.0,
+    train: bool = False,
+) -> str:
+    """Returns why an implementation does not support a call on any device, or "" if it does.
+
+    Args:
+      implementation: "xla", "cudnn", "blockwise", or None for the equation, which supports all options.
+      query, key, value, bias, dropout_rate: see `tfm.attention.dot_product_attention`. Shapes are enough.
+      train: whether the call needs gradients.
+
+    Returns:
+      The predicate of an error message whose subject is the implementation.
+    """
+    key_features, value_features = key.shape[-1], value.shape[-1]
+    if implementation is None:
+        return ""
+    if dropout_rate > 0:
+        return f"has no dropout of attention weights: expected 0, got {dropout_rate}"
+    if implementation != "xla" and bias is not None:
+        return "does not support positions that add to the logits"
+    if implementation != "blockwise" and query.ndim > 4:
+        return f"needs a query [B, L, H, K], got {query.shape}"
+    if implementation != "blockwise" and key_features != value_features:
+        return f"needs equal key and value features, got {key_features} and {value_features}"
+    if implementation != "cudnn":
+        return ""
+    if jnp.dtype(query.dtype).itemsize != 2:
+        return f"computes in bfloat16, got {query.dtype}"
+    if key_features % 8 or key_features > MAX_CUDNN_FEATURES:
+        return f"needs key features that are multiples of 8, at most {MAX_CUDNN_FEATURES}, got {key_features}"
+    lengths = query.shape[-3], key.shape[-3]
+    if train and any(length % 2 for length in lengths):
+        return f"trains with even lengths, got {lengths[0]} queries and {lengths[1]} keys"
+    return ""
+
+
+def _is_formed(mask: AnyMask, query: Array) -> bool:
+    """Returns whether a kernel of `jax.nn.dot_product_attention` can compute the mask itself."""
+    if not isinstance(mask, AttentionMask):
+        return mask is None
+    return query.ndim == 4 and not mask.is_packed and (mask.causal or mask.window is None)
+
+
+def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **terms: Any) -> jax.Array:
+    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`, which receives the terms, too.
+
+    The kernels may return NaN for a query that sees no key. Such queries see other keys there, and their
+    output is replaced by zeros.
+    """
+    batch, length, heads = query.shape[:-3], query.shape[-3], query.shape[-2]
+    has_keys: Array | None = None
+    if not _is_formed(mask, query):
+        array: Any = mask_to_array(mask, length, key.shape[-3])
+        check_mask_axes(array, query.ndim)
+        can_attend = jnp.any(array, axis=-1, keepdims=True)  # [B or 1, H or 1, L or 1, 1]
+        # cuDNN rejects a mask that is not broadcast.
+        terms["mask"] = jnp.broadcast_to(array | ~can_attend, (*batch, heads, length, key.shape[-3]))
+        has_keys = can_attend.swapaxes(-2, -3)
+    elif isinstance(mask, AttentionMask):
+        terms["is_causal"] = mask.causal
+        terms["local_window_size"] = None if mask.window is None else (mask.window // 2, 0)
+        for name, segments in (("query", mask.query_segments), ("key_value", mask.key_segments)):
+            if segments is not None:  # True for tokens
+                count = jnp.broadcast_to(jnp.sum(segments, -1, dtype=jnp.int32), batch)
+                terms[f"{name}_seq_lengths"] = jnp.maximum(count, 1)
+                visible = (jnp.asarray(segments) if name == "query" else count[:, None] > 0)[..., None, None]
+                has_keys = visible if has_keys is None else has_keys & visible
+    output = jax.nn.dot_product_attention(query, key, value, **terms)
+    return output if has_keys is None else jnp.where(has_keys, output, 0)
