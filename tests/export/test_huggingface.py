@@ -33,19 +33,26 @@ NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 )
 def test_logits_of_an_imported_model_equal_those_of_transformers(name):
     imported, check = Imported(FOLDER / name), np.load(FOLDER / name / "check.npz")
-    expected = check["logits"]
-    if imported.family.task == "translation":
-        inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
-        arguments = inputs, imported.new_ids(check["decoder_input_ids"])
-        arguments[1][:, 0] = 1
-    elif imported.family.task == "language_modeling":
+    task, expected = imported.family.find_task(imported.config), check["logits"]
+    if task == "classification":
+        arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
+    elif task == "language_modeling":
         arguments = (imported.new_ids(check["input_ids"]),)
         arguments[0][:, 0] = 1
     else:
-        arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
+        inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
+        arguments = inputs, check.get("token_type_ids")
+    if task == "translation":
+        arguments = inputs, imported.new_ids(check["decoder_input_ids"])
+        arguments[1][:, 0] = 1
     apply = quick_jit(functools.partial(imported.model.apply, train=False))
-    logits = np.asarray(apply(imported.variables, *arguments))
-    if imported.order is not None:
+    logits = apply(imported.variables, *arguments)
+    if task == "masked_language_modeling":
+        logits, follows = logits
+        expected_follows = check.get("seq_relationship_logits", np.zeros(follows.shape))
+        np.testing.assert_allclose(follows[:, ::-1], expected_follows, atol=2e-5)
+    logits = np.asarray(logits)
+    if not task.endswith("classification"):
         assert (logits[..., imported.order.excluded] < -9e3).all()
         kept = ~imported.order.excluded & (imported.order.ids < expected.shape[-1])
         logits, expected = logits[..., kept], expected[..., imported.order.ids[kept]]
@@ -58,7 +65,7 @@ def test_entries_of_all_families_are_inverses(name):
     imported = Imported(FOLDER / name)
     parts = {}
     for entry in imported.family.entries(imported.config, imported.fields):
-        if not entry.theirs or entry.layout == "tokens":
+        if entry.theirs not in imported.weights or entry.layout.startswith("token"):
             continue
         shape = imported.shapes[entry.ours]
         ours = to_ours(entry, imported.weights[entry.theirs], shape)

@@ -71,8 +71,11 @@ class Weights(Mapping[str, np.ndarray]):
                     part = file.get_slice(name)
                     if part.get_dtype() not in DTYPES:
                         continue  # a buffer such as position ids
-                    self._files[name] = path, name
-                    self.shapes[name] = tuple(part.get_shape())
+                    # The first files of BERT have the names of TensorFlow.
+                    new = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+                    new = new.replace("LayerNorm.beta", "LayerNorm.bias")
+                    self._files[new] = path, name
+                    self.shapes[new] = tuple(part.get_shape())
         if not any(name.startswith(prefix) for name in self._files):
             self._files = {prefix + name: place for name, place in self._files.items()}
             self.shapes = {prefix + name: shape for name, shape in self.shapes.items()}
