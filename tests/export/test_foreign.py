@@ -9,10 +9,11 @@ from safetensors.numpy import load_file
 
 import tfm
 from tests.support.commands import run_command
+from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.export.huggingface.write import find_problems
 from tfm.models import TransformerConfig
-from tfm.tasks import language_modeling
+from tfm.tasks import language_modeling, masked_language_modeling
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
@@ -143,8 +144,10 @@ def test_forced_target_prefix_is_refused():
     assert "data.target_prefix is '<de>'" in problem
 
 
-def test_tokenizers_without_a_class_are_refused():
-    config = language_modeling.Config(data=DocumentsConfig(tokenizer="characters"))
-    (problem,) = find_problems(config)
+@pytest.mark.parametrize(
+    ("task", "data"), [(language_modeling, DocumentsConfig), (masked_language_modeling, SentencesConfig)]
+)
+def test_tokenizers_without_a_class_are_refused(task, data):
+    (problem,) = find_problems(task.Config(data=data(tokenizer="characters")))
     assert "data.tokenizer is 'characters', expected bytes" in problem
-    assert not list(find_problems(language_modeling.Config(data=DocumentsConfig(tokenizer="bytes"))))
+    assert not list(find_problems(task.Config(data=data(tokenizer="bytes"))))

@@ -273,6 +273,7 @@ def _json_files(run: Any, workdir: str) -> dict[str, Any]:
         with open(os.path.join(workdir, name), "rb") as file:
             serialized = file.read()
         content = renumber(json.loads(serialized), TokenizerJson(serialized).file_ids)
+    details = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": content["model"].get("unk_token")}
     roles = {"pad_token": PAD_ID, "bos_token": BOS_ID, "eos_token": EOS_ID}
     pieces = {i: text for text, i in list_ids(content).items()}
     if isinstance(run.task.config.model, BertConfig):
@@ -282,8 +283,8 @@ def _json_files(run: Any, workdir: str) -> dict[str, Any]:
             content["added_tokens"].append(make_special(MASK, mask_id))
         content["post_processor"] = enclose_texts(pieces[BOS_ID], pieces[EOS_ID])
         roles = {"pad_token": PAD_ID, "cls_token": BOS_ID, "sep_token": EOS_ID, "mask_token": mask_id}
-    names = {role: pieces[i] for role, i in roles.items()} | {"unk_token": content["model"].get("unk_token")}
-    details = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+        details["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    details |= {role: pieces[i] for role, i in roles.items()}
     return {"tokenizer.json": content, "tokenizer_config.json": details}
 
 
