@@ -21,6 +21,7 @@ from tfm.errors import UserError
 from tfm.export.huggingface.arrays import to_ours, to_theirs
 from tfm.export.huggingface.folder import Weights
 from tfm.export.huggingface.read import import_folder
+from tfm.export.huggingface.write import to_arrays
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 
@@ -76,6 +77,45 @@ def test_entries_of_all_families_are_inverses(name):
             joined = np.concatenate(parts[entry.theirs], -1) if entry.part else parts[entry.theirs][0]
             expected = imported.weights[entry.theirs][entry.skip :]
             np.testing.assert_allclose(joined, expected, rtol=1e-6)
+
+
+def test_bias_of_logits_that_gpt2_lacks_is_an_error():
+    imported = Imported(FOLDER / "gpt2")
+    entries = list(imported.family.entries(imported.config, imported.fields))
+    bias = imported.parameters["embedding/bias"] + 0.5
+    to_arrays(imported.config, imported.parameters, entries, is_sines_first=False)
+    with pytest.raises(UserError, match="embedding/bias"):
+        to_arrays(
+            imported.config, {**imported.parameters, "embedding/bias": bias}, entries, is_sines_first=False
+        )
+
+
+def test_first_files_of_bert_have_other_names_of_norms(tmp_path):
+    imported = Imported(FOLDER / "bert")
+    arrays = dict(imported.weights) | {
+        "cls.predictions.decoder.weight": imported.weights["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": imported.weights["cls.predictions.bias"],
+    }
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): x
+        for name, x in arrays.items()
+    }
+    safetensors.numpy.save_file(renamed, tmp_path / "model.safetensors")
+    parameters = imported.convert(Weights(str(tmp_path)))
+    for name, x in imported.parameters.items():
+        np.testing.assert_array_equal(parameters[name], x)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("architectures", ["BertModel"]), ("is_decoder", True), ("problem_type", "regression")],
+)
+def test_bert_that_tfm_lacks_is_an_error(field, value, tmp_path):
+    folder = shutil.copytree(FOLDER / "bert", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {field: value}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=field):
+        import_folder(str(folder), str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("name", ["model.encoder.embed_positions.weight", "lm_head.weight"])

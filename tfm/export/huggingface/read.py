@@ -31,6 +31,7 @@ from tfm.export.write import check_absent
 from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
 from tfm.positions import sinusoidal_encoding
 from tfm.training.assets import LABELS_FILE
+from tfm.training.config import TrainingConfig
 from tfm.workdir.bundle import check_sizes
 
 COPY_TOLERANCE = 1e-3  # of constants that files store in float16
@@ -218,7 +219,9 @@ def _make_config(task: str, model: Any, vocabulary: Vocabulary | None) -> Any:
         return config_class(model=model, data=SentencesConfig(tokenizer=TOKENIZER_JSON, row_length=length))
     if task == "language_modeling":
         data = DocumentsConfig(tokenizer=TOKENIZER_JSON, row_length=model.max_positions)
-        return config_class(model=model, data=data, stride=min(model.max_positions, MAX_STRIDE))
+        stride = min(model.max_positions, MAX_STRIDE)
+        training = TrainingConfig(freeze=("embedding/bias",))  # GPT-2 has no bias of the logits
+        return config_class(model=model, data=data, training=training, stride=stride)
     defaults = config_class()
     if vocabulary is None:
         data = dataclasses.replace(defaults.data, kind="arrays", file="images.npz")

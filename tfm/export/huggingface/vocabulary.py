@@ -13,6 +13,7 @@ from typing import Any
 from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.file_tokenizer import find_special_ids
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
+from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID
 from tfm.data.tokenizers.sentencepiece_file import (
     BYTE,
     CONTROL,
@@ -156,11 +157,15 @@ def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 
 def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of GPT-2. In most files, the only special token begins and ends a text."""
+    """Returns the tokenizer of GPT-2. In most files, the only special token begins and ends a text.
+
+    Padding and BOS get no probability, because no text has them.
+    """
     size = _vocabulary_size(fields)
     end = _check_id(fields, "eos_token_id", size)
     start, pad = (_check_id(fields, f"{role}_token_id", size, default=end) for role in ("bos", "pad"))
     order = TokenOrder(size, pad=None if pad in (start, end) else pad, start=start, end=end)
+    order.excluded[[PAD_ID, BOS_ID]] = True
     return Vocabulary(order, {TOKENIZER_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
 
 

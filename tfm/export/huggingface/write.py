@@ -153,8 +153,21 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
 def to_arrays(
     model: Any, params: Arrays, entries: Sequence[Entry], *, is_sines_first: bool
 ) -> dict[str, np.ndarray]:
-    """Returns {name in transformers: array}. Parameters that the model lacks, such as biases, are zeros."""
+    """Returns {name in transformers: array}. Parameters that the model lacks, such as biases, are zeros.
+
+    Raises:
+      UserError: if the other model lacks a bias of the logits that is not 0.
+    """
     ours = {name: np.array(x, np.float32) for name, x in params.items()}
+    if "embedding/bias" in ours and not any(entry.ours == "embedding/bias" for entry in entries):
+        excluded = ours["embedding/bias"] == EXCLUDED_LOGIT
+        if ours["embedding/bias"][~excluded].any():
+            raise UserError(
+                "transformers has no such model: the bias of the logits, embedding/bias, is not 0. Train "
+                "with --config.training.freeze=embedding/bias, or use --format=tfm."
+            )
+        if excluded[PAD_ID]:  # its row of zeros would have the logit 0, which can be the largest
+            ours["embedding/table"][PAD_ID] = ours["embedding/table"][EOS_ID]
     for entry in entries:
         if entry.ours not in ours:
             ours[entry.ours] = _zeros(entry.ours, ours)
@@ -285,7 +298,10 @@ def _json_files(run: Any, workdir: str) -> dict[str, Any]:
         roles = {"pad_token": PAD_ID, "cls_token": BOS_ID, "sep_token": EOS_ID, "mask_token": mask_id}
         details["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
     details |= {role: pieces[i] for role, i in roles.items()}
-    return {"tokenizer.json": content, "tokenizer_config.json": details}
+    files = {"tokenizer.json": content, "tokenizer_config.json": details}
+    if isinstance(run.task.config.model, DecoderLMConfig):
+        files["generation_config.json"] = {"suppress_tokens": [PAD_ID, BOS_ID], **_special_ids()}
+    return files
 
 
 def _bert_config(run: Any) -> dict[str, Any]:
