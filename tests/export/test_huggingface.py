@@ -8,7 +8,9 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
+import sys
 
 import jax
 import ml_dtypes
@@ -18,6 +20,7 @@ import safetensors.numpy
 
 from tests.support.imported import Imported
 from tfm.errors import UserError
+from tfm.export.fairseq import import_checkpoint
 from tfm.export.huggingface.arrays import to_ours, to_theirs
 from tfm.export.huggingface.folder import Weights
 from tfm.export.huggingface.read import import_folder
@@ -152,6 +155,13 @@ def test_folder_of_an_image_classifier_becomes_an_export(tmp_path):
     assert run.task.label_names[3] == "label 3"
 
 
+def test_checkpoint_of_fairseq_needs_pytorch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(UserError, match="torch"):
+        import_checkpoint(str(tmp_path), str(tmp_path / "out"))
+
+
 @pytest.fixture
 def folder(tmp_path):
     return pathlib.Path(shutil.copytree(FOLDER / "vit", tmp_path / "model"))
@@ -165,6 +175,29 @@ def test_index_must_not_name_a_file_outside_of_the_folder(folder, tmp_path, plac
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": place}}))
     with pytest.raises(UserError, match="as the file of a"):
         import_folder(str(folder), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json", "preprocessor_config.json"])
+def test_json_above_64_megabytes_is_refused(folder, tmp_path, file):
+    if file == "model.safetensors.index.json":
+        (folder / "model.safetensors").unlink()
+    with open(folder / file, "wb") as large:
+        large.truncate(2**26 + 1)  # without blocks on the disk
+    with pytest.raises(UserError, match=rf"67,108,864.*{re.escape(file)}.*67,108,865"):
+        import_folder(str(folder), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_of_a_folder_is_not_executed(folder, tmp_path):
+    """transformers would execute the class that auto_map names if the user trusts the folder."""
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Mine: ...\n")
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "mine.Mine")}
+    (folder / "config.json").write_text(json.dumps(values | {"trust_remote_code": True}))
+    import_folder(str(folder), str(tmp_path / "out"))
+    assert not (tmp_path / "executed").exists()
+    assert "auto_map" not in (tmp_path / "out" / "config.json").read_text()
+    assert not any("mine" in path.name for path in (tmp_path / "out").iterdir())
 
 
 def test_shards_are_read(folder, tmp_path):

@@ -29,6 +29,7 @@ COPIES = {
     "model.decoder.embed_tokens.weight": "embedding/table",
     "encoder.embed_tokens.weight": "embedding/table",
     "decoder.embed_tokens.weight": "embedding/table",
+    "model.decoder.output_projection.weight": "embedding/table",
     "cls.predictions.decoder.weight": "embedding/table",
     "cls.predictions.decoder.bias": "embedding/bias",
 }

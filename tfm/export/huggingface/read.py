@@ -72,15 +72,39 @@ def import_folder(
         vocabulary = READERS[str(name)](folder, fields, languages or Languages())
         if source_prefix:
             vocabulary = dataclasses.replace(vocabulary, source_prefix=source_prefix)
-        files.update(vocabulary.files)
+    write_model(family, model, fields, weights, vocabulary, output, files=files)
+
+
+def write_model(
+    family: Family,
+    model: Any,
+    fields: Fields,
+    weights: Weights,
+    vocabulary: Vocabulary | None,
+    output: str,
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Writes a model as an export.
+
+    Args:
+      family, model, fields, weights: see `to_parameters`.
+      vocabulary: the tokenizer, or None for a model without tokens.
+      output: the folder to write.
+      files: {name of an asset: content}, in addition to the files of the tokenizer.
+
+    Raises:
+      UserError: if the arrays do not fit, or `output` cannot be written.
+    """
+    task = family.find_task(model)
     config = _make_config(task, model, vocabulary)
+    files = {**(files or {}), **(vocabulary.files if vocabulary else {})}
 
     def make_arrays(expected: Arrays) -> Arrays:
         shapes = {name: x.shape for name, x in expected.items()}
         order = None if vocabulary is None else vocabulary.order
         parameters = to_parameters(family, model, fields, weights, shapes, order)
         if task == "classification":
-            _fold_normalization(folder, model, parameters)
+            _fold_normalization(weights.folder, model, parameters)
         return parameters
 
     write_import(config, make_arrays, output, assets=files)

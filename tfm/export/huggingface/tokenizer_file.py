@@ -63,6 +63,12 @@ def make_word_piece_tokenizer(pieces: Iterable[str], options: Mapping[str, Any])
     return _make_file(model, special, normalizer=normalizer, pre_tokenizer=splitter, decoder=decoder)
 
 
+def make_word_tokenizer(vocabulary: Mapping[str, int]) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json whose tokens are the words between blanks."""
+    model = {"type": "WordLevel", "unk_token": "<unk>", "vocab": vocabulary}
+    return _make_file(model, {}, pre_tokenizer={"type": "WhitespaceSplit"}, decoder=None)
+
+
 def _make_file(model: Mapping[str, Any], special: Mapping[str, int], **parts: Any) -> dict[str, Any]:
     tokens = [make_special(name, i) for name, i in special.items()]
     empty = dict.fromkeys(("truncation", "padding", "normalizer", "post_processor"))

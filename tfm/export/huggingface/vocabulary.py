@@ -7,6 +7,7 @@ rows of the imported tables, in the order of `arrays.TokenOrder`.
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -37,6 +38,7 @@ from tfm.export.huggingface.tokenizer_file import (
     TEXT_START,
     list_ids,
     make_word_piece_tokenizer,
+    make_word_tokenizer,
     renumber,
 )
 from tfm.io.files import read_limited
@@ -167,6 +169,39 @@ def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     order = TokenOrder(size, pad=None if pad in (start, end) else pad, start=start, end=end)
     order.excluded[[PAD_ID, BOS_ID]] = True
     return Vocabulary(order, {TOKENIZER_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
+
+
+def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
+    """Returns the tokenizer of a folder of fairseq, whose dictionaries have the pieces or words.
+
+    Without a SentencePiece model, texts are tokens between blanks, such as "th@@ e dog".
+    """
+    languages = Languages(fields.get("source_lang", str), fields.get("target_lang", str))
+    sides = [_read_dictionary(folder, fields, language) for language in dataclasses.astuple(languages)]
+    special = {"pad": FAIRSEQ_IDS[PAD], "start": FAIRSEQ_IDS[EOS], "end": FAIRSEQ_IDS[EOS]}
+    order = TokenOrder(max(map(len, sides)), **special)
+    order.excluded |= order.ids >= len(sides[1])
+    files = {}
+    for name, ids in zip((SOURCE_VOCABULARY_FILE, VOCABULARY_FILE), sides, strict=True):
+        if os.path.exists(os.path.join(folder, "sentencepiece.bpe.model")):
+            files[name] = _rewrite_file(folder, "sentencepiece.bpe.model", ids, order, ())
+        else:
+            files[name] = _renumber(folder, make_word_tokenizer(ids), order)
+    return Vocabulary(order, files, languages)
+
+
+def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, int]:
+    """Returns {text: id} of a dict.LANGUAGE.txt, which has a text and its frequency in each line."""
+    if not re.fullmatch("[A-Za-z0-9_-]+", language):
+        raise UserError(f"{fields.path}: expected the name of a language, got {language!r}.")
+    name = f"dict.{language}.txt"
+    content = _read(folder, name)
+    try:
+        lines = content.decode("utf-8").split("\n")
+        texts = [line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1) for line in lines if line]
+        return FAIRSEQ_IDS | {text: i for i, (text, _) in enumerate(texts, len(FAIRSEQ_IDS))}
+    except ValueError:
+        raise UserError(f"Expected a text and its frequency in each line of {folder}/{name}.") from None
 
 
 def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
