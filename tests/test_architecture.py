@@ -62,6 +62,7 @@ MAY_IMPORT = {
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")
 HOST_SIDE_FILES = ("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main")
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
+READERS_OF_PYTORCH = {"tfm.export.fairseq"}  # by torch.load(weights_only=True)
 
 
 def within(module, *packages):
@@ -111,7 +112,8 @@ def test_rules_of_imports_have_no_cycle():
 
 @pytest.mark.parametrize("module", MODULES)
 def test_modules_import_no_banned_module(module):
-    assert not {name for name in imports(MODULES[module]) if within(name, *NOWHERE)}
+    banned = set(NOWHERE) - ({"torch"} if module in READERS_OF_PYTORCH else set())
+    assert not {name for name in imports(MODULES[module]) if within(name, *banned)}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *WITHOUT_JAX, *HOST_SIDE_FILES)])

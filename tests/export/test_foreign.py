@@ -2,21 +2,27 @@
 
 import dataclasses
 import json
+import pathlib
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.support.commands import run_command
+from tests.support.tokenizers import make_json
+from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.export.huggingface.write import find_problems
 from tfm.models import TransformerConfig
-from tfm.tasks import language_modeling
+from tfm.tasks import language_modeling, masked_language_modeling
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
+from tfm.workdir.bundle import flatten
 
+FOLDER = pathlib.Path(__file__).parent / "huggingface"
 SENTENCES = ["red dog runs", "small bird", "the unknown word"]
 
 
@@ -47,33 +53,68 @@ def test_exported_model_is_the_same_after_an_import(tiny_run, marian, tmp_path):
     assert (data.source_language, data.target_language) == ("en", "de")
 
 
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory):
+    """Returns a folder with a random GPT-2 whose only special token begins and ends a text."""
+    folder, arrays = tmp_path_factory.mktemp("gpt2"), load_file(FOLDER / "gpt2" / "model.safetensors")
+    (folder / "tokenizer.json").write_bytes(make_json("bytes", tokens=["<|endoftext|>"]))
+    size = len(TokenizerJson((folder / "tokenizer.json").read_bytes()).file_ids) - 2
+    values = json.loads((FOLDER / "gpt2" / "config.json").read_text())
+    values |= {"vocab_size": size, "bos_token_id": 0, "eos_token_id": 0}
+    (folder / "config.json").write_text(json.dumps(values))
+    arrays["transformer.wte.weight"] = np.random.default_rng(0).normal(0, 0.1, (size, 8)).astype(np.float32)
+    save_file(arrays, folder / "model.safetensors")
+    return folder
+
+
+DOCUMENTS = ["--config.data.train=train.en", "--config.data.validation=val.en", "--config.data.row_length=16"]
+TRAINED = {  # {family: (assets, flags of the data)}
+    "marian": (
+        ["vocabulary.model", "source_vocabulary.model"],
+        ["--config.data.validation=val", "--config.validation_samples=0"],
+    ),
+    "gpt2": (["tokenizer.model"], [*DOCUMENTS, "--config.data.documents=line", "--config.stride=16"]),
+}
+
+
 @pytest.mark.long
-def test_imported_model_continues_to_train_and_is_exported_again(corpus, marian, tmp_path):
-    imported, workdir = tmp_path / "imported", tmp_path / "run"
-    assert run_command("import", f"--from={marian}", f"--output={imported}").code == 0
+@pytest.mark.parametrize("family", TRAINED)
+def test_imported_model_continues_to_train_and_is_exported_again(family, corpus, tmp_path, request):
+    original, (assets, flags) = request.getfixturevalue(family), TRAINED[family]
+    imported, workdir, exported = tmp_path / "imported", tmp_path / "run", tmp_path / "out"
+    result = run_command("import", f"--from={original}", f"--output={imported}")
+    assert result.code == 0, result.error
     result = run_command(
         "train",
         f"--config={imported / 'config.json'}",
         f"--workdir={workdir}",
         f"--warm_start={imported}",
         f"--config.data.directory={corpus}",
-        "--config.data.validation=val",
         "--config.data.batch_tokens=256",
         "--config.training.steps=100",
         "--config.training.warmup_steps=10",
         "--config.training.peak_learning_rate=0.01",
         "--config.training.log_every=10",
-        "--config.validation_samples=0",
+        *flags,
     )
     assert result.code == 0, result.error
     losses = [row["train/loss"] for row in read_metrics(str(workdir)) if "train/loss" in row]
     assert losses[-1] < 0.95 * losses[0]
-    for name in ("vocabulary.model", "source_vocabulary.model"):
+    for name in assets:
         assert (workdir / name).read_bytes() == (imported / name).read_bytes()
-    assert export(workdir, tmp_path / "out", "--format=huggingface").code == 0
-    before, after = (load_file(path / "model.safetensors") for path in (marian, tmp_path / "out"))
+    assert export(workdir, exported, "--format=huggingface").code == 0
+    before, after = (load_file(path / "model.safetensors") for path in (original, exported))
     assert before.keys() == after.keys()
-    assert any((before[name] != after[name]).any() for name in before)
+    result = run_command("import", f"--from={exported}", f"--output={tmp_path / 'again'}")
+    assert result.code == 0, result.error
+    if family == "gpt2":  # the logit of a row of zeros could be the largest
+        padding, _, end, *_ = after["transformer.wte.weight"]
+        np.testing.assert_array_equal(padding, end)
+    trained, again = (flatten(runs.load(str(path)).variables) for path in (workdir, tmp_path / "again"))
+    for name, x in trained.items():
+        rows = slice(1 if name == "embedding/table" else 0, None)  # the row of padding has no effect
+        np.testing.assert_allclose(again[name][rows], x[rows], rtol=1e-6, atol=1e-7)
+    assert any((x != before[name]).any() for name, x in after.items() if x.shape == before[name].shape)
 
 
 @pytest.mark.long
@@ -142,8 +183,10 @@ def test_forced_target_prefix_is_refused():
     assert "data.target_prefix is '<de>'" in problem
 
 
-def test_tokenizers_without_a_class_are_refused():
-    config = language_modeling.Config(data=DocumentsConfig(tokenizer="characters"))
-    (problem,) = find_problems(config)
+@pytest.mark.parametrize(
+    ("task", "data"), [(language_modeling, DocumentsConfig), (masked_language_modeling, SentencesConfig)]
+)
+def test_tokenizers_without_a_class_are_refused(task, data):
+    (problem,) = find_problems(task.Config(data=data(tokenizer="characters")))
     assert "data.tokenizer is 'characters', expected bytes" in problem
-    assert not list(find_problems(language_modeling.Config(data=DocumentsConfig(tokenizer="bytes"))))
+    assert not list(find_problems(task.Config(data=data(tokenizer="bytes"))))

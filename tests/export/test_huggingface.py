@@ -8,7 +8,9 @@ import functools
 import json
 import os
 import pathlib
+import re
 import shutil
+import sys
 
 import jax
 import ml_dtypes
@@ -18,9 +20,11 @@ import safetensors.numpy
 
 from tests.support.imported import Imported
 from tfm.errors import UserError
+from tfm.export.fairseq import import_checkpoint
 from tfm.export.huggingface.arrays import to_ours, to_theirs
 from tfm.export.huggingface.folder import Weights
 from tfm.export.huggingface.read import import_folder
+from tfm.export.huggingface.write import to_arrays
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 
@@ -33,19 +37,26 @@ NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 )
 def test_logits_of_an_imported_model_equal_those_of_transformers(name):
     imported, check = Imported(FOLDER / name), np.load(FOLDER / name / "check.npz")
-    expected = check["logits"]
-    if imported.family.task == "translation":
-        inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
-        arguments = inputs, imported.new_ids(check["decoder_input_ids"])
-        arguments[1][:, 0] = 1
-    elif imported.family.task == "language_modeling":
+    task, expected = imported.family.find_task(imported.config), check["logits"]
+    if task == "classification":
+        arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
+    elif task == "language_modeling":
         arguments = (imported.new_ids(check["input_ids"]),)
         arguments[0][:, 0] = 1
     else:
-        arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
+        inputs = np.where(check["attention_mask"], imported.new_ids(check["input_ids"]), 0)
+        arguments = inputs, check.get("token_type_ids")
+    if task == "translation":
+        arguments = inputs, imported.new_ids(check["decoder_input_ids"])
+        arguments[1][:, 0] = 1
     apply = quick_jit(functools.partial(imported.model.apply, train=False))
-    logits = np.asarray(apply(imported.variables, *arguments))
-    if imported.order is not None:
+    logits = apply(imported.variables, *arguments)
+    if task == "masked_language_modeling":
+        logits, follows = logits
+        expected_follows = check.get("seq_relationship_logits", np.zeros(follows.shape))
+        np.testing.assert_allclose(follows[:, ::-1], expected_follows, atol=2e-5)
+    logits = np.asarray(logits)
+    if not task.endswith("classification"):
         assert (logits[..., imported.order.excluded] < -9e3).all()
         kept = ~imported.order.excluded & (imported.order.ids < expected.shape[-1])
         logits, expected = logits[..., kept], expected[..., imported.order.ids[kept]]
@@ -58,7 +69,7 @@ def test_entries_of_all_families_are_inverses(name):
     imported = Imported(FOLDER / name)
     parts = {}
     for entry in imported.family.entries(imported.config, imported.fields):
-        if not entry.theirs or entry.layout == "tokens":
+        if entry.theirs not in imported.weights or entry.layout.startswith("token"):
             continue
         shape = imported.shapes[entry.ours]
         ours = to_ours(entry, imported.weights[entry.theirs], shape)
@@ -69,6 +80,45 @@ def test_entries_of_all_families_are_inverses(name):
             joined = np.concatenate(parts[entry.theirs], -1) if entry.part else parts[entry.theirs][0]
             expected = imported.weights[entry.theirs][entry.skip :]
             np.testing.assert_allclose(joined, expected, rtol=1e-6)
+
+
+def test_bias_of_logits_that_gpt2_lacks_is_an_error():
+    imported = Imported(FOLDER / "gpt2")
+    entries = list(imported.family.entries(imported.config, imported.fields))
+    bias = imported.parameters["embedding/bias"] + 0.5
+    to_arrays(imported.config, imported.parameters, entries, is_sines_first=False)
+    with pytest.raises(UserError, match="embedding/bias"):
+        to_arrays(
+            imported.config, {**imported.parameters, "embedding/bias": bias}, entries, is_sines_first=False
+        )
+
+
+def test_first_files_of_bert_have_other_names_of_norms(tmp_path):
+    imported = Imported(FOLDER / "bert")
+    arrays = dict(imported.weights) | {
+        "cls.predictions.decoder.weight": imported.weights["bert.embeddings.word_embeddings.weight"],
+        "cls.predictions.decoder.bias": imported.weights["cls.predictions.bias"],
+    }
+    renamed = {
+        name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): x
+        for name, x in arrays.items()
+    }
+    safetensors.numpy.save_file(renamed, tmp_path / "model.safetensors")
+    parameters = imported.convert(Weights(str(tmp_path)))
+    for name, x in imported.parameters.items():
+        np.testing.assert_array_equal(parameters[name], x)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("architectures", ["BertModel"]), ("is_decoder", True), ("problem_type", "regression")],
+)
+def test_bert_that_tfm_lacks_is_an_error(field, value, tmp_path):
+    folder = shutil.copytree(FOLDER / "bert", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {field: value}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=field):
+        import_folder(str(folder), str(tmp_path / "out"))
 
 
 @pytest.mark.parametrize("name", ["model.encoder.embed_positions.weight", "lm_head.weight"])
@@ -105,6 +155,13 @@ def test_folder_of_an_image_classifier_becomes_an_export(tmp_path):
     assert run.task.label_names[3] == "label 3"
 
 
+def test_checkpoint_of_fairseq_needs_pytorch(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "model.pt").write_bytes(b"")
+    with pytest.raises(UserError, match="torch"):
+        import_checkpoint(str(tmp_path), str(tmp_path / "out"))
+
+
 @pytest.fixture
 def folder(tmp_path):
     return pathlib.Path(shutil.copytree(FOLDER / "vit", tmp_path / "model"))
@@ -118,6 +175,29 @@ def test_index_must_not_name_a_file_outside_of_the_folder(folder, tmp_path, plac
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": place}}))
     with pytest.raises(UserError, match="as the file of a"):
         import_folder(str(folder), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("file", ["config.json", "model.safetensors.index.json", "preprocessor_config.json"])
+def test_json_above_64_megabytes_is_refused(folder, tmp_path, file):
+    if file == "model.safetensors.index.json":
+        (folder / "model.safetensors").unlink()
+    with open(folder / file, "wb") as large:
+        large.truncate(2**26 + 1)  # without blocks on the disk
+    with pytest.raises(UserError, match=rf"67,108,864.*{re.escape(file)}.*67,108,865"):
+        import_folder(str(folder), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
+def test_code_of_a_folder_is_not_executed(folder, tmp_path):
+    """transformers would execute the class that auto_map names if the user trusts the folder."""
+    (folder / "mine.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\nclass Mine: ...\n")
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoTokenizer"), "mine.Mine")}
+    (folder / "config.json").write_text(json.dumps(values | {"trust_remote_code": True}))
+    import_folder(str(folder), str(tmp_path / "out"))
+    assert not (tmp_path / "executed").exists()
+    assert "auto_map" not in (tmp_path / "out" / "config.json").read_text()
+    assert not any("mine" in path.name for path in (tmp_path / "out").iterdir())
 
 
 def test_shards_are_read(folder, tmp_path):

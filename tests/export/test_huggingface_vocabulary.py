@@ -1,21 +1,32 @@
 """Tests of tokenizers that are rewritten in the order of the ids of tfm."""
 
 import json
+import pathlib
+import re
 
 import pytest
 import sentencepiece
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.hostile_values import JSON, in_folder
 from tests.support.pairs import TEXTS
 from tests.support.tokenizers import make_json, train_model
+from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.export.huggingface.arrays import TokenOrder
 from tfm.export.huggingface.families import Fields
-from tfm.export.huggingface.vocabulary import Languages, read_m2m_100, read_marian, read_mbart, rewrite_json
-from tfm.export.huggingface.write import make_byte_tokenizer
+from tfm.export.huggingface.tokenizer_file import make_byte_tokenizer, renumber
+from tfm.export.huggingface.vocabulary import (
+    READERS,
+    Languages,
+    read_bert,
+    read_m2m_100,
+    read_marian,
+    read_mbart,
+)
 
 ODD_TEXTS = ["a", "Žluťoučký 猫 5 €", "  two  spaces ", "</s>", "<unk> x", "don't", ""]
 MODEL = train_model(model_type="unigram")
@@ -130,20 +141,91 @@ def test_first_mbart_is_refused(nllb):
 
 
 @pytest.mark.parametrize("text", [*TEXTS[:3], *ODD_TEXTS])
-def test_rewritten_json_has_the_same_tokens(text):
-    content = make_json("bytes", tokens=["<|endoftext|>"])
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_rewritten_json_has_the_same_tokens(kind, text):
     tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
-    original = tokenizers.Tokenizer.from_str(content.decode() if isinstance(content, bytes) else content)
-    order = TokenOrder(original.get_vocab_size(), pad=None, start=0, end=0)
-    serialized = content if isinstance(content, bytes) else content.encode()
-    (ids,) = TokenizerJson(rewrite_json(serialized, order)).encode([text])
+    content = make_json(kind, tokens=["<unk>", "<|endoftext|>"])
+    original = tokenizers.Tokenizer.from_str(content.decode())
+    original.encode_special_tokens = True
+    order = TokenOrder(original.get_vocab_size(), pad=None, start=1, end=1)
+    rewritten = json.dumps(renumber(json.loads(content), order.ids.tolist())).encode()
+    (ids,) = TokenizerJson(rewritten).encode([text])
     assert ids == [new_id(order, i) for i in original.encode(text, add_special_tokens=False).ids]
 
 
-@given(st.binary(max_size=30) | st.just(b"{}") | st.just(b'{"model": 3}'))
-def test_any_bytes_raise_only_known_errors(content):
-    with pytest.raises((ValueError, KeyError, TypeError, AttributeError, RecursionError)):
-        rewrite_json(content, TokenOrder(5, pad=None, start=0, end=0))
+BERT_SPECIAL = ["[unused0]", "[UNK]", "[SEP]", "[PAD]", "[MASK]", "[CLS]"]
+BERT_PIECES = [*BERT_SPECIAL, *"abcdeghlmoprstuw.", "the", "##g", "##s", "do", "##t"]
+
+
+@pytest.mark.parametrize("lowercase", [True, False])
+@pytest.mark.parametrize("extra", [0, 3])
+def test_ids_of_bert_are_the_ids_of_its_vocabulary(lowercase, extra, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT_PIECES) + "\n")
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    fields = Fields({"vocab_size": len(BERT_PIECES) + extra}, "config.json")
+    vocabulary = read_bert(str(tmp_path), fields, Languages())
+    tokenizer = TokenizerJson(vocabulary.files["tokenizer.model"])
+    assert len(tokenizer) == len(BERT_PIECES) + extra
+    assert tokenizer.pieces(range(3)) == ["[PAD]", "[CLS]", "[SEP]"]
+    theirs = tokenizers.BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=lowercase)
+    texts = ["a cat.", "The DOGS g", "[MASKED", "Žluť 猫 é", *ODD_TEXTS[:3]]
+    expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
+    assert tokenizer.encode(texts) == [[new_id(vocabulary.order, i) for i in ids] for ids in expected]
+
+
+@pytest.mark.parametrize(
+    ("content", "size"),
+    [(b"[PAD]\n[CLS]\na", 3), (b"[PAD]\n[CLS]\n[SEP]\na", 3), (b"\xff\xfe", 3), (b"", 1)],
+)
+def test_vocabulary_that_does_not_fit_bert_is_an_error(content, size, tmp_path):
+    (tmp_path / "vocab.txt").write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(str(tmp_path))):
+        read_bert(str(tmp_path), Fields({"vocab_size": size}, "config.json"), Languages())
+
+
+SIZE = len(PIECES) + 4
+SPECIAL = {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2, "vocab_size": SIZE}
+TAGS = json.dumps({"additional_special_tokens": ["a_A"], "tokenizer_class": "MBart50"}).encode()
+FILES = {  # the files of the tokenizer of each family
+    "marian": {"vocab.json": b'{"a": 3}', "source.spm": MODEL, "target.spm": MODEL},
+    "m2m_100": {"vocab.json": b'{"a": 3}', "sentencepiece.bpe.model": MODEL, "tokenizer_config.json": TAGS},
+    "mbart": {"sentencepiece.bpe.model": MODEL, "tokenizer_config.json": TAGS},
+    "t5": {"spiece.model": MODEL},
+    "bart": {"tokenizer.json": b"{}"},
+    "gpt2": {"tokenizer.json": b"{}"},
+    "bert": {"tokenizer.json": b"{}"},
+    "bert with a text": {"vocab.txt": b"[PAD]\n[CLS]\n[SEP]", "tokenizer_config.json": b"{}"},
+}
+TOKENS = st.fixed_dictionaries({"id": JSON, "content": JSON})
+MODELS = st.fixed_dictionaries({"vocab": JSON, "type": st.just("BPE")})
+VALUES = st.one_of(
+    JSON,
+    st.dictionaries(st.text(max_size=3), st.integers(-1, SIZE) | JSON, max_size=3),
+    st.fixed_dictionaries({"model": MODELS, "added_tokens": st.lists(TOKENS, max_size=2)}),
+)
+
+
+def read_tokenizer(folder, name, file, content):
+    """Reads the tokenizer of a family with other content in a file, and opens the result."""
+    for each, valid in FILES[name].items():
+        (pathlib.Path(folder) / each).write_bytes(content if each == file else valid)
+    reader = READERS[name.split()[0]]
+    vocabulary = reader(folder, Fields(SPECIAL, "config.json"), Languages("a_A", "a_A"))
+    for each, rewritten in vocabulary.files.items():
+        (pathlib.Path(folder) / each).write_bytes(rewritten)
+        load_word_pieces(f"{folder}/{each}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "file"), [(name, file) for name, files in FILES.items() for file in files])
+@given(content=st.binary(max_size=60) | VALUES.map(lambda x: json.dumps(x).encode()))
+@example(content=b"[" * 100_000)
+@example(content=MODEL[:-3])
+@example(content=MODEL[:40])
+@settings(max_examples=60)
+def test_any_file_of_a_tokenizer_is_either_read_or_one_kind_of_error(name, file, content):
+    in_folder(read_tokenizer, name, file, content)
 
 
 @pytest.mark.parametrize("text", ["The old dog", *ODD_TEXTS, "\x00\n\x7f\xad"])

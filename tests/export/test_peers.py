@@ -7,6 +7,7 @@ import functools
 import pathlib
 import runpy
 
+import jax
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -15,9 +16,14 @@ from tests.support.commands import run_command
 from tests.support.imported import Imported
 from tests.support.pairs import TEXTS
 from tests.support.tokenizers import make_json
+from tfm.data.batches.masked import join_texts
+from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.translate import translate_ids
+from tfm.export.foreign import write_foreign
+from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.tasks import language_modeling
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 
@@ -164,6 +170,104 @@ def test_marian_gives_the_same_probabilities_in_three_runtimes(tiny_run, tmp_pat
         found = logits.log_softmax(-1)[torch.arange(len(ids)), torch.tensor(ids)]
         np.testing.assert_allclose(found.numpy(), ours, atol=1e-4)
         np.testing.assert_allclose(results[i].log_probs, ours, atol=1e-4)
+
+
+@pytest.mark.parametrize("special", [("<unk>", "<s>", "</s>", "<pad>"), ("<pad>", "<s>", "</s>", "<unk>")])
+def test_exported_gpt2_reads_the_tokens_of_its_run(special, tmp_path):
+    """The special tokens change places in the run, so the exported file needs the order of the run."""
+    (tmp_path / "train.txt").write_text("\n\n".join(TEXTS * 9))
+    (tmp_path / "tokenizer.json").write_bytes(make_json("bytes", tokens=special))
+    config = language_modeling.Config(
+        model=DecoderLMConfig(d_model=8, d_ff=8, heads=2, layers=1, max_positions=16),
+        data=DocumentsConfig(
+            directory=str(tmp_path),
+            tokenizer=str(tmp_path / "tokenizer.json"),
+            train="train.txt",
+            validation="train.txt",
+            test="train.txt",
+            row_length=16,
+        ),
+        stride=16,
+    )
+    (tmp_path / "run").mkdir()
+    task = language_modeling.create(config, str(tmp_path / "run"))
+    variables = {"params": task.init(jax.random.key(0))["params"]}
+    write_foreign(
+        runs.Run(task, variables, [0]),
+        str(tmp_path / "out"),
+        workdir=str(tmp_path / "run"),
+        format="huggingface",
+        quantization="float32",
+    )
+    tokenizer, theirs = (
+        hf.AutoTokenizer.from_pretrained(tmp_path / "out"),
+        load(tmp_path / "out"),
+    )
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+    for text in TEXTS[:5]:
+        (ids,) = task.tokenizer.encode([text])
+        assert tokenizer.encode(text) == ids
+        with torch.no_grad():
+            found = theirs(torch.tensor([[1, *ids[:15]]])).logits
+        expected = task.model.apply(variables, np.array([[1, *ids[:15]]]), train=False)
+        np.testing.assert_allclose(found.numpy()[..., 2:], np.asarray(expected)[..., 2:], atol=1e-4)
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+BERT_SPECIAL = ["[unused0]", "[UNK]", "[SEP]", "[PAD]", "[MASK]", "[CLS]"]
+BERT_VOCABULARY = [*BERT_SPECIAL, *LETTERS, *map("##".__add__, LETTERS), ".", ",", "dog", "the"]
+
+
+@pytest.mark.parametrize("name", ["BertForPreTraining", "BertForMaskedLM", "BertForSequenceClassification"])
+def test_bert_has_the_same_tokens_and_logits_after_import_and_export(name, tmp_path):
+    folder, imported, exported = (tmp_path / part for part in ("theirs", "imported", "exported"))
+    vocabulary = dict(zip(BERT_VOCABULARY, range(len(BERT_VOCABULARY)), strict=False))
+    config = hf.BertConfig(
+        vocab_size=len(BERT_VOCABULARY),
+        hidden_size=8,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=12,
+        max_position_embeddings=64,
+        pad_token_id=BERT_VOCABULARY.index("[PAD]"),
+    )
+    theirs = getattr(hf, name)(config).eval()
+    with torch.no_grad():
+        for x in theirs.parameters():
+            x.add_(NOISE * torch.randn_like(x))
+    theirs.save_pretrained(folder)
+    (folder / "vocab.txt").write_text("\n".join(BERT_VOCABULARY))
+    result = run_command("import", f"--from={folder}", f"--output={imported}")
+    assert result.code == 0, result.error
+    export(imported, exported, "huggingface")
+    tokenizer, run = hf.BertTokenizer(vocab=vocabulary), runs.load(str(imported))
+    again, tokenizer_again = load(exported), hf.AutoTokenizer.from_pretrained(exported)
+    apply = quick_jit(functools.partial(run.task.model.apply, train=False))
+    pieces = tokenizer_again.convert_ids_to_tokens
+    for i, text in enumerate([*SENTENCES, *TEXTS, "Žluť 猫", "[MASK]ed", "DOGS!"]):
+        pair = [text[:30], SENTENCES[-1 - i % INPUTS][: 30 * (i % 2)]]
+        pair = pair if pair[1] else pair[:1]
+        before, after = tokenizer(*pair, return_tensors="pt"), tokenizer_again(*pair, return_tensors="pt")
+        tokens, types = join_texts(*run.task.tokenizer.encode(pair))
+        if text != "[MASK]ed":
+            assert pieces(tokens.tolist()) == tokenizer.convert_ids_to_tokens(before.input_ids[0])
+        assert pieces(after.input_ids[0]) == tokenizer.convert_ids_to_tokens(before.input_ids[0])
+        with torch.no_grad():
+            expected, found = theirs(**before), again(**after)
+        tokens, types = after.input_ids.numpy(), after.token_type_ids.numpy()
+        width = tokens.shape[1]
+        ours = apply(run.variables, *(np.pad(x, ((0, 0), (0, 64 - width))) for x in (tokens, types)))
+        if name == "BertForSequenceClassification":
+            np.testing.assert_allclose(found.logits, expected.logits, atol=1e-4)
+            np.testing.assert_allclose(ours, expected.logits, atol=1e-4)
+            continue
+        if name == "BertForPreTraining":
+            for logits in (found.seq_relationship_logits, np.asarray(ours[1])[:, ::-1]):
+                np.testing.assert_allclose(logits, expected.seq_relationship_logits, atol=1e-4)
+        rows = [BERT_VOCABULARY.index(piece) for piece in pieces(range(len(vocabulary)))]
+        logits = expected["logits" if "logits" in expected else "prediction_logits"][..., rows]
+        for values in (found.prediction_logits, ours[0][:, :width]):
+            np.testing.assert_allclose(values, logits, atol=1e-4)
 
 
 def test_imported_gpt2_has_the_tokens_of_its_tokenizer_and_is_exported_exactly(tmp_path):

@@ -22,14 +22,15 @@ class Imported:
         self.fields = Fields(self.values, path, self.weights)
         self.config, self.order = self.family.model(self.fields), None
         one = jnp.ones((1, 1), jnp.int32)
-        arguments, size = [one] * (1 + (self.family.task == "translation")), {}
-        if self.family.task == "classification":
+        task = self.family.find_task(self.config)
+        arguments, size = [one] * (1 + (task == "translation")), {}
+        if task == "classification":
             arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
         else:
             tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
             end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
-            pad = None if self.family.task == "language_modeling" else pad
-            start = self.values.get("decoder_start_token_id", end)
+            pad = None if task == "language_modeling" else pad
+            start = self.values.get("decoder_start_token_id", self.values.get("bos_token_id"))
             self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
             size = {"vocabulary_size": len(self.order)}
         self.model = models.find(self.config.name).Model(self.config, **size)

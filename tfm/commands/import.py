@@ -3,8 +3,12 @@
 The folder contains config.json, safetensors and the files of the tokenizer. All commands open the export.
 """
 
+import os
+
 from tfm.commands.command import command
 from tfm.commands.options import Import
+from tfm.export.fairseq import CHECKPOINT_FILE, import_checkpoint
+from tfm.export.huggingface.folder import CONFIG_FILE
 from tfm.export.huggingface.read import import_folder
 from tfm.export.huggingface.vocabulary import Languages
 from tfm.io.files import only_writer
@@ -14,8 +18,12 @@ from tfm.io.files import only_writer
 def main(options: Import) -> None:
     """Imports a folder and prints the path of the export."""
     languages = Languages(options.source_language, options.target_language)
+    is_fairseq = os.path.exists(os.path.join(options.folder, CHECKPOINT_FILE))
     with only_writer(options.output, "--output"):
-        import_folder(
-            options.folder, options.output, languages=languages, source_prefix=options.source_prefix
-        )
+        if is_fairseq and not os.path.exists(os.path.join(options.folder, CONFIG_FILE)):
+            import_checkpoint(options.folder, options.output)
+        else:
+            import_folder(
+                options.folder, options.output, languages=languages, source_prefix=options.source_prefix
+            )
     print(f"wrote {options.output}")

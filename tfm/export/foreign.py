@@ -50,10 +50,14 @@ target = sentencepiece.SentencePieceProcessor("FOLDER/{target}")
 translator = ctranslate2.Translator("FOLDER")
 results = translator.translate_batch(source.encode(["..."], out_type=str), length_penalty=0.0)
 print([target.decode(result.hypotheses[0]) for result in results])"""
-EXAMPLES = {
+PIPELINE = 'import transformers\n\nprint(transformers.pipeline("{}", "FOLDER")("..."))'
+EXAMPLES = {  # by the head or the name of the model
     "transformer": TRANSLATE,
-    "decoder_lm": 'import transformers\n\nprint(transformers.pipeline("text-generation", "FOLDER")("..."))',
-    "vit": 'import transformers\n\nprint(transformers.pipeline("image-classification", "FOLDER")("..."))',
+    "decoder_lm": PIPELINE.format("text-generation"),
+    "vit": PIPELINE.format("image-classification"),
+    "pretraining": PIPELINE.format("fill-mask"),
+    "classes": PIPELINE.format("text-classification"),
+    "tags": PIPELINE.format("token-classification"),
 }
 GENERATE = """\
 import ctranslate2
@@ -121,7 +125,7 @@ def make_card(run: runs.Run, format: str) -> str:
         note = LENGTH_PENALTY.format(project=project, value=decoding.length_penalty, beam=decoding.beam_size)
     example = LOAD
     if format == "huggingface":
-        example = EXAMPLES[settings.model.name]
+        example = EXAMPLES[getattr(settings.model, "head", settings.model.name)]
     elif format == "ctranslate2":
         source = SOURCE_VOCABULARY_FILE if hasattr(run.task.tokenizer, "source") else VOCABULARY_FILE
         example = CTRANSLATE2_TRANSLATE.format(source=source, target=VOCABULARY_FILE)

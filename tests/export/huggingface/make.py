@@ -62,9 +62,10 @@ def write(folder, name, model, **inputs):
             x.add_(NOISE * torch.randn_like(x))
         path = os.path.join(folder, name)
         model.eval().save_pretrained(path)
-        logits = model(**inputs).logits
-    arrays = {key: x.numpy() for key, x in inputs.items()}
-    np.savez(os.path.join(path, "check.npz"), logits=logits.numpy(), **arrays)
+        outputs = model(**inputs)
+    tensors = inputs | {key: x for key, x in outputs.items() if key.endswith("logits")}
+    arrays = {key.removeprefix("prediction_"): x.numpy() for key, x in tensors.items()}
+    np.savez(os.path.join(path, "check.npz"), **arrays)
     if os.path.exists(os.path.join(path, "generation_config.json")):
         os.remove(os.path.join(path, "generation_config.json"))
 
@@ -105,6 +106,28 @@ def main(folder):
         id2label={i: f"label {i}" for i in range(7)},
     )
     write(folder, "vit", hf.ViTForImageClassification(vit), pixel_values=torch.randn(3, 3, 8, 8))
+    bert = {
+        "vocab_size": SIZE,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 12,
+        "max_position_embeddings": 16,
+        "pad_token_id": 2,
+        "bos_token_id": 5,
+        "eos_token_id": 4,
+    }
+    tokens = torch.randint(6, SIZE, (3, 11))
+    tokens[:, 0], tokens[:, 6] = 5, 4
+    types = (torch.arange(11) > 6).long().expand(3, 11)
+    for row, length in enumerate((11, 9, 8)):
+        tokens[row, length - 1], tokens[row, length:] = 4, 2
+    texts = {"input_ids": tokens, "attention_mask": (tokens != 2).long(), "token_type_ids": types}
+    write(folder, "bert", hf.BertForPreTraining(hf.BertConfig(**bert)), **texts)
+    write(folder, "bert-masked", hf.BertForMaskedLM(hf.BertConfig(**bert)), **texts)
+    classes = hf.BertConfig(**bert, num_labels=3)
+    write(folder, "bert-classes", hf.BertForSequenceClassification(classes), **texts)
+    write(folder, "bert-tags", hf.BertForTokenClassification(hf.BertConfig(**bert)), **texts)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,13 @@ class Entry(NamedTuple):
       ours: name in an export of tfm.
       theirs: name in the other project. "" means zeros, because the other project has no such array.
       layout: "same", "linear" ([out, in] in PyTorch), "conv1d" ([in, out] in GPT-2), "patches" (a
-        convolution), "one_row" (a first axis of length 1), or "tokens" (rows of tokens, see `TokenOrder`).
+        convolution), "one_row" (a first axis of length 1), "tokens" (rows of tokens, see `TokenOrder`), or
+        "token_row" (a first axis of length 1, and then tokens).
       part: index of this parameter in an array that fuses queries, keys and values, or None.
       skip: number of rows at the beginning of a table of positions that the other model never uses.
       factor: factor that the parameter has in tfm.
       optional: whether a missing array means zeros.
+      reverse: whether the first axis of the other array is in reversed order.
     """
 
     ours: str
@@ -37,6 +39,7 @@ class Entry(NamedTuple):
     skip: int = 0
     factor: float = 1.0
     optional: bool = False
+    reverse: bool = False
 
 
 def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -47,6 +50,8 @@ def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """
     if entry.part is not None:
         x = np.split(x, FUSED_PARTS, axis=-1)[entry.part]
+    if entry.reverse:
+        x = x[::-1]
     if entry.layout == "linear":
         x = x.T
     if entry.layout == "patches":
@@ -64,13 +69,15 @@ def to_theirs(entry: Entry, x: np.ndarray, patch_size: int = 0) -> np.ndarray:
     if entry.layout in ("linear", "conv1d"):
         input_axes = x.ndim - 1 if "/output/" in entry.ours else 1
         x = x.reshape(int(np.prod(x.shape[:input_axes])), -1)
-        return x.T if entry.layout == "linear" else x
+        x = x.T if entry.layout == "linear" else x
+        return x[::-1] if entry.reverse else x
     if entry.layout == "patches":
         return x.reshape(patch_size, patch_size, -1, x.shape[-1]).transpose(3, 2, 0, 1)
     if entry.layout == "one_row":
         return x.reshape(1, -1, x.shape[-1])
     if entry.ours.endswith("/bias"):
         x = x.reshape(-1)  # [H, K] of the heads
+    x = x[::-1] if entry.reverse else x
     return np.concatenate([np.zeros((entry.skip, *x.shape[1:]), x.dtype), x]) if entry.skip else x
 
 
@@ -144,7 +151,7 @@ def convert(
         try:
             if not entry.theirs or (entry.optional and entry.theirs not in theirs):
                 arrays[entry.ours] = np.zeros(shape, np.float32)
-            elif entry.layout == "tokens" and order is not None:
+            elif entry.layout.startswith("token") and order is not None:
                 arrays[entry.ours] = order.take(theirs[entry.theirs]).reshape(shape)
             else:
                 arrays[entry.ours] = to_ours(entry, theirs[entry.theirs], shape)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfm.errors import UserError
 from tfm.export.huggingface.arrays import Entry
+from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
 from tfm.models.vit import ViTConfig
@@ -28,6 +29,9 @@ COPIES = {
     "model.decoder.embed_tokens.weight": "embedding/table",
     "encoder.embed_tokens.weight": "embedding/table",
     "decoder.embed_tokens.weight": "embedding/table",
+    "model.decoder.output_projection.weight": "embedding/table",
+    "cls.predictions.decoder.weight": "embedding/table",
+    "cls.predictions.decoder.bias": "embedding/bias",
 }
 # Arrays that no model reads: masks in the files of GPT-2, and a table in the first files of T5.
 UNUSED = re.compile(
@@ -95,7 +99,7 @@ class Family:
 
     Attributes:
       architecture: name of the class in transformers.
-      task: task in tfm.
+      task: task in tfm. A head of BERT that classifies has another task, see `find_task`.
       prefix: beginning of the names of most arrays. Files of a model without its head lack it.
       model: maps the fields of config.json to the config of a model.
       entries: maps the config of a model and the fields to the entries of its parameters.
@@ -108,6 +112,10 @@ class Family:
     model: Callable[[Fields], Any]
     entries: Callable[[Any, Fields], Iterator[Entry]]
     sines_first: bool = False
+
+    def find_task(self, model: Any) -> str:
+        """Returns the task of a model in tfm."""
+        return self.task if getattr(model, "head", "pretraining") == "pretraining" else "text_classification"
 
 
 # BART and the families with its names
@@ -175,6 +183,18 @@ def _norm(ours: str, theirs: str) -> Iterator[Entry]:
     yield Entry(f"{ours}/bias", f"{theirs}.bias")
 
 
+def _encoder_layer(i: int, theirs: str, queries: str, norms: tuple[str, str]) -> Iterator[Entry]:
+    """Yields the entries of layer i of BERT or ViT. They differ in the names of queries and norms."""
+    ours = f"encoder/layers_{i}"
+    for name in ("query", "key", "value"):
+        yield from _linear(f"{ours}/self_attention/{name}", f"{theirs}.attention.{queries}.{name}")
+    yield from _linear(f"{ours}/self_attention/output", f"{theirs}.attention.output.dense")
+    yield from _linear(f"{ours}/feed_forward/hidden", f"{theirs}.intermediate.dense")
+    yield from _linear(f"{ours}/feed_forward/output", f"{theirs}.output.dense")
+    for residual, norm in zip(("self_attention_residual", "feed_forward_residual"), norms, strict=True):
+        yield from _norm(f"{ours}/{residual}/norm", f"{theirs}.{norm}")
+
+
 def bart_entries(
     model: TransformerConfig, fields: Fields, bias: str = "final_logits_bias"
 ) -> Iterator[Entry]:
@@ -185,7 +205,7 @@ def bart_entries(
         yield Entry("source_embedding/table", "model.encoder.embed_tokens.weight", "tokens")
         yield Entry("embedding/table", "model.decoder.embed_tokens.weight", "tokens")
     if bias:
-        yield Entry("embedding/bias", bias, "tokens", optional=True)
+        yield Entry("embedding/bias", bias, "token_row", optional=True)
     for stack, depth in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         if model.positions == "learned":
             yield Entry(f"{stack}_positions/table", f"model.{stack}.embed_positions.weight", skip=2)
@@ -353,14 +373,78 @@ def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
     yield from _norm("encoder/norm", "vit.layernorm")
     yield from _linear("head", "classifier")
     for i in range(model.encoder_layers):
-        ours, theirs = f"encoder/layers_{i}", f"vit.encoder.layer.{i}"
-        for name in ("query", "key", "value"):
-            yield from _linear(f"{ours}/self_attention/{name}", f"{theirs}.attention.attention.{name}")
-        yield from _linear(f"{ours}/self_attention/output", f"{theirs}.attention.output.dense")
-        yield from _norm(f"{ours}/self_attention_residual/norm", f"{theirs}.layernorm_before")
-        yield from _linear(f"{ours}/feed_forward/hidden", f"{theirs}.intermediate.dense")
-        yield from _linear(f"{ours}/feed_forward/output", f"{theirs}.output.dense")
-        yield from _norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.layernorm_after")
+        norms = "layernorm_before", "layernorm_after"
+        yield from _encoder_layer(i, f"vit.encoder.layer.{i}", "attention", norms)
+
+
+# BERT
+
+# {class in transformers: head in tfm}. The last class of a head is the class of an export.
+BERT_HEADS = {
+    "BertForMaskedLM": "pretraining",
+    "BertForPreTraining": "pretraining",
+    "BertForSequenceClassification": "classes",
+    "BertForTokenClassification": "tags",
+}
+TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # names that transformers leaves out of config.json
+
+
+def bert_model(fields: Fields) -> BertConfig:
+    """Returns the config of BERT. The class that wrote the file decides the head."""
+    architectures = fields.get("architectures", list)
+    head = BERT_HEADS.get(str(architectures[0])) if len(architectures) == 1 else None
+    if head is None:
+        raise UserError(
+            f"{fields.path}: expected architectures to be one of {', '.join(BERT_HEADS)}, got "
+            f"{architectures!r}. Save the model by one of these classes of transformers."
+        )
+    for name, value in {
+        "is_decoder": False,
+        "add_cross_attention": False,
+        "tie_word_embeddings": True,
+        "position_embedding_type": "absolute",
+    }.items():
+        fields.require(name, value)
+    if fields.get("problem_type", str, None) is not None:
+        fields.require("problem_type", "single_label_classification")
+    activation, _ = fields.activation("hidden_act", "gelu")
+    return BertConfig(
+        encoder_layers=fields.get("num_hidden_layers", int),
+        d_model=fields.get("hidden_size", int),
+        d_ff=fields.get("intermediate_size", int),
+        heads=fields.get("num_attention_heads", int),
+        activation=activation,
+        layer_norm_epsilon=fields.get("layer_norm_eps", float, 1e-12),
+        dropout=fields.get("hidden_dropout_prob", float, 0.1),
+        attention_dropout=fields.get("attention_probs_dropout_prob", float, 0.1),
+        max_positions=fields.get("max_position_embeddings", int),
+        types=fields.get("type_vocab_size", int, 2),
+        head=head,
+        classes=2 if head == "pretraining" else len(fields.get("id2label", dict, TWO_LABELS)),
+    )
+
+
+def bert_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
+    """Yields the entries of BERT. BertForMaskedLM has no layers for the next sentence: they become zeros."""
+    embeddings = "bert.embeddings"
+    yield Entry("embedding/table", f"{embeddings}.word_embeddings.weight", "tokens")
+    yield Entry("positions/table", f"{embeddings}.position_embeddings.weight")
+    yield Entry("types/table", f"{embeddings}.token_type_embeddings.weight")
+    yield from _norm("embedding_norm", f"{embeddings}.LayerNorm")
+    for i in range(model.encoder_layers):
+        norms = "attention.output.LayerNorm", "output.LayerNorm"
+        yield from _encoder_layer(i, f"bert.encoder.layer.{i}", "self", norms)
+    is_pretraining = model.head == "pretraining"
+    if model.head != "tags":
+        yield from _linear("pooler", "bert.pooler.dense", optional=is_pretraining)
+    if not is_pretraining:
+        yield from _linear("head", "classifier")
+        return
+    yield Entry("embedding/bias", "cls.predictions.bias", "tokens")
+    yield from _linear("transform", "cls.predictions.transform.dense")
+    yield from _norm("transform_norm", "cls.predictions.transform.LayerNorm")
+    # In transformers, the class 0 means that the second text follows. In tfm, the class 1 means it.
+    yield from _linear("follows", "cls.seq_relationship", optional=True, reverse=True)
 
 
 FAMILIES = {
@@ -372,5 +456,6 @@ FAMILIES = {
     ),
     "t5": Family("T5ForConditionalGeneration", "translation", "", t5_model, t5_entries),
     "gpt2": Family("GPT2LMHeadModel", "language_modeling", "transformer.", gpt2_model, gpt2_entries),
+    "bert": Family("BertForPreTraining", "masked_language_modeling", "bert.", bert_model, bert_entries),
     "vit": Family("ViTForImageClassification", "classification", "vit.", vit_model, vit_entries),
 }

@@ -25,9 +25,11 @@ DTYPES = ("F32", "F16", "BF16", "F64")
 def read_json(path: str) -> dict[str, Any]:
     """Reads a JSON object. Raises a UserError if the file is missing, too large or something else."""
     try:
-        value = json.loads(read_limited(path, MAX_JSON_BYTES).decode("utf-8"))
+        content = read_limited(path, MAX_JSON_BYTES)
     except FileNotFoundError:
         raise UserError(f"Expected the file {path}, but there is none. Copy the whole folder.") from None
+    try:
+        value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):
         raise UserError(f"Expected a JSON object in {path}, but it has other content.") from None
     if not isinstance(value, dict):
@@ -71,8 +73,11 @@ class Weights(Mapping[str, np.ndarray]):
                     part = file.get_slice(name)
                     if part.get_dtype() not in DTYPES:
                         continue  # a buffer such as position ids
-                    self._files[name] = path, name
-                    self.shapes[name] = tuple(part.get_shape())
+                    # The first files of BERT have the names of TensorFlow.
+                    new = name.replace("LayerNorm.gamma", "LayerNorm.weight")
+                    new = new.replace("LayerNorm.beta", "LayerNorm.bias")
+                    self._files[new] = path, name
+                    self.shapes[new] = tuple(part.get_shape())
         if not any(name.startswith(prefix) for name in self._files):
             self._files = {prefix + name: place for name, place in self._files.items()}
             self.shapes = {prefix + name: shape for name, shape in self.shapes.items()}
@@ -83,10 +88,10 @@ class Weights(Mapping[str, np.ndarray]):
             return np.asarray(file.get_tensor(stored_name)).astype(np.float32)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self.shapes)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.shapes)
 
 
 def _list_files(folder: str) -> dict[str, list[str] | None]:

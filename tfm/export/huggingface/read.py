@@ -10,10 +10,20 @@ from typing import Any
 import numpy as np
 
 from tfm import tasks
-from tfm.data.config import DocumentsConfig
+from tfm.data.batches.labelled import LabelledConfig
+from tfm.data.batches.masked import SentencesConfig
+from tfm.data.config import TOKENIZER_JSON, DocumentsConfig
 from tfm.errors import UserError
 from tfm.export.huggingface.arrays import Entry, TokenOrder, convert, permute_features, sines_first
-from tfm.export.huggingface.families import COPIES, FAMILIES, SINUSOIDS, UNUSED, Family, Fields
+from tfm.export.huggingface.families import (
+    COPIES,
+    FAMILIES,
+    SINUSOIDS,
+    TWO_LABELS,
+    UNUSED,
+    Family,
+    Fields,
+)
 from tfm.export.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if_present
 from tfm.export.huggingface.vocabulary import READERS, Languages, Vocabulary
 from tfm.export.importing import Arrays, write_import
@@ -21,6 +31,7 @@ from tfm.export.write import check_absent
 from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
 from tfm.positions import sinusoidal_encoding
 from tfm.training.assets import LABELS_FILE
+from tfm.training.config import TrainingConfig
 from tfm.workdir.bundle import check_sizes
 
 COPY_TOLERANCE = 1e-3  # of constants that files store in float16
@@ -52,23 +63,48 @@ def import_folder(
     fields = Fields(values, path, weights)
     model = family.model(fields)
     check_sizes(model, {name: ("F32", shape) for name, shape in weights.shapes.items()}, folder)
+    task = family.find_task(model)
+    files: dict[str, bytes] = {}
+    if task.endswith("classification"):
+        files[LABELS_FILE] = json.dumps(_read_labels(fields, model.classes)).encode("utf-8")
     vocabulary = None
-    if family.task == "classification":
-        labels = _read_labels(fields, model.classes)
-        files: Mapping[str, bytes] = {LABELS_FILE: json.dumps(labels).encode("utf-8")}
-    else:
+    if task != "classification":
         vocabulary = READERS[str(name)](folder, fields, languages or Languages())
         if source_prefix:
             vocabulary = dataclasses.replace(vocabulary, source_prefix=source_prefix)
-        files = vocabulary.files
-    config = _make_config(family.task, model, vocabulary)
+    write_model(family, model, fields, weights, vocabulary, output, files=files)
+
+
+def write_model(
+    family: Family,
+    model: Any,
+    fields: Fields,
+    weights: Weights,
+    vocabulary: Vocabulary | None,
+    output: str,
+    files: Mapping[str, bytes] | None = None,
+) -> None:
+    """Writes a model as an export.
+
+    Args:
+      family, model, fields, weights: see `to_parameters`.
+      vocabulary: the tokenizer, or None for a model without tokens.
+      output: the folder to write.
+      files: {name of an asset: content}, in addition to the files of the tokenizer.
+
+    Raises:
+      UserError: if the arrays do not fit, or `output` cannot be written.
+    """
+    task = family.find_task(model)
+    config = _make_config(task, model, vocabulary)
+    files = {**(files or {}), **(vocabulary.files if vocabulary else {})}
 
     def make_arrays(expected: Arrays) -> Arrays:
         shapes = {name: x.shape for name, x in expected.items()}
         order = None if vocabulary is None else vocabulary.order
         parameters = to_parameters(family, model, fields, weights, shapes, order)
-        if family.task == "classification":
-            _fold_normalization(folder, model, parameters)
+        if task == "classification":
+            _fold_normalization(weights.folder, model, parameters)
         return parameters
 
     write_import(config, make_arrays, output, assets=files)
@@ -159,7 +195,7 @@ def _check_rows(entries: Sequence[Entry], weights: Weights, order: TokenOrder) -
 
 def _read_labels(fields: Fields, classes: int) -> list[str]:
     """Returns the names of the classes."""
-    names = fields.get("id2label", dict)
+    names = fields.get("id2label", dict, TWO_LABELS)
     try:
         return [str(names[str(i)]) for i in range(classes)]
     except KeyError:
@@ -199,10 +235,18 @@ def _fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarra
 def _make_config(task: str, model: Any, vocabulary: Vocabulary | None) -> Any:
     """Returns the config of the export. Its data name no files, because the export has a tokenizer."""
     config_class = tasks.find(task).Config
-    defaults = config_class()
+    if task == "text_classification":
+        length = min(model.max_positions, LabelledConfig.max_length)
+        return config_class(model=model, data=LabelledConfig(tokenizer=TOKENIZER_JSON, max_length=length))
+    if task == "masked_language_modeling":
+        length = min(model.max_positions, SentencesConfig.row_length)
+        return config_class(model=model, data=SentencesConfig(tokenizer=TOKENIZER_JSON, row_length=length))
     if task == "language_modeling":
-        data = DocumentsConfig(kind="text", tokenizer="tokenizer.json", row_length=model.max_positions)
-        return config_class(model=model, data=data, stride=min(model.max_positions, MAX_STRIDE))
+        data = DocumentsConfig(tokenizer=TOKENIZER_JSON, row_length=model.max_positions)
+        stride = min(model.max_positions, MAX_STRIDE)
+        training = TrainingConfig(freeze=("embedding/bias",))  # GPT-2 has no bias of the logits
+        return config_class(model=model, data=data, training=training, stride=stride)
+    defaults = config_class()
     if vocabulary is None:
         data = dataclasses.replace(defaults.data, kind="arrays", file="images.npz")
         return config_class(model=model, data=data)

@@ -7,12 +7,14 @@ rows of the imported tables, in the order of `arrays.TokenOrder`.
 import dataclasses
 import json
 import os
+import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from tfm.data.tokenizers.file_tokenizer import find_special_ids
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID
 from tfm.data.tokenizers.sentencepiece_file import (
     BYTE,
     CONTROL,
@@ -29,11 +31,20 @@ from tfm.errors import UserError
 from tfm.export.huggingface.arrays import TokenOrder
 from tfm.export.huggingface.families import Fields
 from tfm.export.huggingface.folder import read_json, read_json_if_present
+from tfm.export.huggingface.tokenizer_file import (
+    BOS,
+    EOS,
+    PAD,
+    TEXT_START,
+    list_ids,
+    make_word_piece_tokenizer,
+    make_word_tokenizer,
+    renumber,
+)
 from tfm.io.files import read_limited
 
-PAD, BOS, EOS, UNK = "<pad>", "<s>", "</s>", "<unk>"  # names that SentencePiece gives to its special pieces
+UNK = "<unk>"  # like `PAD`, `BOS` and `EOS` a name that SentencePiece gives to a special piece
 MASK = "<mask>"
-TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
@@ -143,17 +154,79 @@ def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
     """
     order = _order(fields, _vocabulary_size(fields))
-    files = {VOCABULARY_FILE: _rewrite_json(folder, order)}
+    files = {VOCABULARY_FILE: _renumber(folder, _read_tokenizer(folder), order)}
     return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
 
 
 def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of GPT-2, whose only special token begins and ends a text."""
-    end = fields.get("eos_token_id", int)
+    """Returns the tokenizer of GPT-2. In most files, the only special token begins and ends a text.
+
+    Padding and BOS get no probability, because no text has them.
+    """
     size = _vocabulary_size(fields)
-    _check_id(fields, "eos_token_id", size)
-    order = TokenOrder(size, pad=None, start=end, end=end)
-    return Vocabulary(order, {TOKENIZER_FILE: _rewrite_json(folder, order)}, languages)
+    end = _check_id(fields, "eos_token_id", size)
+    start, pad = (_check_id(fields, f"{role}_token_id", size, default=end) for role in ("bos", "pad"))
+    order = TokenOrder(size, pad=None if pad in (start, end) else pad, start=start, end=end)
+    order.excluded[[PAD_ID, BOS_ID]] = True
+    return Vocabulary(order, {TOKENIZER_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
+
+
+def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
+    """Returns the tokenizer of a folder of fairseq, whose dictionaries have the pieces or words.
+
+    Without a SentencePiece model, texts are tokens between blanks, such as "th@@ e dog".
+    """
+    languages = Languages(fields.get("source_lang", str), fields.get("target_lang", str))
+    sides = [_read_dictionary(folder, fields, language) for language in dataclasses.astuple(languages)]
+    special = {"pad": FAIRSEQ_IDS[PAD], "start": FAIRSEQ_IDS[EOS], "end": FAIRSEQ_IDS[EOS]}
+    order = TokenOrder(max(map(len, sides)), **special)
+    order.excluded |= order.ids >= len(sides[1])
+    files = {}
+    for name, ids in zip((SOURCE_VOCABULARY_FILE, VOCABULARY_FILE), sides, strict=True):
+        if os.path.exists(os.path.join(folder, "sentencepiece.bpe.model")):
+            files[name] = _rewrite_file(folder, "sentencepiece.bpe.model", ids, order, ())
+        else:
+            files[name] = _renumber(folder, make_word_tokenizer(ids), order)
+    return Vocabulary(order, files, languages)
+
+
+def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, int]:
+    """Returns {text: id} of a dict.LANGUAGE.txt, which has a text and its frequency in each line."""
+    if not re.fullmatch("[A-Za-z0-9_-]+", language):
+        raise UserError(f"{fields.path}: expected the name of a language, got {language!r}.")
+    name = f"dict.{language}.txt"
+    content = _read(folder, name)
+    try:
+        lines = content.decode("utf-8").split("\n")
+        texts = [line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1) for line in lines if line]
+        return FAIRSEQ_IDS | {text: i for i, (text, _) in enumerate(texts, len(FAIRSEQ_IDS))}
+    except ValueError:
+        raise UserError(f"Expected a text and its frequency in each line of {folder}/{name}.") from None
+
+
+def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns the tokenizer of BERT: word pieces in a tokenizer.json or a vocab.txt.
+
+    BOS is "[CLS]", and EOS is "[SEP]". The content has two names, because tasks differ in the name.
+    """
+    size = _vocabulary_size(fields)
+    has_json = os.path.exists(os.path.join(folder, "tokenizer.json"))
+    content = _read_tokenizer(folder, "tokenizer.json" if has_json else "vocab.txt")
+    pieces = [""] * size
+    try:
+        for text, i in list_ids(content).items():
+            pieces[i] = text
+        pad, start, end = find_special_ids(pieces)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
+        pad = start = end = -1
+    if min(pad, start, end) < 0:
+        raise UserError(
+            f"Expected the tokenizer of {folder} to have {size:,} ids, and [PAD], [CLS] and [SEP] among "
+            "them. Copy the whole folder again."
+        )
+    order = TokenOrder(size, pad=pad, start=start, end=end)
+    rewritten = _renumber(folder, content, order)
+    return Vocabulary(order, {TOKENIZER_FILE: rewritten, VOCABULARY_FILE: rewritten}, languages)
 
 
 # {model_type: reader of its tokenizer}
@@ -164,6 +237,7 @@ READERS = {
     "m2m_100": read_m2m_100,
     "t5": read_t5,
     "gpt2": read_gpt2,
+    "bert": read_bert,
 }
 
 
@@ -199,44 +273,19 @@ def rewrite_sentencepiece(
     return write_pieces(rewritten, others)
 
 
-def rewrite_json(content: bytes, order: TokenOrder) -> bytes:
-    """Returns a tokenizer.json whose ids are the ids of tfm. Adds the tokens for padding and BOS if needed.
-
-    Raises:
-      ValueError, KeyError, TypeError, AttributeError: if the file has other content.
-    """
-    value: dict[str, Any] = json.loads(content)
-    new_ids = {int(old): i for i, old in reversed(list(enumerate(order.ids))) if old >= 0}
-    new_ids[int(order.ids[EOS_ID])] = EOS_ID  # not the copy of EOS in the row of BOS
-    added = [token | {"id": new_ids[token["id"]]} for token in value.get("added_tokens", [])]
-    for token in added:
-        if token["content"] == BOS:  # an ordinary token, because the decoder begins with another
-            token |= {"content": TEXT_START, "rstrip": True, "special": False}
-    present = {token["id"] for token in added}
-    for i, name in ((PAD_ID, PAD), (BOS_ID, BOS)):
-        if i not in present:
-            options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-            added.append({"id": i, "content": name, "special": True} | options)
-    ids = {text: new_ids[i] for text, i in value["model"]["vocab"].items() if i in new_ids and text != BOS}
-    value["model"]["vocab"] = ids | {token["content"]: token["id"] for token in added}
-    value["added_tokens"] = sorted(added, key=lambda token: token["id"])
-    value["post_processor"] = None  # it adds special tokens by their old ids
-    return json.dumps(value, ensure_ascii=False).encode("utf-8")
-
-
 def _order(fields: Fields, size: int) -> TokenOrder:
     """Returns the order of the tokens of a model that translates."""
     names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
-    for name in names.values():
-        _check_id(fields, name, size)
-    return TokenOrder(size, **{role: fields.get(name, int) for role, name in names.items()})
+    return TokenOrder(size, **{role: _check_id(fields, name, size) for role, name in names.items()})
 
 
-def _check_id(fields: Fields, name: str, size: int) -> None:
-    """Raises a UserError if a field is no id of the vocabulary."""
-    value = fields.get(name, int)
+def _check_id(fields: Fields, name: str, size: int, default: int | None = None) -> int:
+    """Returns a field. Raises a UserError if its value is no id of the vocabulary."""
+    value: Any = fields.get(name, int) if default is None else fields.get(name, int, None)
+    value = default if value is None else value
     if not 0 <= value < size:
         raise UserError(f"{fields.path}: expected {name} to be an id below {size:,}, got {value:,}.")
+    return int(value)
 
 
 def _vocabulary_size(fields: Fields) -> int:
@@ -298,13 +347,28 @@ def _rewrite(
         raise UserError(f"A SentencePiece file of {folder} is damaged. Copy it again.") from None
 
 
-def _rewrite_json(folder: str, order: TokenOrder) -> bytes:
-    """Calls `rewrite_json`, and raises a UserError if the file has other content."""
+def _read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
+    """Returns the content of a tokenizer.json, which may be made from a vocab.txt."""
+    path = os.path.join(folder, name)
+    if name == "tokenizer.json":
+        return read_json(path)
     try:
-        return rewrite_json(_read(folder, "tokenizer.json"), order)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        lines = _read(folder, name).decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except UnicodeDecodeError:
+        raise UserError(f"Expected {path} to be a text in UTF-8, but it has other content.") from None
+    return make_word_piece_tokenizer(
+        lines, read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    )
+
+
+def _renumber(folder: str, content: dict[str, Any], order: TokenOrder) -> bytes:
+    """Calls `renumber`, and raises a UserError if the file has other content."""
+    try:
+        return json.dumps(renumber(content, order.ids.tolist()), ensure_ascii=False).encode("utf-8")
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
-            f"Expected {folder}/tokenizer.json to be a tokenizer with {order.size:,} ids. Copy it again."
+            f"Expected the tokenizer of {folder} to be a tokenizer.json with {order.size:,} ids. Copy the "
+            "whole folder again."
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""Export of a run as the folder of a model of Hugging Face transformers: MarianMT, GPT-2 or ViT.
+"""Export of a run as the folder of a model of Hugging Face transformers: MarianMT, GPT-2, BERT or ViT.
 
 The arrays are written by the entries of `families`, as the import reads them. The ids are the ids of tfm.
 """
@@ -16,8 +16,9 @@ import safetensors.numpy
 
 from tfm import __version__
 from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
-from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
+from tfm.data.tokenizers.mask import MASK
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, source_tokenizer
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.export.huggingface.arrays import (
@@ -28,8 +29,22 @@ from tfm.export.huggingface.arrays import (
     sines_first,
     to_theirs,
 )
-from tfm.export.huggingface.families import ACTIVATIONS, FAMILIES, LAYER_NORM_EPSILON, Fields
+from tfm.export.huggingface.families import (
+    ACTIVATIONS,
+    BERT_HEADS,
+    FAMILIES,
+    LAYER_NORM_EPSILON,
+    Fields,
+)
 from tfm.export.huggingface.folder import CONFIG_FILE, SINGLE_FILE
+from tfm.export.huggingface.tokenizer_file import (
+    enclose_texts,
+    list_ids,
+    make_byte_tokenizer,
+    make_special,
+    renumber,
+)
+from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
 from tfm.models.vit import ViTConfig
@@ -74,7 +89,7 @@ def find_problems(config: Any, tokenizer: Any = None) -> Iterator[str]:
     model = config.model
     target = TARGETS.get(type(model))
     if target is None:
-        yield f"model.name is {getattr(model, 'name', '')!r}, expected transformer, decoder_lm or vit"
+        yield f"model.name is {getattr(model, 'name', '')!r}, expected transformer, decoder_lm, bert or vit"
         return
     for name, expected in {**COMMON, **target.required}.items():
         value = getattr(model, name, expected)
@@ -91,7 +106,7 @@ def find_problems(config: Any, tokenizer: Any = None) -> Iterator[str]:
             yield f"data.target_prefix is {config.data.target_prefix!r}, expected ''"
         if tokenizer is not None and not isinstance(tokenizer, WordPieces):
             yield f"data.tokenizer is {config.data.tokenizer!r}, expected word_pieces"
-    if isinstance(model, DecoderLMConfig):
+    if isinstance(model, DecoderLMConfig | BertConfig):
         kind = config.data.tokenizer
         if kind != "bytes" and not kind.endswith(".json"):
             yield f"data.tokenizer is {kind!r}, expected bytes or the path of a tokenizer.json"
@@ -115,11 +130,12 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
         raise UserError(f"transformers has no such model: {'; '.join(problems)}. Use --format=tfm.")
     target = TARGETS[type(model)]
     family = FAMILIES[target.family]
-    values = target.config(run) | {
+    values = {
         "model_type": target.family,
         "architectures": [family.architecture],
         "dtype": "float32",
         "tfm_version": __version__,
+        **target.config(run),
     }
     entries = list(family.entries(model, Fields(values, folder)))
     arrays = to_arrays(model, params, entries, is_sines_first=family.sines_first)
@@ -137,12 +153,25 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
 def to_arrays(
     model: Any, params: Arrays, entries: Sequence[Entry], *, is_sines_first: bool
 ) -> dict[str, np.ndarray]:
-    """Returns {name in transformers: array}. Parameters that the model lacks, such as biases, are zeros."""
+    """Returns {name in transformers: array}. Parameters that the model lacks, such as biases, are zeros.
+
+    Raises:
+      UserError: if the other model lacks a bias of the logits that is not 0.
+    """
     ours = {name: np.array(x, np.float32) for name, x in params.items()}
+    if "embedding/bias" in ours and not any(entry.ours == "embedding/bias" for entry in entries):
+        excluded = ours["embedding/bias"] == EXCLUDED_LOGIT
+        if ours["embedding/bias"][~excluded].any():
+            raise UserError(
+                "transformers has no such model: the bias of the logits, embedding/bias, is not 0. Train "
+                "with --config.training.freeze=embedding/bias, or use --format=tfm."
+            )
+        if excluded[PAD_ID]:  # its row of zeros would have the logit 0, which can be the largest
+            ours["embedding/table"][PAD_ID] = ours["embedding/table"][EOS_ID]
     for entry in entries:
         if entry.ours not in ours:
             ours[entry.ours] = _zeros(entry.ours, ours)
-    if any(entry.ours == "embedding/bias" and entry.layout == "tokens" for entry in entries):
+    if any(entry.layout == "token_row" for entry in entries):
         ours["embedding/bias"][[PAD_ID, BOS_ID]] = EXCLUDED_LOGIT
     if is_sines_first:
         order = sines_first(model.d_model)
@@ -150,9 +179,9 @@ def to_arrays(
     parts: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
     for entry in entries:
         x = ours[entry.ours]
-        if entry.layout == "tokens":
-            x = x.reshape(1, -1) if x.ndim == 1 else x
-        else:
+        if entry.layout == "token_row":
+            x = x.reshape(1, -1)
+        elif entry.layout != "tokens":
             x = to_theirs(entry, x, getattr(model, "patch_size", 0))
         parts[entry.theirs][entry.part or 0] = x
     joined = {name: np.concatenate([x for _, x in sorted(of.items())], -1) for name, of in parts.items()}
@@ -248,61 +277,64 @@ def _gpt2_config(run: Any) -> dict[str, Any]:
     }
 
 
-def _gpt2_files(run: Any, workdir: str) -> dict[str, Any]:
-    """Returns the tokenizer.json of the run, or one for the bytes of texts."""
+def _json_files(run: Any, workdir: str) -> dict[str, Any]:
+    """Returns the tokenizer.json of the run in the order of its ids, or one for the bytes of texts."""
     if run.task.config.data.tokenizer == "bytes":
         content = make_byte_tokenizer()
-        pieces = [token["content"] for token in content["added_tokens"]]
     else:
-        with open(os.path.join(workdir, TOKENIZER_FILE), encoding="utf-8") as file:
-            content = json.load(file)
-        pieces = run.task.tokenizer.pieces(range(EOS_ID + 1))
-    names = dict(zip(("pad_token", "bos_token", "eos_token"), pieces, strict=True))
-    details = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
-    return {"tokenizer.json": content, "tokenizer_config.json": details}
+        name = VOCABULARY_FILE if VOCABULARY_FILE in run.task.assets() else TOKENIZER_FILE
+        with open(os.path.join(workdir, name), "rb") as file:
+            serialized = file.read()
+        content = renumber(json.loads(serialized), TokenizerJson(serialized).file_ids)
+    details = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": content["model"].get("unk_token")}
+    roles = {"pad_token": PAD_ID, "bos_token": BOS_ID, "eos_token": EOS_ID}
+    pieces = {i: text for text, i in list_ids(content).items()}
+    if isinstance(run.task.config.model, BertConfig):
+        mask_id = run.task.tokenizer.mask_id
+        if mask_id not in pieces:
+            pieces[mask_id] = MASK
+            content["added_tokens"].append(make_special(MASK, mask_id))
+        content["post_processor"] = enclose_texts(pieces[BOS_ID], pieces[EOS_ID])
+        roles = {"pad_token": PAD_ID, "cls_token": BOS_ID, "sep_token": EOS_ID, "mask_token": mask_id}
+        details["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
+    details |= {role: pieces[i] for role, i in roles.items()}
+    files = {"tokenizer.json": content, "tokenizer_config.json": details}
+    if isinstance(run.task.config.model, DecoderLMConfig):
+        files["generation_config.json"] = {"suppress_tokens": [PAD_ID, BOS_ID], **_special_ids()}
+    return files
 
 
-def make_byte_tokenizer() -> dict[str, Any]:
-    """Returns the content of a tokenizer.json whose ids are the bytes of a text, after the special ids.
-
-    Files write bytes as characters: printable ones as themselves, and all others from U+0100 on.
-    """
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(BYTES) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable}
-    characters |= {byte: chr(BYTES + i) for i, byte in enumerate(others)}
-    special = {"<pad>": PAD_ID, "<s>": BOS_ID, "</s>": EOS_ID}
-    options = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+def _bert_config(run: Any) -> dict[str, Any]:
+    model = run.task.config.model
+    names = getattr(run.task, "label_names", [])
     return {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [
-            {"id": i, "content": name, "special": True} | options for name, i in special.items()
-        ],
-        "normalizer": None,
-        "pre_tokenizer": level,
-        "post_processor": None,
-        "decoder": level,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "vocab": special | {characters[byte]: FIRST_BYTE + byte for byte in range(BYTES)},
-            "merges": [],
-        },
+        "architectures": [{head: name for name, head in BERT_HEADS.items()}[model.head]],
+        "vocab_size": len(run.task.tokenizer),
+        "max_position_embeddings": model.max_positions,
+        "type_vocab_size": model.types,
+        **_encoder_config(model, names),
+        **_special_ids(),
     }
 
 
 def _vit_config(run: Any) -> dict[str, Any]:
-    model, names = run.task.config.model, run.task.label_names
+    model = run.task.config.model
     return {
         "image_size": model.image_size,
         "patch_size": model.patch_size,
         "num_channels": model.channels,
+        "qkv_bias": True,
+        **_encoder_config(model, run.task.label_names),
+    }
+
+
+def _encoder_config(model: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns the fields that BERT and ViT share. `names` are the names of the classes, if there are any."""
+    labels = {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+    return {
         "hidden_size": model.d_model,
         "intermediate_size": model.d_ff,
         "num_hidden_layers": model.encoder_layers,
@@ -311,9 +343,7 @@ def _vit_config(run: Any) -> dict[str, Any]:
         "layer_norm_eps": model.layer_norm_epsilon,
         "hidden_dropout_prob": model.dropout,
         "attention_probs_dropout_prob": model.attention_dropout,
-        "qkv_bias": True,
-        "id2label": {str(i): name for i, name in enumerate(names)},
-        "label2id": {name: i for i, name in enumerate(names)},
+        **(labels if names else {}),
     }
 
 
@@ -346,7 +376,13 @@ TARGETS: dict[type, Target] = {
         "gpt2",
         {"norm_order": "pre", "positions": "learned", "scale_embedding": False, "tied_embeddings": True},
         _gpt2_config,
-        _gpt2_files,
+        _json_files,
+    ),
+    BertConfig: Target(
+        "bert",
+        {"norm_order": "post", "positions": "learned", "embedding_norm": True},
+        _bert_config,
+        _json_files,
     ),
     ViTConfig: Target("vit", {"norm_order": "pre", "positions": "learned"}, _vit_config, _vit_files),
 }
