@@ -8,8 +8,8 @@
     python eval.py --workdir=runs/dalle
 
 codes: the autoencoder. images (the default): the language model of captions and codes. A classifier of digits
-judges the drawn pictures. It is larger than the default of configs/vit.py, because it must judge well. Hardware:
-any CPU; needs the extra tfm[digits].
+judges the drawn pictures. It is larger than the default of configs/vit.py, because it must judge well.
+Hardware: any CPU; needs the extra tfm[digits].
 
 Deviations from the paper: small models, short runs, and a learning rate that falls to 0. The divergence of
 the codes has its full weight from the first step, because otherwise a few codes win in the first steps.
