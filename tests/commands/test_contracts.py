@@ -17,7 +17,6 @@ class TestCommands(CommandContract):
         "import": ("--from={run}", "--output={out}"),
         "export": ("--workdir={run}", "--output={out}"),
         "visualize": ("--workdir={run}", "--output={out}"),
-        "plot": ("lengths", "{run}", "--output={out}.png"),
         "replay": ("--workdir={run}", "--step=1"),
         "status": ("{run}",),
         "list": ("{run}",),

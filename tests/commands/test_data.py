@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections import Counter
 
 import pytest
 
@@ -9,10 +10,7 @@ from tests.support.tiny import make_config, write_config_file, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import data
 from tfm.config import save
-from tfm.data.batches.documents import train_batches as document_train_batches
-from tfm.data.batches.pairs import train_batches
-from tfm.data.sources.opening import open_documents, open_pairs
-from tfm.data.token_cache import TokenCache
+from tfm.data.inspection import make_histogram
 from tfm.errors import UserError
 from tfm.tasks import language_modeling, translation
 from tfm.workdir import runs
@@ -54,7 +52,7 @@ def test_report_without_a_run_counts_words(corpus, capsys):
     train, validation = read_json(capsys, f"--config={path}")  # the test split is missing
     words = (corpus / "train.en").read_text().split()
     assert (train["rows"], train["sides"][0]["words"], train["sides"][0]["unit"]) == (60, len(words), "words")
-    assert train["overlap"] is train["batching"] is train["sides"][0]["unknown"] is None
+    assert train["overlap"] is train["sides"][0]["unknown"] is None
     assert validation["overlap"] == {"rows": 60, "sources": 60}
     assert validation["hints"][-1].startswith("60 rows are also in the training split")
     data.main([f"--config={path}"])
@@ -88,18 +86,8 @@ def test_report_of_a_run_counts_tokens(corpus, capsys):
     workdir, tokenizer = make_run(corpus, config, translation)
     (corpus / "val.de").write_text("☃ rot\n" * 10)
     train, validation = read_json(capsys, f"--workdir={workdir}")
-    batches = train_batches(
-        TokenCache.open(open_pairs(config.data, "train"), tokenizer, config.data.cache),
-        config.data,
-        config.training.seed,
-    )
-    assert train["batching"] == {
-        "shapes": [list(shape) for shape in batches.shapes],
-        "batches": batches.batches,
-        "padding": batches.padding_fraction,
-        "left_out": 60 - batches.pieces,
-    }
-    assert 0 < train["batching"]["left_out"] < 60
+    lengths = (len(ids) + 1 for ids in tokenizer.encode((corpus / "train.de").read_text().splitlines()))
+    assert train["sides"][1]["histogram"] == make_histogram(Counter(lengths))
     assert train["sides"][1]["unit"] == "tokens"
     assert validation["sides"][1]["unknown"] == [["☃", 10]]
     data.main([f"--workdir={workdir}", "--split=val"])
@@ -110,20 +98,15 @@ def test_report_of_a_run_counts_tokens(corpus, capsys):
     assert read_json(capsys, f"--config={path}", f"--workdir={workdir}") == [train, validation]
 
 
-@pytest.mark.parametrize("rows", ["contiguous", "packed"])
-def test_documents_are_reported(tmp_path, capsys, rows):
+def test_documents_are_reported(tmp_path, capsys):
     write_documents(tmp_path)
-    config = make_lm_config(tmp_path, data={"rows": rows})
-    workdir, tokenizer = make_run(tmp_path, config, language_modeling)
+    config = make_lm_config(tmp_path)
+    workdir, _ = make_run(tmp_path, config, language_modeling)
     train, validation, test = read_json(capsys, f"--workdir={workdir}")
-    cache = TokenCache.open(open_documents(config.data, "train"), tokenizer, config.data.cache)
-    assert train["batching"]["padding"] == document_train_batches(cache, config.data, 0).padding_fraction
     assert (train["rows"], len(train["sides"])) == (60, 1)
     assert (validation["name"], validation["rows"], test["rows"]) == ("validation", 7, 8)
     data.main([f"--workdir={workdir}", "--split=train"])
-    shown = capsys.readouterr().out
-    assert "train: 60 documents\n" in shown
-    assert f"per epoch, {rows}, of 4 x 16; padding" in shown
+    assert "train: 60 documents\n" in capsys.readouterr().out
 
 
 @pytest.mark.long

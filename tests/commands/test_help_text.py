@@ -41,14 +41,13 @@ def help_of(capsys, name, *arguments):
             "usage: tfm visualize --workdir=WORKDIR [EXAMPLE ...] [--FLAG",
             ["  --layer=LAYER ", "  --words ", DECODING],
         ),
-        ("plot", "usage: tfm plot KIND|DIR [DIR ...] [--FLAG=VALUE ...]\n", ["  --split=test "]),
     ],
 )
 def test_help_shows_usage_flags_and_fields(command, usage, others, capsys):
     shown = help_of(capsys, command, "--help")
     for text in (usage, *others):
         assert text in shown
-    assert "  --checkpoint=CHECKPOINT " in shown or "compare" in usage or "plot" in usage
+    assert "  --checkpoint=CHECKPOINT " in shown or "compare" in usage
     assert "verbosity" not in shown  # absl would add this flag
 
 

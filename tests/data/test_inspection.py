@@ -30,7 +30,7 @@ def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=
     reader = SplitReader(languages)
     for first in range(0, len(rows), 7):
         reader.add(rows[first : first + 7])
-    return reader.summarize("split", training, lengths, tokenizer, None)
+    return reader.summarize("split", training, lengths, tokenizer)
 
 
 def hashes(rows):
@@ -74,13 +74,6 @@ def test_histogram_ranges_are_powers_of_two():
         {"0": 0, "1": 0, "2-3": 1, "4-7": 0, "8-15": 1},
     ]
     assert {side.unit for side in found.sides} == {"tokens"}
-
-
-def test_rare_characters_are_sorted_by_count():
-    found = summarize([("aaaaabbbbc", "x" * 4), ("dd", "y" * 5)])
-    assert found.sides[0].rare == [("c", 1), ("d", 2), ("b", 4)]
-    assert (found.sides[1].rare, found.sides[1].rare_count) == ([("x", 4)], 1)
-    assert found.sides[0].unknown is found.sides[0].unknown_count is None
 
 
 def test_unknown_characters_are_counted(tmp_path):

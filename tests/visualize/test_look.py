@@ -43,7 +43,7 @@ def draw_all(monkeypatch):
     yield "positions", plots.plot_positions({"interleaved": np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])})
     yield "masks", plots.plot_masks({"causal": mask}, logits, {"causal": np.eye(2)})
     yield "schedules", plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])})
-    yield "lengths", plots.plot_lengths({"a": ([3, 7.5], [40, 30], [10, 12]), "b": ([3], [40], [10])})
+
     drawn = []
     for module in (figures, lines):
         monkeypatch.setattr(module, "save", lambda figure, path, dpi=figures.DPI: drawn.append((figure, dpi)))

@@ -20,11 +20,10 @@ def figures():
         "positions": plots.plot_positions({"interleaved": ENCODING}),
         "masks": plots.plot_masks({"causal": MASK}, LOGITS, {"causal": np.eye(2)}),
         "schedules": plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])}),
-        "lengths": plots.plot_lengths({"a": ([3.0, 7.5], [40.0, 30.0], [10, 12])}),
     }
 
 
-KINDS = ("curves", "positions", "masks", "schedules", "lengths")
+KINDS = ("curves", "positions", "masks", "schedules")
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -48,7 +47,6 @@ def test_axes_have_titles_and_legible_text(figures, name):
         ("curves", 1, 1, [[1, 3], [2, 6]]),
         ("positions", 1, 0, [[0, (1 + 4 + 10) / 3], [1, (0 + 2) / 2], [2, 3]]),
         ("schedules", 0, 0, [[1, 0.5], [2, 1], [3, 0.25]]),
-        ("lengths", 0, 0, [[3, 40], [7.5, 30]]),
     ],
 )
 def test_lines_have_the_numbers(figures, name, panel, line, expected):
@@ -71,7 +69,6 @@ def test_lines_of_runs_have_names_and_differ_without_colour(figures):
     assert loss.get_ylabel() == "train nll (nats)"
     (legend,) = figures["curves"].legends
     assert [text.get_text() for text in legend.get_texts()] == ["a", "b"]
-    assert "10 to 12 sentences" in figures["lengths"].axes[0].lines[0].get_label()
 
 
 @pytest.mark.parametrize("names", [("a", "b"), ("_a", "b"), ("_child0",), ("$x$",)])
@@ -79,7 +76,6 @@ def test_legend_has_every_drawn_line(names):
     for figure in (
         plots.plot_curves(dict.fromkeys(names, ROWS) | {"absent": [{"step": 1}]}, ["train/nll"]),
         plots.plot_schedules(dict.fromkeys(names, np.ones(3))),
-        plots.plot_lengths(dict.fromkeys(names, ([1.0], [2.0], [3]))),
     ):
         texts = figure.legends[0].get_texts()
         assert [text.get_text().partition(" ")[0] for text in texts] == list(names)
@@ -90,17 +86,3 @@ def test_legend_has_every_drawn_line(names):
 def test_each_panel_is_as_wide_as_a_column(count, columns):
     figure = plots.plot_curves({"a": ROWS}, ["train/nll"] * count)
     assert figure.get_size_inches()[0] == plots.COLUMN * columns
-
-
-@pytest.mark.parametrize(
-    ("folders", "names"),
-    [
-        (["runs/a", "runs/b/"], ["a", "b"]),
-        (["x/run", "y/run"], ["x/run", "y/run"]),
-        (["one"], ["one"]),
-        (["same", "same"], ["same", "same"]),
-        (["r\udcff", "s"], ["r\ufffd", "s"]),  # a byte that is not UTF-8
-    ],
-)
-def test_run_names_are_as_short_as_possible(folders, names):
-    assert plots.name_runs(folders) == names

@@ -1,23 +1,21 @@
 """Shows what is in the data of a config: tfm data --config=configs/quickstart.py
 
-For each split, prints the number of pairs or documents, words, a histogram of lengths, rare characters,
-duplicates, sources with several targets, and rows that are also in the training split. With --workdir=DIR, a
-run, lengths are in tokens of its tokenizer. The command then also lists the characters that the tokenizer
-does not know, and computes the padding of the batches. Without --config, it reads the data of the run.
+For each split, prints the number of pairs or documents, words, a histogram of lengths, duplicates,
+sources with several targets, and rows that are also in the training split. With --workdir=DIR, a run, lengths
+are in tokens of its tokenizer. The command then also lists the characters that the tokenizer does not know.
+Without --config, it reads the data of the run.
 --split=train --split=dev reads only these splits. Each split is checked and then read once. Memory holds two
 hashes for each row.
 """
 
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tfm import tasks
 from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.terminal import to_json
-from tfm.data.batches import documents, pairs
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.inspection import Side, Split, find_hints, read_split
 from tfm.data.sources.opening import check_splits, open_documents, open_pairs
@@ -43,7 +41,7 @@ def main(options: command_options.Data) -> None:
     if options.format == "json":
         print(to_json([as_json(split) for split in found], indent=2))
         return
-    print("\n\n".join("\n".join(show_split(split, chosen.data)) for split in found))
+    print("\n\n".join("\n".join(show_split(split)) for split in found))
 
 
 def load_tokenizer(workdir: str, task: str) -> Any:
@@ -79,11 +77,10 @@ def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> 
     for name in names:
         source = open_split(data, name)
         reader = read_split(source, languages, lambda line: log.info("%s", line))
-        lengths = batching = None
+        lengths = None
         if tokenizer is not None and type(data) in (PairsConfig, DocumentsConfig):  # others batch otherwise
-            cache = TokenCache.open(source, tokenizer, data.cache)
-            lengths, batching = cache.lengths, _plan(cache, chosen, name, tokenizer)
-        found.append(reader.summarize(name, training, lengths, tokenizer, batching))
+            lengths = TokenCache.open(source, tokenizer, data.cache).lengths
+        found.append(reader.summarize(name, training, lengths, tokenizer))
         if name == "train":
             training = reader.hashes()
     return found
@@ -95,13 +92,11 @@ def as_json(split: Split) -> dict[str, Any]:
     return content | {"hints": find_hints(split)}
 
 
-def show_split(split: Split, data: Any) -> Iterator[str]:
-    """Yields the lines of text about a split, given the data section of the config."""
+def show_split(split: Split) -> Iterator[str]:
+    """Yields the lines of text about a split."""
     unit = "pairs" if len(split.sides) > 1 else "documents"
     yield f"{split.name}: {split.rows:,} {unit}"
     yield from _show_rows(split)
-    if split.batching:
-        yield _row("batches", _describe_batching(split.batching, data))
     for side in split.sides:
         yield ""
         yield from _show_side(side)
@@ -132,9 +127,7 @@ def _show_side(side: Side) -> Iterator[str]:
     row, longest = side.longest
     yield _row("longest", f"row {row:,}, {longest:,} characters")
     yield _row("empty", f"{side.empty:,}")
-    yield _row("characters", f"{side.distinct:,} different, {side.rare_count:,} of them rare")
-    if side.rare:
-        yield _row("rare", _show_characters(side.rare))
+    yield _row("characters", f"{side.distinct:,} different")
     if side.unknown is not None:
         yield _row("unknown", f"{side.unknown_count:,} {_show_characters(side.unknown)}".rstrip())
     yield _row("length", f"in {side.unit}")
@@ -157,30 +150,3 @@ def _show_characters(characters: Iterable[tuple[str, int]]) -> str:
 def _show_character(character: str) -> str:
     """Returns the character itself, or its code point such as U+00A0 if it would be invisible."""
     return character if character.isprintable() and not character.isspace() else f"U+{ord(character):04X}"
-
-
-def _describe_batching(batching: Mapping[str, Any], data: Any) -> str:
-    """Returns the line about the batches of an epoch."""
-    shapes = ", ".join(f"{rows} x {width}" for rows, width in batching["shapes"])
-    how = getattr(data, "batching", None) or data.rows
-    return (
-        f"{batching['batches']:,} per epoch, {how}, of {shapes}; padding {100 * batching['padding']:.1f} %, "
-        f"{batching['left_out']:,} rows left out"
-    )
-
-
-def _plan(cache: TokenCache, chosen: Any, name: str, tokenizer: Any) -> dict[str, Any]:
-    """Returns shapes, number and padding of the batches that a split makes, and the rows that it omits."""
-    data, seed = chosen.data, chosen.training.seed
-    if isinstance(data, DocumentsConfig):
-        batches = documents.train_batches(cache, data, seed)
-    elif name == "train":
-        batches, _ = pairs.open_train_batches(data, seed, tokenizer)
-    else:
-        batches = pairs.train_batches(cache, dataclasses.replace(data, mixing=""), seed)
-    return {
-        "shapes": batches.shapes,
-        "batches": batches.batches,
-        "padding": batches.padding_fraction,
-        "left_out": 0 if isinstance(data, DocumentsConfig) else len(cache) - batches.pieces,
-    }

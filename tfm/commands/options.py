@@ -348,24 +348,6 @@ class Visualize(FinishedRun):
 
 
 @options
-class Plot(ImportOptions):
-    """Draw curves of several runs, or their BLEU by length."""
-
-    kind: str = positional("KIND|DIR")
-    folders: tuple[str, ...] = positional("[DIR ...]")
-    output: str = option(
-        "", "File to write. Its ending is the format: png, svg or pdf. The default is KIND.png."
-    )
-    metrics: tuple[str, ...] = option(
-        (),
-        "For curves: metric to draw, such as train/nll. The default is training loss and all of validation.",
-        flag="metric",
-    )
-    split: str = option("test", "For lengths: split that was evaluated.")
-    name: str = option("", "For lengths: the --name that tfm evaluate was given.")
-
-
-@options
 class Replay(ImportOptions):
     """Recompute one training step, and show its gradients and updates."""
 
@@ -410,7 +392,7 @@ class Config(ImportOptions):
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
-    "Look inside": (Visualize, Plot, Replay),
+    "Look inside": (Visualize, Replay),
     "Look after runs": (Status, List, Config, Systems),
 }
 OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}

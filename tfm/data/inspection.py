@@ -18,7 +18,6 @@ import numpy as np
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 
 MAX_SHOWN_CHARACTERS = 20
-MAX_RARE_COUNT = 4  # occurrences of a rare character
 MIN_HINT_FRACTION = 0.01  # of the rows
 PROGRESS_SECONDS = 10  # between two lines of progress
 log = logging.getLogger(__name__)
@@ -36,8 +35,6 @@ class Side(NamedTuple):
       longest: (row, counted from 1; number of characters) of the longest text.
       histogram: number of texts by length; see `make_histogram`.
       unit: unit of the lengths in the histogram: "tokens", including EOS, or "words".
-      rare: (character, count) of characters that occur fewer than 5 times, the rarest first, at most 20.
-      rare_count: number of different rare characters.
       unknown: (character, count) of characters without a piece in the tokenizer, the most frequent first, at
         most 20. None without a tokenizer.
       unknown_count: number of different unknown characters. None without a tokenizer.
@@ -51,8 +48,6 @@ class Side(NamedTuple):
     longest: tuple[int, int]
     histogram: dict[str, int]
     unit: str
-    rare: list[tuple[str, int]]
-    rare_count: int
     unknown: list[tuple[str, int]] | None
     unknown_count: int | None
 
@@ -70,7 +65,6 @@ class Split(NamedTuple):
       ambiguous: number of different sources with more than one target.
       overlap: {"rows": count, "sources": count} of this split that the training split contains as well. None
         for the training split, or if it was not read.
-      batching: shapes, batches, omitted rows and padding. None without a tokenizer.
     """
 
     name: str
@@ -81,7 +75,6 @@ class Split(NamedTuple):
     duplicates: int
     ambiguous: int
     overlap: dict[str, int] | None
-    batching: dict[str, Any] | None
 
 
 class Hashes(NamedTuple):
@@ -127,7 +120,7 @@ class SplitReader:
         return Hashes(np.array(self._row_hashes, np.uint64), np.array(self._source_hashes, np.uint64))
 
     def summarize(
-        self, name: str, training: Hashes | None, lengths: np.ndarray | None, tokenizer: Any, batching: Any
+        self, name: str, training: Hashes | None, lengths: np.ndarray | None, tokenizer: Any
     ) -> Split:
         """Returns the statistics of all rows that were added.
 
@@ -136,7 +129,6 @@ class SplitReader:
           training: hashes of the training split. None if this is the training split or if it was not read.
           lengths: number of tokens of each text, int [rows, sides]. None without a tokenizer.
           tokenizer: object with a method `unknown_characters`, or None.
-          batching: see `Split`.
         """
         hashes = self.hashes()
         different_rows, first = np.unique(hashes.rows, return_index=True)
@@ -154,12 +146,10 @@ class SplitReader:
             self._rows - len(different_rows),
             int((targets_of_sources > 1).sum()),
             overlap,
-            batching,
         )
 
     def _summarize_side(self, side: int, lengths: np.ndarray | None, tokenizer: Any) -> Side:
         characters, words = self._characters[side], self._word_counts[side]
-        rare = [each for each in reversed(characters.most_common()) if each[1] <= MAX_RARE_COUNT]
         unknown = None
         if tokenizer is not None:
             missing = tokenizer.unknown_characters(characters)
@@ -173,8 +163,6 @@ class SplitReader:
             self._longest[side],
             make_histogram(words if lengths is None else Counter(lengths[:, side].tolist())),
             "words" if lengths is None else "tokens",
-            rare[:MAX_SHOWN_CHARACTERS],
-            len(rare),
             unknown and unknown[:MAX_SHOWN_CHARACTERS],
             None if unknown is None else len(unknown),
         )

@@ -5,7 +5,6 @@ and markers distinguish the lines without colour.
 """
 
 import itertools
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -115,36 +114,6 @@ def plot_schedules(rates: Mapping[str, np.ndarray]) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(5))
     _legend(figure, drawn)
     return figure
-
-
-def plot_lengths(runs: Mapping[str, tuple[Sequence[float], Sequence[float], Sequence[int]]]) -> Figure:
-    """Plots BLEU over the length of the source.
-
-    Args:
-      runs: {name of the run: (mean words, BLEU, sentences)}, three lists with an element for each group of
-        `measures.score_by_length`.
-    """
-    figure, (axes,) = _panels(1)
-    lines = {}
-    for name, (words, scores, counts) in runs.items():
-        sizes = f"{min(counts):,} to {max(counts):,}" if min(counts) < max(counts) else f"{max(counts):,}"
-        lines[f"{name} ({sizes} sentences a point)"] = (words, scores)
-    _legend(figure, _lines(axes, lines, "length of the source (words)", "BLEU (0 to 100)"))
-    return figure
-
-
-def name_runs(folders: Sequence[str]) -> list[str]:
-    """Returns a name for each folder: as few of its last path components as make all names different.
-
-    Bytes that are not UTF-8 become question marks, because a figure cannot show them.
-    """
-    shown = [os.fsencode(folder).decode(errors="replace") for folder in folders]
-    parts = [os.path.abspath(folder).split(os.sep) for folder in shown]
-    for count in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(components[-count:]) for components in parts]
-        if len(set(names)) == len(names):
-            return names
-    return shown
 
 
 def _panels(count: int) -> tuple[Figure, list[Any]]:
