@@ -44,7 +44,7 @@ def choose_implementation(
     if key.shape[-3] >= min_keys:
         reasons["blockwise"] = unsupported_reason("blockwise", query, key, value, **options)
         if not reasons["blockwise"]:
-            return "blockwise", f"Attention runs blockwise from {min_keys:,} keys."
+            return "blockwise", f"Attention runs blockwise, because a row has at least {min_keys:,} keys."
     because = " and ".join(f"{name} {reason}" for name, reason in reasons.items())
     return None, f"Attention runs as equation 1, because {because}."
 
@@ -92,7 +92,7 @@ def unsupported_reason(
     return ""
 
 
-def _is_formed(mask: AnyMask, query: Array) -> bool:
+def _kernel_can_compute(mask: AnyMask, query: Array) -> bool:
     """Returns whether a kernel of `jax.nn.dot_product_attention` can compute the mask itself."""
     if not isinstance(mask, AttentionMask):
         return mask is None
@@ -107,7 +107,7 @@ def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **ter
     """
     batch, length, heads = query.shape[:-3], query.shape[-3], query.shape[-2]
     has_keys: Array | None = None
-    if not _is_formed(mask, query):
+    if not _kernel_can_compute(mask, query):
         array: Any = mask_to_array(mask, length, key.shape[-3])
         check_mask_axes(array, query.ndim)
         can_attend = jnp.any(array, axis=-1, keepdims=True)  # [B or 1, H or 1, L or 1, 1]

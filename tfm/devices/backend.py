@@ -14,18 +14,6 @@ NUMERICAL_OPTIONS = (  # options of JAX on which the numbers of a run depend
     "jax_threefry_partitionable",
 )
 
-# Peak rates of dense matrix products in bfloat16, operations per second, by a part of a device's name.
-PEAK_FLOPS = {
-    "H100 PCIe": 756e12,
-    **dict.fromkeys(("H100", "H200", "GH200"), 989e12),
-    "B200": 2250e12,
-    "A100": 312e12,
-    "TPU v4": 275e12,
-    "TPU v5 lite": 197e12,
-    "TPU v5": 459e12,
-    "TPU v6": 918e12,
-}
-
 _compiling_for: list[str] = []
 
 
@@ -47,12 +35,6 @@ def cuda_capability() -> float:
     if _compiling_for or "cuda" not in jax.extend.backend.get_backend().platform_version:
         return 0.0
     return float(jax.local_devices()[0].compute_capability)
-
-
-def peak_flops() -> float:
-    """Returns the peak rate of this process' devices, see `PEAK_FLOPS`, or 0 if it is unknown."""
-    kind = jax.local_devices()[0].device_kind
-    return next((rate for name, rate in PEAK_FLOPS.items() if name in kind), 0.0)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from tfm.devices import backend
+from tfm.devices.flops import peak_flops
 from tfm.io.lock import DirectoryGuard
 from tfm.training.hooks import Hook
 from tfm.training.loss_calls import add_sums, means
@@ -105,8 +105,8 @@ class StepMetrics:
         share = ""
         if setup.step_flops:
             rate = setup.step_flops * self._steps / (now - self._since)
-            metrics["train/share_of_peak_flop_per_second"] = rate / backend.peak_flops()
-            share = f" ({rate / backend.peak_flops():.1%} of peak FLOP/s)"
+            metrics["train/share_of_peak_flop_per_second"] = rate / peak_flops()
+            share = f" ({rate / peak_flops():.1%} of peak FLOP/s)"
         left = (now - self._start) / (step - self._first_step) * (setup.config.steps - step)
         log.info(
             "step %s/%s  %s  lr %s  %s %s/s%s  %s left",

@@ -16,6 +16,7 @@ from tfm.checkpoints.retention import Retention
 from tfm.checkpoints.store import CheckpointStore, list_steps
 from tfm.checkpoints.trees import check_shapes
 from tfm.devices import backend
+from tfm.devices.flops import count_flops, peak_flops
 from tfm.devices.memory import (
     advise_sizes,
     available_memory,
@@ -66,7 +67,7 @@ class Setup:
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
       step_flops: operations of a device in the step that `compile_step` compiled, or 0 if the peak rate of
-        the devices is unknown. Fused kernels and repeated loops count too little.
+        the devices is unknown, see `tfm.devices.flops`.
 
     Raises:
       UserError: if the task lacks a member of the contract, or the config asks for what the devices or the
@@ -232,16 +233,15 @@ class Setup:
         shapes = self.partitioner.shapes(self.state, batch, self.constant_shapes)
         try:
             with explain_out_of_memory(micro_batches):
-                lowered = step.lower(*shapes)
-                compiled = lowered.compile()
+                compiled = step.lower(*shapes).compile()
         except UserError:
             raise
         except (TypeError, ValueError):
             self.check_losses(batch)  # names the loss in which JAX found the error
             raise
         check_memory(measure_memory(compiled), micro_batches)
-        if backend.peak_flops():
-            self.step_flops = (lowered.cost_analysis() or {}).get("flops", 0.0)
+        if peak_flops():
+            self.step_flops = count_flops(jax.make_jaxpr(step)(*shapes))
         return step, compiled
 
     def check_losses(self, batch: Batch) -> None:
