@@ -102,5 +102,3 @@ def test_command_prints_a_line_for_each_system(capsys):
     main = importlib.import_module("tfm.commands.systems").main
     main([])
     assert len(capsys.readouterr().out.splitlines()) == 1 + len(SYSTEMS)
-    main(["--format=markdown"])
-    assert len(capsys.readouterr().out.splitlines()) == 2 + len(SYSTEMS)

@@ -376,8 +376,6 @@ class List(ImportOptions):
 class Systems:
     """Show the systems of the family, with sizes and scores."""
 
-    format: str = option("text", "Output format: text, or a Markdown table.", choices=("text", "markdown"))
-
 
 @options
 class Config(ImportOptions):

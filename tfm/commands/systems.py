@@ -13,7 +13,6 @@ import pathlib
 from tfm.commands.command import command
 from tfm.commands.list import format_table
 from tfm.commands.options import Systems
-from tfm.io import markdown
 
 COLUMNS = ("system", "year", "parameters", "lines", "config", "score", "seconds", "data", "change")
 
@@ -21,11 +20,9 @@ COLUMNS = ("system", "year", "parameters", "lines", "config", "score", "seconds"
 @command
 def main(options: Systems) -> None:
     """Prints the table."""
+    del options
     rows = [[system[column] for column in COLUMNS] for system in read_systems()]
-    if options.format == "markdown":
-        print(markdown.format_table(COLUMNS, rows))
-    else:
-        print("\n".join(format_table([COLUMNS, *rows])))
+    print("\n".join(format_table([COLUMNS, *rows])))
 
 
 def read_systems() -> list[dict[str, str]]:
