@@ -206,34 +206,42 @@ class MultiHeadAttention(nn.Module):
         if self.position_bias is not None:
             scale = query.shape[-1] ** -0.5 if self.scale is None else self.scale
             options["bias"] = self.position_bias(query * scale, *where)
-        if self.attention is dot_product_attention and not self.is_initializing():
-            terms = {name: options[name] for name in ("bias", "dropout_rate") if name in options}
-            if options.get("implementation") == "auto":
-                options["implementation"], reason = choose_implementation(query, key, value, **terms)
-                if train:
-                    log_once(reason)
-            reason = unsupported_reason(
-                options.get("implementation"), query, key, value, **terms, train=train
-            )
-            if reason:
-                raise UserError(f"model.attention {options['implementation']!r} {reason}. Choose 'auto'.")
-        elif options.get("implementation") == "auto":
-            del options["implementation"]
-        to_array = functools.partial(mask_to_array, queries=x.shape[1], keys=key.shape[1])
-        if is_wanted(self, "logits", "weights"):
-            heads = self._attend_in_steps(query, key, value, to_array(mask), key_positions, **options)
-        elif self.attention is dot_product_attention:
-            heads = self.attention(query, key, value, mask=mask, **options)
+        if "implementation" in options:
+            self._choose_implementation(options, query, key, value, train=train)
+        observed = is_wanted(self, "logits", "weights")
+        if observed or self.attention is not dot_product_attention:
+            mask = mask_to_array(mask, x.shape[1], key.shape[1])
+        if observed:
+            heads = self._attend_in_steps(query, key, value, mask, key_positions, **options)
         else:
-            heads = self.attention(query, key, value, mask=to_array(mask), **options)
+            heads = self.attention(query, key, value, mask=mask, **options)
         return self.output(observe(self, "head_outputs", heads, "BLHV"))
+
+    def _choose_implementation(self, options: dict[str, Any], *inputs: Array, train: bool) -> None:
+        """Replaces "auto" in the keywords of `attention` by an implementation for query, key and value.
+
+        Raises:
+          UserError: if the implementation does not support the keywords.
+        """
+        if self.attention is not dot_product_attention or self.is_initializing():
+            if options["implementation"] == "auto":
+                del options["implementation"]
+            return
+        terms = {name: options[name] for name in ("bias", "dropout_rate") if name in options}
+        if options["implementation"] == "auto":
+            options["implementation"], reason = choose_implementation(*inputs, **terms)
+            if train:
+                log_once(reason)
+        problem = unsupported_reason(options["implementation"], *inputs, **terms, train=train)
+        if problem:
+            raise UserError(f"model.attention {options['implementation']!r} {problem}. Choose 'auto'.")
 
     def _attend_in_steps(
         self,
         query: Array,
         key: Array,
         value: Array,
-        mask: Array | None,
+        mask: Any,
         key_positions: Array | None,
         *,
         dropout_rate: float = 0.0,
