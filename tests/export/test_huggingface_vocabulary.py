@@ -23,6 +23,7 @@ from tfm.export.huggingface.vocabulary import (
     READERS,
     Languages,
     read_bert,
+    read_fairseq,
     read_m2m_100,
     read_marian,
     read_mbart,
@@ -226,6 +227,27 @@ def read_tokenizer(folder, name, file, content):
 @settings(max_examples=60)
 def test_any_file_of_a_tokenizer_is_either_read_or_one_kind_of_error(name, file, content):
     in_folder(read_tokenizer, name, file, content)
+
+
+LINES = st.lists(st.text(st.characters(codec="utf-8"), max_size=9).map("{} 1".format))
+
+
+def read_dictionary(folder, content):
+    """Reads the tokenizer of a folder of fairseq and opens it."""
+    (pathlib.Path(folder) / "dict.de.txt").write_bytes(content)
+    fields = Fields({"source_lang": "de", "target_lang": "de"}, "model.pt")
+    for name, rewritten in read_fairseq(folder, fields).files.items():
+        (pathlib.Path(folder) / name).write_bytes(rewritten)
+        load_word_pieces(f"{folder}/{name}")
+
+
+@pytest.mark.long
+@given(
+    st.binary(max_size=60) | st.lists(st.text(max_size=9).map("{} 1".format)).map("\n".join).map(str.encode)
+)
+@example(b"<pad> 3\n</s> 2\n#fairseq:overwrite 1\na 1 #fairseq:overwrite\n")
+def test_any_dictionary_is_either_read_or_one_kind_of_error(content):
+    in_folder(read_dictionary, content)
 
 
 @pytest.mark.parametrize("text", ["The old dog", *ODD_TEXTS, "\x00\n\x7f\xad"])

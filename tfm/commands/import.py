@@ -1,6 +1,7 @@
-"""Imports a model of Hugging Face transformers: tfm import --from=FOLDER --output=EXPORT
+"""Imports a model of Hugging Face transformers or fairseq: tfm import --from=FOLDER --output=EXPORT
 
-The folder contains config.json, safetensors and the files of the tokenizer. All commands open the export.
+The folder contains config.json, safetensors and the files of the tokenizer, or model.pt of fairseq. All
+commands open the export.
 """
 
 import os

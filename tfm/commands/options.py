@@ -286,10 +286,12 @@ class Generate(DecodingRun):
 
 @options
 class Import:
-    """Import a model of Hugging Face transformers."""
+    """Import a model of Hugging Face transformers or fairseq."""
 
     folder: str = option(
-        REQUIRED, "Folder of the model: config.json, safetensors and the files of its tokenizer.", flag="from"
+        REQUIRED,
+        "Folder with config.json, safetensors and the files of the tokenizer, or with model.pt of fairseq.",
+        flag="from",
     )
     output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     source_language: str = option("", "Source language of a model of many languages, such as eng_Latn.")
