@@ -20,6 +20,7 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.score import score_pairs
 from tfm.decoding.translate import translate_ids
+from tfm.devices.backend import compile_for
 from tfm.devices.memory import free_memory
 from tfm.errors import UserError
 from tfm.models import Transformer, TransformerConfig
@@ -116,6 +117,14 @@ def test_ids_are_padded_to_few_widths():
     assert padded.shape[1] in list_widths(1 << 10)
     for row, ids in zip(padded.tolist(), rows, strict=True):
         assert row == ids + [-1] * (len(row) - len(ids))
+
+
+def test_ids_have_fewer_widths_on_accelerators():
+    lengths = range(1, 300)
+    with compile_for("cuda"):
+        widths = {pad_ids([[5] * length]).shape[1] for length in lengths}
+    assert widths == {32, 64, 128, 256, 512}
+    assert len(widths) < len({pad_ids([[5] * length]).shape[1] for length in lengths})
 
 
 def test_batches_run_in_the_jax_contexts_of_the_caller():

@@ -12,6 +12,7 @@ import pytest
 from matplotlib.colors import Colormap
 from matplotlib.ticker import FixedLocator
 
+from benchmarks import guide_figures
 from tfm.interpret.observation import image_track
 from tfm.visualize import figures, lines, plots
 from tfm.visualize.figures import Axis, Panels
@@ -40,9 +41,12 @@ def draw_all(monkeypatch):
     many = [{"step": step, "train/nll": float(step)} for step in range(31)]
     runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}], "many": many}
     yield "curves", plots.plot_curves(runs, ["train/nll", "validation/bleu", "train/nll"])
-    yield "positions", plots.plot_positions({"interleaved": np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])})
-    yield "masks", plots.plot_masks({"causal": mask}, logits, {"causal": np.eye(2)})
-    yield "schedules", plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])})
+    yield (
+        "positions",
+        guide_figures.plot_positions({"interleaved": np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])}),
+    )
+    yield "masks", guide_figures.plot_masks({"causal": mask}, logits, {"causal": np.eye(2)})
+    yield "schedules", guide_figures.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])})
 
     drawn = []
     for module in (figures, lines):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
+from benchmarks import guide_figures
 from tfm.visualize import plots
 
 ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]
@@ -17,9 +18,9 @@ def figures():
     runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}]}
     return {
         "curves": plots.plot_curves(runs, ["train/nll", "validation/bleu"]),
-        "positions": plots.plot_positions({"interleaved": ENCODING}),
-        "masks": plots.plot_masks({"causal": MASK}, LOGITS, {"causal": np.eye(2)}),
-        "schedules": plots.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])}),
+        "positions": guide_figures.plot_positions({"interleaved": ENCODING}),
+        "masks": guide_figures.plot_masks({"causal": MASK}, LOGITS, {"causal": np.eye(2)}),
+        "schedules": guide_figures.plot_schedules({"constant": np.array([0.5, 1.0, 0.25])}),
     }
 
 
@@ -75,7 +76,7 @@ def test_lines_of_runs_have_names_and_differ_without_colour(figures):
 def test_legend_has_every_drawn_line(names):
     for figure in (
         plots.plot_curves(dict.fromkeys(names, ROWS) | {"absent": [{"step": 1}]}, ["train/nll"]),
-        plots.plot_schedules(dict.fromkeys(names, np.ones(3))),
+        guide_figures.plot_schedules(dict.fromkeys(names, np.ones(3))),
     ):
         texts = figure.legends[0].get_texts()
         assert [text.get_text().partition(" ")[0] for text in texts] == list(names)

@@ -19,7 +19,7 @@ from jax.experimental import multihost_utils
 
 from tfm.data.batches.rows import bucket_width
 from tfm.data.tokenizers.protocol import PAD_ID
-from tfm.devices.backend import keep_contexts
+from tfm.devices.backend import is_cpu, keep_contexts
 from tfm.devices.memory import format_bytes, free_memory, is_out_of_memory
 from tfm.devices.mesh import count_row_shards, fetch, find_mesh
 from tfm.errors import UserError, first_line
@@ -27,6 +27,7 @@ from tfm.errors import UserError, first_line
 # A CPU computes two small programs at the same time faster than one after the other. An accelerator receives
 # the next batch while the host reads the results of the previous batch.
 BATCHES_AT_ONCE = 2
+MIN_ACCELERATOR_WIDTH = 32  # tokens
 # Fraction of the memory that one of `BATCHES_AT_ONCE` batches may use. A batch of a single row may use all.
 MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE
 
@@ -94,9 +95,13 @@ def map_rows(
 def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
     """Returns lists of ids as an array int32 [B, M], padded at the end with `fill`.
 
-    M is the next larger width in a fixed set of widths, so that few programs are compiled.
+    M is the next larger width in a fixed set of widths, so that few programs are compiled. On accelerators,
+    where padding is cheap and a compilation may take a minute, the widths are powers of two.
     """
-    array = np.full((len(rows), bucket_width(max(map(len, rows)))), fill, np.int32)
+    width = bucket_width(max(map(len, rows)))
+    if not is_cpu():
+        width = max(MIN_ACCELERATOR_WIDTH, 1 << (width - 1).bit_length())
+    array = np.full((len(rows), width), fill, np.int32)
     for row, ids in enumerate(rows):
         array[row, : len(ids)] = ids
     return array
