@@ -26,7 +26,7 @@ COLUMNS = {  # of the systems, by their task
     "detection": 2,
     "text to image": 2,
 }
-LEFT, COLUMN, WIDTH, ROW, HEIGHT = 34, 126, 102, 46, 36  # in the units of the figure, which is 390 wide
+LEFT, COLUMN, WIDTH, ROW, HEIGHT = 34, 126, 102, 46, 36  # of the 390 units of the width
 HEADS = ("language models", "sequences to sequences", "images")
 
 

@@ -62,7 +62,7 @@ def unsupported_reason(
     """Returns why an implementation does not support a call on any device, or "" if it does.
 
     Args:
-      implementation: "xla", "cudnn", "blockwise", or None for the equation, which supports all options.
+      implementation: "xla", "cudnn", "blockwise", or None. None is the equation, and supports everything.
       query, key, value, bias, dropout_rate: see `tfm.attention.dot_product_attention`. Shapes are enough.
       train: whether the call needs gradients.
 
@@ -100,7 +100,7 @@ def _kernel_can_compute(mask: AnyMask, query: Array) -> bool:
 
 
 def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **terms: Any) -> jax.Array:
-    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`, which receives the terms, too.
+    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`. It also receives the terms.
 
     The kernels may return NaN for a query that sees no key. Such queries see other keys there, and their
     output is replaced by zeros.

@@ -250,7 +250,7 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
     try:
-        # Unlike `np.load`, `NpzFile` raises an error for an .npy file, which contains a single array.
+        # Unlike `np.load`, `NpzFile` raises an error for an .npy file with a single array.
         with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
             missing = [name for name in names if name not in file.files]
             if missing:

@@ -81,7 +81,7 @@ def scores(
       hypotheses, references: detokenised texts, one reference for each hypothesis.
       language: language code of the references, for the tokenizers.
       tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language decides.
-      ter: whether to compute TER, which takes minutes for texts of more than a thousand words.
+      ter: whether to compute TER. It takes minutes for texts of more than a thousand words.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of

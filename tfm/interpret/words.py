@@ -14,7 +14,7 @@ def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Returns a label for each id: its piece, or its character if the tokens are characters.
 
     Args:
-      tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`, or a `PieceTokenizer`, which has pieces.
+      tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`, or a `PieceTokenizer`.
       ids: ids of tokens, special ids included.
     """
     if hasattr(tokenizer, "pieces"):

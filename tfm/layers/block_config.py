@@ -163,7 +163,7 @@ class BlockConfig(InheritsHelp):
             dropout_rate=self.attention_dropout,
         )
         if self.attention in ("cudnn", "blockwise") and self.positions in BIAS_POSITIONS:
-            reason = f"does not support model.positions {self.positions!r}, which add to the logits"
+            reason = f"does not support model.positions {self.positions!r}, because they add to the logits"
         if reason:
             yield f"model.attention {self.attention!r} {reason}. Change that field, or model.attention."
 

@@ -183,7 +183,7 @@ class DecodingCache(flax.struct.PyTreeNode, kw_only=True):
     def _prefix_positions(self) -> jax.Array:
         """Returns the position of each token in the prefix, int32 [B, P], counted from 0 in each row.
 
-        Padding has the position -1, which no token has, so that edits do not take it for a token.
+        Padding has the position -1, unlike all tokens, so that edits do not take it for a token.
         """
         return jnp.where(self.prefix_mask, jnp.cumsum(self.prefix_mask, axis=-1) - 1, -1)
 

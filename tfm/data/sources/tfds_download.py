@@ -38,7 +38,7 @@ def download(name: str, module: str, root: str, folder: str) -> None:
     Args:
       name: name of the data set.
       module: name of the module that defines the data set. The other process imports it.
-      root: TFDS's data_dir, which may not exist yet.
+      root: TFDS's data_dir. It may not exist yet.
       folder: folder of the data set, below `root`.
 
     Raises:

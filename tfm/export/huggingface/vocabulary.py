@@ -191,7 +191,7 @@ def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
 
 
 def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, int]:
-    """Returns {text: id} of a dict.LANGUAGE.txt, which has a text and its frequency in each line."""
+    """Returns {text: id} of a dict.LANGUAGE.txt. Each line has a text and its frequency."""
     if not re.fullmatch("[A-Za-z0-9_-]+", language):
         raise UserError(f"{fields.path}: expected the name of a language, got {language!r}.")
     name = f"dict.{language}.txt"
@@ -348,7 +348,7 @@ def _rewrite(
 
 
 def _read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
-    """Returns the content of a tokenizer.json, which may be made from a vocab.txt."""
+    """Returns the content of a tokenizer.json. A vocab.txt is converted first."""
     path = os.path.join(folder, name)
     if name == "tokenizer.json":
         return read_json(path)

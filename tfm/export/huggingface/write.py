@@ -166,7 +166,7 @@ def to_arrays(
                 "transformers has no such model: the bias of the logits, embedding/bias, is not 0. Train "
                 "with --config.training.freeze=embedding/bias, or use --format=tfm."
             )
-        if excluded[PAD_ID]:  # its row of zeros would have the logit 0, which can be the largest
+        if excluded[PAD_ID]:  # its row of zeros would have the logit 0, and 0 can be the largest
             ours["embedding/table"][PAD_ID] = ours["embedding/table"][EOS_ID]
     for entry in entries:
         if entry.ours not in ours:

@@ -1,4 +1,4 @@
-"""The pictures with boxes of a run, which fit its model."""
+"""Opens the pictures with boxes of a run, and checks that they fit its model."""
 
 from typing import Any
 

@@ -96,7 +96,7 @@ class Config:
     )
     ter: bool = field(
         True,
-        "Whether tfm evaluate computes TER, which takes minutes if texts have more than a thousand words.",
+        "Whether tfm evaluate computes TER. It takes minutes if texts have more than a thousand words.",
         resume=OnResume.FREE,
     )
 
