@@ -9,14 +9,13 @@ import functools
 import textwrap
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
 from tfm.data.captions import (
     CAPTION_WORDS,
@@ -25,12 +24,10 @@ from tfm.data.captions import (
     NUMBERS,
     WORDS,
     CaptionedDigits,
-    CaptionsConfig,
     describe_text,
     open_captions,
     parse_text,
 )
-from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -40,10 +37,10 @@ from tfm.interpret.observation import Observation
 from tfm.layers.observe import read_attention
 from tfm.models.dalle import DALLEConfig
 from tfm.tasks.text_to_image import first_stage
+from tfm.tasks.text_to_image.config import IMAGE, JUDGE, SATISFIED, TEXT, Config
 from tfm.tasks.text_to_image.first_stage import FirstStage
 from tfm.tasks.text_to_image.observe import make_inputs, observe_drawing
-from tfm.training.config import TrainingConfig
-from tfm.training.frozen import SUFFIX, frozen_field
+from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge, JudgedImages
 from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.task import (
@@ -60,49 +57,8 @@ from tfm.training.task import (
 )
 from tfm.visualize.pictures import draw_images
 
-JUDGE = "judge"  # a field of the config
 TITLE_WIDTH = 20  # characters above a drawn picture
-SATISFIED, TEXT, IMAGE = "satisfied captions", "nats of a caption", "nats of a code"
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """The config of a run that learns to draw captions."""
-
-    task: str = field("text_to_image", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
-    model: Any = models.model_field(DALLEConfig, "Language model of texts and codes.")
-    data: CaptionsConfig = field(CaptionsConfig, "Captions, pictures and their batches.")
-    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
-    decoding: GenerationConfig = field(
-        GenerationConfig, "Sampling of codes. Of several samples, the picture with the best score counts."
-    )
-    first_stage: str = frozen_field(
-        first_stage.FIELD, "Run or export of the task image_tokens. It makes the codes."
-    )
-    judge: str = frozen_field(
-        JUDGE, "Run or export of a classifier of scikit-learn's digits (configs/vit.py). It judges pictures."
-    )
-    text_weight: float = field(
-        1 / 8, "Weight of the loss of the text. The loss of the image has the rest.", minimum=0, maximum=1
-    )
-    validation_samples: int = field(
-        12,
-        "Number of drawn captions to show at each evaluation.",
-        minimum=0,
-        maximum=1000,
-        unit="captions",
-        resume=OnResume.FREE,
-    )
-    SCORES: ClassVar[tuple[str, ...]] = (SATISFIED, TEXT, IMAGE)
-    output_suffix: ClassVar[str] = "captions"
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def without_paths(self) -> "Config":
-        """Returns this config without the paths of the frozen models."""
-        return dataclasses.replace(self, first_stage="", judge="")
 
 
 class TextToImage(Task):

@@ -4,11 +4,10 @@ Each step first trains the discriminator and then the generator (two updates). A
 and weights of `tfm.data.images`. The labels of the generated images are the labels of the batch.
 """
 
-import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -16,8 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.config import OnResume, check_fields, field
-from tfm.data.config import ImagesConfig
 from tfm.data.images import Images, assemble
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError, suggest
@@ -26,11 +23,10 @@ from tfm.evaluation.score import Score
 from tfm.interpret.observation import AttentionMap, Observation, Prediction, image_track
 from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
-from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.tasks.classification import ClassificationData, open_split, prepare_labels
+from tfm.tasks.image_generation.config import ACCURACY, DISTANCE, JUDGE, Config
 from tfm.training.assets import LABELS_FILE
-from tfm.training.config import TrainingConfig
-from tfm.training.frozen import SUFFIX, frozen_field
+from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge
 from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_rows
@@ -49,45 +45,8 @@ from tfm.training.task import (
 from tfm.visualize.pictures import draw_images
 
 # Scores take the images of a split and as many generated images with the same labels.
-ACCURACY = "accuracy of asked classes"
-DISTANCE = "Frechet distance of features"
 VALIDATION_SCORES = {ACCURACY: ("validation/accuracy", 0.01), DISTANCE: ("validation/frechet", 1.0)}
-JUDGE = "judge"
 SAMPLE_SEED = 1  # of the images that each evaluation shows
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """The config of a run that generates images."""
-
-    task: str = field("image_generation", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
-    model: Any = models.model_field(
-        SelfAttentionGANConfig,
-        "Generator and discriminator. The config has image_size, channels and classes.",
-    )
-    data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
-    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
-    judge: str = frozen_field(
-        JUDGE,
-        "Run or export of a classifier of the same images, such as configs/vit.py. It scores the images.",
-    )
-    validation_samples: int = field(
-        20,
-        "Number of generated images to show at each evaluation. 0 shows no images.",
-        minimum=0,
-        maximum=1000,
-        unit="images",
-        resume=OnResume.FREE,
-    )
-    SCORES: ClassVar[tuple[str, ...]] = (ACCURACY, DISTANCE)
-    output_suffix: ClassVar[str] = "labels"
-
-    def __post_init__(self):
-        check_fields(self)
-
-    def without_paths(self) -> "Config":
-        """Returns this config without the paths of the machine that trained it, for an export."""
-        return dataclasses.replace(self, data=self.data.without_paths(), judge="")
 
 
 class ImageGeneration(Task):
