@@ -48,7 +48,7 @@ COMMAND = re.compile(r"^  (\w+)  ", re.MULTILINE)  # in the list that `tfm --hel
 FIELDS = re.compile(r"\nFields of the .*", re.DOTALL)  # the last part of the help of a command
 FLAGS = re.compile(r"^`tfm (\w+) --help` lists the flags\.$", re.MULTILINE)
 MODULE = re.compile(r"^- `(tfm[\w.]*?)(\.\*)?`$", re.MULTILINE)  # in the lists of docs/reference
-FIGURE = re.compile(r"!\[[^\]]*\]\((\S*transformer\.svg)\)")  # whose boxes are links
+FIGURE = re.compile(r"!\[[^\]]*\]\((\S*(?:transformer|family)\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
 EXPLORER = re.compile(r"\[!\[([^\]]*)\]\(\S*\)\]\((\S*attention\.html)\)")
 IFRAME = r'<iframe class="explorer" src="\2" title="\1" loading="lazy"></iframe>'
@@ -121,7 +121,7 @@ def _inline_figure(markdown: str, page: str) -> str:
     def inline(match: re.Match) -> str:
         path = _resolve(match[1], page)
         up = os.path.relpath(os.path.dirname(path), _folder(page) or ".")
-        figure = HTML_LINK.sub(lambda link: f"{link[1]}{up}/{link[2]}{link[3]}{link[4]}", _read(path))
+        figure = HTML_LINK.sub(lambda link: f"{link[1]}{up}/{link[2]}{link[3] or ''}{link[4]}", _read(path))
         return f'<figure class="linked">\n{figure}</figure>'
 
     return FIGURE.sub(inline, markdown)

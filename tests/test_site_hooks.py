@@ -64,6 +64,12 @@ def test_figure_with_links_is_embedded_in_the_page(hooks):
     assert "![" not in html
 
 
+def test_boxes_of_the_lineage_lead_to_pages_and_sections(hooks):
+    html = render(hooks, "![The lineage](figures/family.svg)", "family.md")
+    assert 'href="family.html#word-vectors"' in html
+    assert 'href="paper.html"' in html
+
+
 def test_picture_of_the_explorer_is_replaced_by_the_explorer(hooks):
     html = render(hooks, "[![Attention](figures/explorer.png)](figures/attention.html)", "visualize.md")
     assert (
