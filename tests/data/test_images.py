@@ -193,6 +193,16 @@ def test_tfds_records_are_decoded(prepared):
     assert source.fingerprint != other.fingerprint
 
 
+def test_tfds_images_are_cropped_in_the_middle_and_resized(prepared):
+    config = ImagesConfig(name="tiny_images", directory=prepared, train="train[:4]")
+    whole, labels = open_images(config, "train").take(np.arange(4))
+    cropped, same_labels = open_images(dataclasses.replace(config, resize=4), "train").take(np.arange(4))
+    np.testing.assert_array_equal(cropped, whole[:, :, 1:5])  # the images have 4 x 6 pixels
+    np.testing.assert_array_equal(same_labels, labels)
+    larger, _ = open_images(dataclasses.replace(config, resize=8), "train").take(np.arange(4))
+    assert larger.shape == (4, 8, 8, 3)
+
+
 def test_host_without_images_has_a_batch_of_padding(prepared):
     config = ImagesConfig(name="tiny_images", directory=prepared, batch_size=2)
     source = open_images(config, "train")

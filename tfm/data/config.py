@@ -461,6 +461,14 @@ class ImagesConfig(DataSection):
         "[N, height, width], uint8 or floats from 0 to 1, and SPLIT_labels, [N], integers from 0. The array "
         "label_names, a text for each label, is optional.",
     )
+    resize: int = field(
+        0,
+        "tfds: height and width to which images are cropped in the middle and resized. 0 keeps their size.",
+        minimum=0,
+        maximum=8192,
+        unit="pixels",
+        resume=OnResume.FIXED,
+    )
     train: str = field(
         "train",
         "Training split. tfds: a split such as train or train[:90%]. arrays: the SPLIT in the names of the "

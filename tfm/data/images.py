@@ -71,6 +71,7 @@ class RecordImages:
     Args:
       builder: prepared builder that `check_builder` accepts.
       split: TFDS's name of the split.
+      resize: height and width to which images are cropped in the middle and resized. 0 keeps their size.
 
     Raises:
       UserError: if the files are damaged, or some images have no label or differ in size. At most
@@ -79,8 +80,10 @@ class RecordImages:
 
     largest = 255.0
 
-    def __init__(self, builder: Any, split: str):
+    def __init__(self, builder: Any, split: str, resize: int = 0):
         import tensorflow_datasets
+
+        self._resize = resize
 
         self._name, self._folder = builder.info.full_name, builder.data_dir
         with tfds.reading(self._folder):
@@ -108,8 +111,8 @@ class RecordImages:
             labels = np.array([record["label"] for record in records], np.int64)
         if len({image.shape for image in images}) > 1:
             raise UserError(
-                f"The images of {self._name} differ in size, for example from {images[0].shape}. Use a data "
-                "set whose images all have the same size."
+                f"The images of {self._name} differ in size, for example from {images[0].shape}. Set "
+                "data.resize to the height and width that the model reads."
             )
         if labels.min(initial=0) < 0:
             raise UserError(
@@ -120,10 +123,13 @@ class RecordImages:
 
     def _decode(self, encoded: bytes) -> np.ndarray:
         """Returns the pixels of a compressed image, uint8 [height, width, C]."""
-        from PIL import Image
+        from PIL import Image, ImageOps
 
         with Image.open(io.BytesIO(encoded)) as image:
-            pixels = np.asarray(image.convert("L" if self._channels == 1 else "RGB"))
+            picture = image.convert("L" if self._channels == 1 else "RGB")
+        if self._resize:
+            picture = ImageOps.fit(picture, (self._resize, self._resize), Image.Resampling.BILINEAR)
+        pixels = np.asarray(picture)
         return pixels[..., None] if self._channels == 1 else pixels
 
 
@@ -151,7 +157,7 @@ def open_images(config: ImagesConfig, split: str) -> Images:
     prepared = tfds.prepare(builder, config.name, config.directory)
     if prepared is not builder:
         check_builder(prepared, name)
-    return RecordImages(prepared, name)
+    return RecordImages(prepared, name, config.resize)
 
 
 def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
