@@ -1,4 +1,4 @@
-"""The rows of a batch that a device has, for random numbers that depend on them."""
+"""The rows of a batch that a device or a host has."""
 
 import jax
 
@@ -22,3 +22,8 @@ def shard_index() -> jax.Array | None:
     manual_axes = jax.sharding.get_abstract_mesh().manual_axes
     axes = tuple(axis for axis in (*ROW_AXES, PMAP_AXIS) if axis in manual_axes)
     return jax.lax.axis_index(axes) if axes else None
+
+
+def this_host() -> dict[str, int]:
+    """Returns the index of this host and the number of hosts, as `GeneratedBatches` expects them."""
+    return {"host_index": jax.process_index(), "host_count": jax.process_count()}

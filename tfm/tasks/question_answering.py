@@ -17,6 +17,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.sources.stories import KINDS, SENTENCE_WORDS, WORDS, Stories, StoriesConfig, Story, open_stories
+from tfm.devices.rows import this_host
 from tfm.evaluation.score import Score
 from tfm.layers.observe import read_attention
 from tfm.losses import smoothed_cross_entropy
@@ -91,8 +92,7 @@ class QuestionAnswering(Task):
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation stories."""
-        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
-        return open_stories(self.config, hosts)
+        return open_stories(self.config, this_host())
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the accuracy of the validation split, and draws the attention of some stories."""

@@ -22,6 +22,7 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.prefetched import PrefetchedData
 from tfm.data.batches.skip_grams import SkipGramBatches, SkipGramsConfig, count_words
 from tfm.data.sources.word_questions import Analogy, make_analogies, read_sentences, read_word_classes
+from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.evaluation.word_vector_metrics import find_neighbours, normalize, solve_analogies
@@ -85,10 +86,9 @@ class WordsData(PrefetchedData):
     """The training pairs of a run. Implements `tfm.training.task.Data`."""
 
     def __init__(self, config: Config, counts: dict[str, int], fingerprints: dict[str, str]):
-        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
         sentences = read_sentences("train")[: config.data.sentences]
         super().__init__(
-            SkipGramBatches(sentences, counts, config.data, config.training.seed, **hosts), fingerprints
+            SkipGramBatches(sentences, counts, config.data, config.training.seed, **this_host()), fingerprints
         )
         self._description = f"{len(sentences):,} sentences, {len(counts):,} words in the vocabulary"
 

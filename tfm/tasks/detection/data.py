@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import jax
-
 from tfm.data.batches.generated import GeneratedData
 from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.scenes import Scenes
 from tfm.data.stored_boxes import ArrayBoxes, CocoBoxes, StoredPictures
+from tfm.devices.rows import this_host
 from tfm.errors import UserError
 
 NO_NAME = "class without a name"
@@ -52,7 +51,7 @@ def open_splits(config: Any) -> GeneratedData:
         validation,
         batch_size=data.batch_size,
         seed=config.training.seed,
-        hosts={"host_index": jax.process_index(), "host_count": jax.process_count()},
+        hosts=this_host(),
         description=f"{data.batch_size:,} pictures of up to {data.max_objects} objects in each batch",
     )
 

@@ -18,13 +18,14 @@ from tfm import models
 from tfm.data.images import Images, assemble
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError, suggest
-from tfm.evaluation.frechet import frechet_distance
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import AttentionMap, Observation, Prediction, image_track
+from tfm.interpret.observation import Observation
 from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
 from tfm.tasks.classification import ClassificationData, open_split, prepare_labels
-from tfm.tasks.image_generation.config import ACCURACY, DISTANCE, JUDGE, Config
+from tfm.tasks.image_generation.config import JUDGE, Config
+from tfm.tasks.image_generation.observe import observe_image
+from tfm.tasks.image_generation.scores import score_images
 from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge
@@ -45,7 +46,6 @@ from tfm.training.task import (
 from tfm.visualize.pictures import draw_images
 
 # Scores take the images of a split and as many generated images with the same labels.
-VALIDATION_SCORES = {ACCURACY: ("validation/accuracy", 0.01), DISTANCE: ("validation/frechet", 1.0)}
 SAMPLE_SEED = 1  # of the images that each evaluation shows
 
 
@@ -111,18 +111,17 @@ class ImageGeneration(Task):
         """Scores generated images against the validation split, and draws a few of them."""
         del data
         _, scores = self._score(variables, open_split(self.config, "validation", self.label_names))
-        values = {}
-        for score in scores:
-            name, scale = VALIDATION_SCORES[score.name]
-            values[name] = scale * score.value
+        accuracy, distance = (score.value for score in scores)
+        values = {"validation/accuracy": accuracy / 100, "validation/frechet": distance}
         if not self.config.validation_samples:
             return Evaluation(values)
         labels = np.arange(self.config.validation_samples) % len(self.label_names)
         images = self.generate(variables, labels, seed=SAMPLE_SEED)
         asked = [self.label_names[label] for label in labels]
+        judged = self._required_judge.judge(images)[0].argmax(-1)
         rows = [
-            {"class": name, "judged": judged}
-            for name, judged in zip(asked, self._name_classes(images), strict=True)
+            {"class": name, "judged": self.label_names[label]}
+            for name, label in zip(asked, judged, strict=True)
         ]
         return Evaluation(values, Samples(rows, {"generated": functools.partial(draw_images, images, asked)}))
 
@@ -169,17 +168,10 @@ class ImageGeneration(Task):
         labels = np.array([self.label_names.index(example)])
         noise = np.random.default_rng(SAMPLE_SEED).standard_normal((1, self.config.model.noise), np.float32)
         images, weights = fetch(self._read_attention(variables, noise, labels))
-        weights = weights[:, 0]
         (probabilities,), _ = self._required_judge.judge(images)
         order = np.argsort(-probabilities, kind="stable")
         choices = [(self.label_names[label], float(probabilities[label])) for label in order]
-        tracks = {
-            name: image_track(images[0], weights.shape[axis])
-            for name, axis in (("pixels", -2), ("areas", -1))
-        }
-        attention = {"generator": AttentionMap("pixels", "areas", weights)}
-        title = f"generated image of class {example}"
-        return Observation(title, choices[0][0], tracks, attention, [Prediction(choices[0][1], choices)])
+        return observe_image(example, images[0], weights[:, 0], choices)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables, noise, labels):
@@ -194,18 +186,8 @@ class ImageGeneration(Task):
         """Returns the judged classes of generated images, one for each image of a split, and the scores."""
         real, labels = _read(source)
         images = self.generate(variables, labels)
-        probabilities, features = self._required_judge.judge(images)
-        judged = probabilities.argmax(-1)
-        signature = f"{len(labels):,} generated images"
-        distance = frechet_distance(features, self._required_judge.judge(real)[1])
-        return [self.label_names[label] for label in judged], [
-            Score(ACCURACY, 100 * float((judged == labels).mean()), f"per cent of {signature}"),
-            Score(DISTANCE, distance, f"{signature} and as many real images"),
-        ]
-
-    def _name_classes(self, images: np.ndarray) -> list[str]:
-        """Returns the judged class of each image."""
-        return [self.label_names[label] for label in self._required_judge.judge(images)[0].argmax(-1)]
+        judged, scores = score_images(self._required_judge, images, labels, real)
+        return [self.label_names[label] for label in judged], scores
 
     @property
     def _required_judge(self) -> ImageJudge:

@@ -16,6 +16,7 @@ import numpy as np
 from tfm import models
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
 from tfm.data.captions import SIZE, CaptionedDigits, open_captions
+from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.models.dvae import DVAEConfig, logit_laplace_nll
@@ -101,8 +102,7 @@ class ImageTokens(Task):
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation images."""
-        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
-        return open_captions(self.config, hosts)
+        return open_captions(self.config, this_host())
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the error of reconstructed validation images, and draws a few of them."""

@@ -46,8 +46,9 @@ class FirstStage:
         return fetch(self._encode(self.variables, images)).reshape(len(images), -1)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
-        """Returns the images [N, height, width, C], from -1 to 1, of codes [N, side, side]."""
-        return fetch(self._decode(self.variables, codes))
+        """Returns the images [N, height, width, C], from -1 to 1, of codes [N, side * side], row by row."""
+        side = self.module.config.side
+        return fetch(self._decode(self.variables, codes.reshape(-1, side, side)))
 
     @functools.partial(jax.jit, static_argnums=0)
     def _encode(self, variables: Variables, images: jax.Array) -> jax.Array:

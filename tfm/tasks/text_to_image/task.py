@@ -6,9 +6,8 @@ judges the drawn pictures. Both are frozen. For the batch see `tfm.data.captions
 
 import dataclasses
 import functools
-import textwrap
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -24,20 +23,19 @@ from tfm.data.captions import (
     NUMBERS,
     WORDS,
     CaptionedDigits,
-    describe_text,
     open_captions,
     parse_text,
 )
-from tfm.decoding.generate import generate_ids
 from tfm.devices.mesh import fetch
+from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.caption_metrics import find_digits, is_satisfied
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation
 from tfm.layers.observe import read_attention
-from tfm.models.dalle import DALLEConfig
 from tfm.tasks.text_to_image import first_stage
 from tfm.tasks.text_to_image.config import IMAGE, JUDGE, SATISFIED, TEXT, Config
+from tfm.tasks.text_to_image.drawing import continue_codes, describe_drawings, make_figures
 from tfm.tasks.text_to_image.first_stage import FirstStage
 from tfm.tasks.text_to_image.observe import make_inputs, observe_drawing
 from tfm.training.frozen import SUFFIX
@@ -55,9 +53,7 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
-from tfm.visualize.pictures import draw_images
 
-TITLE_WIDTH = 20  # characters above a drawn picture
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
 
 
@@ -112,8 +108,7 @@ class TextToImage(Task):
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation pictures."""
-        hosts = {"host_index": jax.process_index(), "host_count": jax.process_count()}
-        return open_captions(self.config, hosts)
+        return open_captions(self.config, this_host())
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the losses of the validation split, and how many drawn captions are satisfied.
@@ -129,17 +124,11 @@ class TextToImage(Task):
         count = min(self.config.validation_samples, len(texts))
         if not count:
             return Evaluation(scores)
-        rows = _describe(texts[:count], satisfied[:count])
-        titles = ["\n".join(textwrap.wrap(row["caption"], TITLE_WIDTH)) for row in rows]
         real = _join(batches, "images")[:count]
         halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
-        completed = np.concatenate([real, self.draw(variables, texts[:count], halves)])
-        names = ["original"] * count + ["completed"] * count
-        figures: dict[str, Callable[[str], None]] = {
-            "drawn": functools.partial(draw_images, images[:count], titles, columns=4, panel=1.4),
-            "completed": functools.partial(draw_images, completed, names, columns=count),
-        }
-        return Evaluation(scores, Samples(rows, figures))
+        completed = self.draw(variables, texts[:count], halves)
+        rows = describe_drawings(texts[:count], satisfied[:count])
+        return Evaluation(scores, Samples(rows, make_figures(rows, images[:count], real, completed)))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields whether the drawn picture of each caption of a split is right."""
@@ -149,17 +138,16 @@ class TextToImage(Task):
         texts = _join(batches, "text")
         satisfied = self.check(self.draw(variables, texts), texts)
         rate = len(texts) / (time.monotonic() - began)
-        examples = _describe(texts, satisfied)
-        outputs = [example["satisfied"] for example in examples]
+        examples = describe_drawings(texts, satisfied)
         signature = f"{len(texts):,} captions"
         scores = [Score(SATISFIED, 100 * float(satisfied.mean()), f"per cent of {signature}")]
         if not isinstance(variables, tuple):
             losses = mean_metrics(self, variables, batches)
-            text_loss = self.config.model.text_length * losses["text_nll"]
-            scores.append(Score(TEXT, text_loss, signature, digits=3))
-            scores.append(Score(IMAGE, losses["image_nll"], signature, digits=3))
+            values = {TEXT: self.config.model.text_length * losses["text_nll"], IMAGE: losses["image_nll"]}
+            scores += [Score(name, value, signature, digits=3) for name, value in values.items()]
         settings = dataclasses.asdict(self.config.decoding)
-        yield Report(outputs, scores, examples, settings, rate, generator.fingerprint)
+        lines = [example["satisfied"] for example in examples]
+        yield Report(lines, scores, examples, settings, rate, generator.fingerprint)
 
     def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
         """Draws a picture for each caption. For the arguments, see `draw_codes`.
@@ -167,8 +155,7 @@ class TextToImage(Task):
         Returns:
           float32 [N, height, width, C], from -1 to 1.
         """
-        side = self.config.model.side
-        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes).reshape(-1, side, side))
+        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes))
 
     def draw_codes(
         self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
@@ -184,13 +171,8 @@ class TextToImage(Task):
         Returns:
           int [N, side * side], row by row.
         """
-        model = self.config.model
         given = np.zeros((len(texts), 0), int) if first_codes is None else first_codes
-        prefixes = np.concatenate([texts, model.text_vocabulary + given], axis=1).tolist()
-        decoding = dataclasses.replace(self.config.decoding, max_tokens=model.side**2 - given.shape[1])
-        found = generate_ids(self.model, parameters_of(variables), prefixes, decoding)
-        best = [max(samples, key=lambda sample: sample.score).ids for samples in found]
-        return np.concatenate([given, _codes(best, model)], axis=1)
+        return continue_codes(self.model, parameters_of(variables), texts, given, self.config.decoding)
 
     def default_examples(self) -> list[str]:
         """See `tfm.interpret.observation.Observes`."""
@@ -210,8 +192,7 @@ class TextToImage(Task):
         del max_tokens
         texts = parse_text(example)[None]
         codes = self.draw_codes(variables, texts)
-        side = self.config.model.side
-        images = self.first_stage.decode(codes.reshape(-1, side, side))
+        images = self.first_stage.decode(codes)
         inputs = make_inputs(texts, codes, self.config.model)
         weights = fetch(self._read_attention(variables, inputs))
         return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
@@ -255,16 +236,3 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
 def _join(batches: Sequence[Batch], name: str) -> np.ndarray:
     """Returns an array of all rows that are not padding, [N, ...]."""
     return np.concatenate([batch[name][batch["weights"] > 0] for batch in batches])
-
-
-def _describe(texts: np.ndarray, satisfied: np.ndarray) -> list[dict[str, str]]:
-    """Returns each caption, and whether its picture is right."""
-    return [
-        {"caption": describe_text(text), "satisfied": "yes" if is_right else "no"}
-        for text, is_right in zip(texts, satisfied, strict=True)
-    ]
-
-
-def _codes(samples: Sequence[Sequence[int]], model: DALLEConfig) -> np.ndarray:
-    """Returns the codes of samples of ids that end in EOS, int [N, P]."""
-    return np.array([ids[:-1] for ids in samples]) - model.text_vocabulary
