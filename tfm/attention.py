@@ -40,7 +40,7 @@ def dot_product_attention(
       query: [..., L, H, K].
       key: [..., M, H, K].
       value: [..., M, H, V]. V may differ from K.
-      mask: as in `attention_weights`, or an `AttentionMask`. Kernels compute the latter without an array.
+      mask: as in `attention_weights`, or an `AttentionMask`. The latter needs a batch axis.
       bias, scale: see `attention_weights`.
       dropout_rate: dropout rate of the weights (0 in the paper). A positive rate needs `dropout_rng`.
       dropout_rng: a JAX random key.

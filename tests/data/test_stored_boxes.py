@@ -1,5 +1,7 @@
 """Tests of stored pictures with boxes: arrays and COCO's files, their sizes, their order and bad input."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -83,7 +85,7 @@ def test_each_epoch_has_each_picture_once_in_a_new_order(tmp_path):
 
 def test_mirrored_pictures_have_mirrored_boxes(tmp_path):
     config = write_coco(tmp_path)
-    object.__setattr__(config, "flip", True)
+    config = dataclasses.replace(config, flip=True)
     batches = GeneratedBatches(open_stored(config), 2, seed=0)
     sides = set()
     for step in range(20):
@@ -101,12 +103,27 @@ def annotate(image, box):
     return {"annotations": [{"image_id": image, "bbox": box, "category_id": 3}]}
 
 
+NO_BOXES: dict[str, list[object]] = {"annotations": []}
 BAD_COCO = {
     "box out of the picture": (annotate(10, [30, 0, 16, 5]), r"0\.png"),
     "not a number": (annotate(10, [float("nan"), 0, 1, 1]), "inside of the 40 x 20 pixels"),
     "no box": ({"annotations": []}, "without any box"),
     "unknown image": (annotate(1, [0, 0, 1, 1]), "COCO's format"),
     "no categories": ({"categories": []}, "COCO's format"),
+    "unknown category": (
+        {"annotations": [{"image_id": 10, "bbox": [0, 0, 1, 1], "category_id": 4}]},
+        "COCO's format",
+    ),
+    "text": ({"annotations": ["a"]}, "COCO's format"),
+    "eight numbers": (annotate(10, [0, 0, 1, 1, 0, 0, 1, 1]), "COCO's format"),
+    "repeated id": (
+        {"images": [{"id": 10, "file_name": "0.png", "height": 20, "width": 40}] * 2} | NO_BOXES,
+        "ids are repeated",
+    ),
+    "image without pixels": (
+        {"images": [{"id": 10, "file_name": "0.png", "height": 0, "width": 40}], "annotations": []},
+        "no pixels",
+    ),
 }
 
 
@@ -142,6 +159,7 @@ def test_image_of_another_size_than_its_annotations_is_an_error(tmp_path):
         ({"train_images": np.zeros((2, 12, 8, 1))}, "float64"),
         ({"train_labels": np.zeros((2, 2), np.uint8)}, "signed integers"),
         ({"label_names": np.array(["a", "b"])}, "label_names"),
+        ({"label_names": np.array("abc")}, "train_images"),
         ({"train_boxes": np.full((2, 2, 4), 9)}, "picture 0 of train_images"),
     ],
 )
@@ -151,8 +169,7 @@ def test_unusable_arrays_end_in_one_message(tmp_path, changes, message):
 
 
 def test_too_many_objects_are_an_error_that_names_the_field(tmp_path):
-    config = write_arrays(tmp_path)
-    object.__setattr__(config, "max_objects", 1)
+    config = dataclasses.replace(write_arrays(tmp_path), max_objects=1)
     with pytest.raises(UserError, match=r"data\.max_objects to at least 2"):
         open_stored(config)
 
@@ -170,3 +187,27 @@ def test_boxes_without_area_are_left_out_with_a_warning(tmp_path, caplog):
     batch = evaluate(write_coco(tmp_path, annotations=annotations))
     assert batch["objects"].sum(1).tolist() == [1, 0, 0]
     assert "1 boxes without height or width" in caplog.text
+
+
+def test_boxes_without_area_do_not_count_as_objects(tmp_path):
+    boxes = [[0, 0, 0, 5], [0, 0, 5, 0], [4, 10, 16, 5]]
+    annotations = [{"image_id": 10, "bbox": box, "category_id": 3} for box in boxes]
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=1)
+    assert evaluate(config)["objects"].sum(1).tolist() == [1, 0, 0]
+
+
+def test_evaluated_pictures_without_a_box_are_an_error(tmp_path):
+    annotations = [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}]
+    config = write_coco(tmp_path, annotations=annotations)
+    assert open_stored(config).evaluated == 3
+    with pytest.raises(UserError, match=r"2 pictures without any box.*data\.evaluated"):
+        open_stored(dataclasses.replace(config, evaluated=2))
+
+
+@pytest.mark.parametrize("write", [write_coco, write_arrays])
+def test_configs_of_exports_have_no_paths_and_training_needs_them(tmp_path, write):
+    config = write(tmp_path)
+    exported = config.without_paths()
+    assert str(tmp_path) not in repr(exported)
+    with pytest.raises(UserError, match=r"data\.(file|directory)"):
+        open_pictures(dataclasses.replace(exported, file=""), "train", Model)

@@ -263,3 +263,16 @@ def test_damaged_arrays_are_an_error(folder, tmp_path, change):
     }
     with pytest.raises(UserError, match=message[change]):
         import_folder(str(folder), str(tmp_path / "out"))
+
+
+def test_pooler_of_a_token_classifier_is_left_out(tmp_path):
+    """Older versions of transformers saved a pooler that the model does not use."""
+    folder = tmp_path / "bert-tags"
+    shutil.copytree(FOLDER / "bert-tags", folder)
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    size = arrays["classifier.weight"].shape[1]
+    pooler = {"weight": np.ones((size, size), np.float32), "bias": np.ones(size, np.float32)}
+    arrays |= {f"bert.pooler.dense.{name}": array for name, array in pooler.items()}
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    for name, array in Imported(FOLDER / "bert-tags").parameters.items():
+        np.testing.assert_array_equal(Imported(folder).parameters[name], array)

@@ -137,7 +137,7 @@ def test_caches_grow_with_the_compressed_length_only():
 def test_memory_of_a_forward_pass_is_less_than_half_of_that_of_full_attention():
     """The logits of compressed attention have a third of the size, those of local attention far less."""
     tokens = jax.ShapeDtypeStruct((1, 4096), jnp.int32)
-    fields = {**LONG, "layers": 5, "positions": "interleaved"}
+    fields = {**LONG, "layers": 5, "positions": "interleaved", "attention": None}
 
     def measure(model):
         params = jax.eval_shape(lambda: model.init(jax.random.key(0), np.ones((1, 2), int), train=False))

@@ -133,7 +133,6 @@ VALUES: dict[Any, str] = {
     "head": "1",
     "import": OWN_MODULE,
     "lines": "dog",
-    "metric": "train/loss",
     "name": "other",
     "only": "wide",
     "output": "{out}/elsewhere.npz",

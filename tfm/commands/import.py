@@ -8,6 +8,7 @@ import os
 
 from tfm.commands.command import command
 from tfm.commands.options import Import
+from tfm.errors import UserError
 from tfm.export.fairseq import CHECKPOINT_FILE, import_checkpoint
 from tfm.export.huggingface.folder import CONFIG_FILE
 from tfm.export.huggingface.read import import_folder
@@ -22,6 +23,11 @@ def main(options: Import) -> None:
     is_fairseq = os.path.exists(os.path.join(options.folder, CHECKPOINT_FILE))
     with only_writer(options.output, "--output"):
         if is_fairseq and not os.path.exists(os.path.join(options.folder, CONFIG_FILE)):
+            if options.source_language or options.target_language or options.source_prefix:
+                raise UserError(
+                    "--source_language, --target_language and --source_prefix have no effect on checkpoints "
+                    "of fairseq. Leave them out."
+                )
             import_checkpoint(options.folder, options.output)
         else:
             import_folder(

@@ -18,7 +18,6 @@ import numpy as np
 
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import Batch
-from tfm.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +76,6 @@ class BoxedPicturesConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
-        for kind, name in (("arrays", "file"), ("coco", "directory")):
-            if self.kind == kind and not getattr(self, name):
-                raise UserError(f"data.kind '{kind}' needs data.{name}, but it is empty. Set it to a path.")
 
     def without_paths(self) -> "BoxedPicturesConfig":
         """Returns this section without the paths of this machine, for an export."""

@@ -74,6 +74,7 @@ class ArrayBoxes:
             and len(labels) == len(self._images)
             and boxes.dtype.kind in "if"
             and boxes.shape == (*labels.shape, 4)
+            and np.ndim(arrays.get("label_names", [])) == 1
         )
         if not is_usable:
             raise UserError(
@@ -138,7 +139,7 @@ class CocoBoxes:
             ) from None
         try:
             self._parse(json.loads(content))
-        except (KeyError, TypeError, ValueError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise UserError(
                 f"{path} has no annotations in COCO's format ({error!r}). Expected lists of images, "
                 "annotations and "
@@ -165,10 +166,13 @@ class CocoBoxes:
         for annotation in content["annotations"]:
             if annotation.get("iscrowd"):
                 continue
+            categories[annotation["category_id"]]  # raises a KeyError for an unknown category
             row = rows[annotation["image_id"]]
             boxes[row].append(annotation["bbox"])
             labels[row].append(int(annotation["category_id"]))
-        self.boxes = [np.array(part, float).reshape(-1, 4) for part in boxes]
+        if len(rows) < len(images) or (self.sizes <= 0).any() or min(categories) < 0:
+            raise ValueError("ids are repeated or negative, or images have no pixels")
+        self.boxes = [np.array(part, float).reshape(len(part), 4) for part in boxes]
         self.labels = [np.array(part, int) for part in labels]
 
     def name(self, index: int) -> str:
@@ -232,13 +236,16 @@ class StoredPictures:
             has_area = shares[:, 2:].all(1)
             empty += int((~has_area).sum())
             objects.append((shares[has_area], labels[has_area]))
-            if len(labels) > self._config.max_objects:
+            count = int(has_area.sum())
+            if count > self._config.max_objects:
                 raise UserError(
-                    f"{source.name(index)} has {len(labels)} objects. Set data.max_objects to at least "
-                    f"{len(labels)}."
+                    f"{source.name(index)} has {count} objects. Set data.max_objects to at least {count}."
                 )
-        if not any(len(labels) for _, labels in objects):
-            raise UserError(f"Expected boxes, got {len(objects):,} pictures without any box. Check the data.")
+        if not any(len(labels) for _, labels in objects[: self.evaluated]):
+            raise UserError(
+                f"Expected boxes, got {self.evaluated:,} pictures without any box. Check the data, or raise "
+                "data.evaluated."
+            )
         if empty:
             log.warning("%s boxes without height or width are left out.", f"{empty:,}")
         return objects

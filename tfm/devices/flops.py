@@ -27,7 +27,8 @@ def peak_flops() -> float:
 def count_flops(jaxpr: Any) -> float:
     """Returns the operations of the matrix products of a program. A multiply-add counts as two.
 
-    Fused kernels and convolutions do not count, and the body of a loop counts once if its length is unknown.
+    Fused kernels and convolutions do not count. The body of a loop counts once if its length is unknown, and
+    all branches count.
     """
     total = 0.0
     for equation in jaxpr.eqns:

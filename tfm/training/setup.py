@@ -241,7 +241,7 @@ class Setup:
             raise
         check_memory(measure_memory(compiled), micro_batches)
         if peak_flops():
-            self.step_flops = count_flops(jax.make_jaxpr(step)(*shapes))
+            self.step_flops = count_flops(jax.make_jaxpr(step)(*shapes)) / self.config.mesh_tensor
         return step, compiled
 
     def check_losses(self, batch: Batch) -> None:

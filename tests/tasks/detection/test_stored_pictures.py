@@ -4,10 +4,12 @@ import dataclasses
 
 import jax
 import numpy as np
+import pytest
 
 from tests.support.boxed_pictures import write_coco
 from tests.tasks.cases import DETR
 from tfm.tasks import detection
+from tfm.tasks.detection.observe import find_feature_map
 
 
 def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
@@ -21,3 +23,15 @@ def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
     weights = observation.attention["cross"].weights
     padding = weights.reshape(*weights.shape[:-1], 4, 8)[..., 2:]  # the picture is 5 pixels wide, of 32
     np.testing.assert_array_equal(padding, 0)
+
+
+@pytest.mark.parametrize(
+    ("size", "grid"), [((320, 336), (10, 11)), ((33, 64), (2, 2)), ((640, 656), (20, 21)), ((24, 24), (6, 6))]
+)
+def test_feature_maps_round_up(size, grid):
+    assert find_feature_map(size, grid[0] * grid[1]) == grid
+
+
+def test_other_numbers_of_places_are_errors():
+    with pytest.raises(ValueError, match="got 7"):
+        find_feature_map((32, 32), 7)

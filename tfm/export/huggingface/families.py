@@ -37,6 +37,7 @@ COPIES = {
 UNUSED = re.compile(
     r"transformer\.h\.\d+\.attn\.(masked_)?bias"
     r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+    r"|bert\.pooler\.dense\.(weight|bias)"  # of token classifiers
 )
 SINUSOIDS = re.compile(r"model\.(encoder|decoder)\.embed_positions\.weights?")
 MISSING = object()

@@ -60,6 +60,9 @@ def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
     """Opens a split."""
     if data.kind == "digits":
         return Scenes(data, split)
+    path = "file" if data.kind == "arrays" else "directory"
+    if not getattr(data, path):
+        raise UserError(f"data.kind '{data.kind}' needs data.{path}, but it is empty. Set it to a path.")
     name = getattr(data, split) if split in ("train", "validation", "test") else split
     source = ArrayBoxes(data.file, name) if data.kind == "arrays" else CocoBoxes(data.directory, name)
     return StoredPictures(data, source)

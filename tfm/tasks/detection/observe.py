@@ -1,5 +1,6 @@
 """The observation of a detector on one picture: where its object queries look."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,8 +30,10 @@ def observe_queries(
         f"query {index}: {names[label]} ({score:.0%})"
         for index, (label, score) in enumerate(zip(classes, scores, strict=True))
     ]
+    image = batch["images"][0]
+    places = reads["cross"].shape[-1]
     tracks = {
-        "places": image_track(batch["images"][0], reads["cross"].shape[-1]),
+        "places": image_track(image, places, find_feature_map(image.shape[:2], places)),
         "queries": Track("object query", labels, list(range(len(labels))), labels),
     }
     attention = {
@@ -39,3 +42,16 @@ def observe_queries(
     }
     objects = Objects(found["boxes"][0], classes, scores)
     return Observation(title, describe_objects(objects, names, picture_size(batch, 0)), tracks, attention, [])
+
+
+def find_feature_map(size: tuple[int, int], places: int) -> tuple[int, int]:
+    """Returns rows and columns of the feature map of an image. Each halving in the ResNet rounds up.
+
+    Raises:
+      ValueError: if no number of halvings gives this number of places.
+    """
+    for halvings in range(max(size).bit_length() + 1):
+        rows, columns = (math.ceil(pixels / 2**halvings) for pixels in size)
+        if rows * columns == places:
+            return rows, columns
+    raise ValueError(f"Expected the places of a feature map of {size} pixels, got {places}.")
