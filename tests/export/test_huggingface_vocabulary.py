@@ -169,7 +169,8 @@ def test_ids_of_bert_are_the_ids_of_its_vocabulary(lowercase, extra, tmp_path):
     tokenizer = TokenizerJson(vocabulary.files["tokenizer.model"])
     assert len(tokenizer) == len(BERT_PIECES) + extra
     assert tokenizer.pieces(range(3)) == ["[PAD]", "[CLS]", "[SEP]"]
-    theirs = tokenizers.BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=lowercase)
+    ids = {text: index for index, text in enumerate((tmp_path / "vocab.txt").read_text().splitlines())}
+    theirs = tokenizers.BertWordPieceTokenizer(ids, lowercase=lowercase)
     texts = ["a cat.", "The DOGS g", "[MASKED", "Žluť 猫 é", *ODD_TEXTS[:3]]
     expected = [theirs.encode(text, add_special_tokens=False).ids for text in texts]
     assert tokenizer.encode(texts) == [[new_id(vocabulary.order, i) for i in ids] for ids in expected]
