@@ -33,8 +33,7 @@ class BoxedPicturesConfig:
     file: str = field(
         "",
         "arrays: path of an .npz file. For each SPLIT it contains SPLIT_images, uint8 [N, height, width, 1 "
-        "or "
-        "3]; SPLIT_boxes, [N, M, 4], left, top, width and height in pixels; and SPLIT_labels, integers "
+        "or 3]; SPLIT_boxes, [N, M, 4], left, top, width and height in pixels; and SPLIT_labels, integers "
         "[N, M], with -1 for places without an object. The array label_names is optional.",
     )
     directory: str = field(

@@ -142,8 +142,7 @@ def parse_text(caption: str) -> np.ndarray:
     if not match:
         raise UserError(
             "Expected a caption of a colour, a digit, a relation, a colour and a digit, such as 'red three "
-            "left "
-            f"of blue seven', got {caption!r}. The words are {', '.join(WORDS)}."
+            f"left of blue seven', got {caption!r}. The words are {', '.join(WORDS)}."
         )
     return FIRST_WORD_ID + np.array([WORDS.index(word) for word in match.groups()])
 

@@ -314,7 +314,6 @@ class ImageBatches:
         self._source, self._config, self._seed = source, config, seed
         self._host_index, self._host_count = host_index, host_count
         self.rows = -(-config.batch_size // host_count)  # rows of a batch on this host
-        self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 
     def batch(self, step: int) -> Batch:
         """Returns this host's share of the batch of `step`, counted from 0."""
@@ -342,11 +341,15 @@ class ImageBatches:
         start = step * self._config.batch_size
         places = np.arange(start, start + self._config.batch_size)
         epochs, within = np.divmod(places, len(self._source))
-        return np.array([self._order(int(epoch))[i] for epoch, i in zip(epochs, within, strict=True)])
+        size = len(self._source)
+        pairs = zip(epochs, within, strict=True)
+        return np.array([shuffle_epoch(self._seed, int(epoch), size)[i] for epoch, i in pairs])
 
-    def _shuffle(self, epoch: int) -> np.ndarray:
-        """Returns the order of the images in an epoch."""
-        return np.random.default_rng((self._seed, ORDER, epoch)).permutation(len(self._source))
+
+@functools.lru_cache(maxsize=4)
+def shuffle_epoch(seed: int, epoch: int, size: int) -> np.ndarray:
+    """Returns the order of `size` examples in an epoch of a run with this seed, int [size]."""
+    return np.random.default_rng((seed, ORDER, epoch)).permutation(size)
 
 
 def eval_batches(source: Images, batch_size: int) -> Iterator[Batch]:

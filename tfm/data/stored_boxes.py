@@ -1,6 +1,5 @@
 """Stored pictures with boxes: the arrays of an .npz file, or COCO's annotations with a folder of images."""
 
-import functools
 import hashlib
 import json
 import logging
@@ -12,10 +11,10 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.boxed_pictures import BoxedPicture, BoxedPicturesConfig, assemble
-from tfm.data.images import read_arrays
+from tfm.data.images import read_arrays, shuffle_epoch
 from tfm.errors import UserError
 
-ORDER, FLIP = 0, 1  # numbers of the random streams of a seed
+FLIP = 1  # number of a random stream of a seed
 TOLERANCE = 1.0  # pixels that a box may reach out of its picture, because coordinates are rounded
 log = logging.getLogger(__name__)
 
@@ -79,8 +78,7 @@ class ArrayBoxes:
         if not is_usable:
             raise UserError(
                 f"{path}: expected {names[0]} of uint8 [N, height, width, 1 or 3], {names[1]} of numbers "
-                "[N, M, 4] "
-                f"and {names[2]} of signed integers [N, M], got {self._images.dtype}{list(shape)}, "
+                f"[N, M, 4] and {names[2]} of signed integers [N, M], got {self._images.dtype}{list(shape)}, "
                 f"{boxes.dtype}{list(boxes.shape)} and {labels.dtype}{list(labels.shape)}."
             )
         self.channels = shape[-1]
@@ -132,7 +130,7 @@ class CocoBoxes:
         try:
             with open(path, "rb") as file:
                 content = file.read()
-            self._files = set(os.listdir(self._folder))
+            files = set(os.listdir(self._folder))
         except FileNotFoundError as error:
             raise UserError(
                 f"{error.filename} does not exist. Check data.directory and the names of the splits."
@@ -142,10 +140,9 @@ class CocoBoxes:
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise UserError(
                 f"{path} has no annotations in COCO's format ({error!r}). Expected lists of images, "
-                "annotations and "
-                "categories."
+                "annotations and categories."
             ) from None
-        missing = [name for name in self._names if name not in self._files]
+        missing = [name for name in self._names if name not in files]
         if missing:
             raise UserError(
                 f"{self._folder} lacks {len(missing):,} images of {path}, for example {missing[0]}. "
@@ -196,8 +193,7 @@ class CocoBoxes:
         if picture.size != (width, height):
             raise UserError(
                 f"{self.name(index)} has {picture.width} x {picture.height} pixels, but its annotations say "
-                f"{width} x "
-                f"{height}."
+                f"{width} x {height}."
             )
         return picture
 
@@ -223,7 +219,6 @@ class StoredPictures:
             source.fingerprint,
         )
         self.evaluated = min(config.evaluated, len(source.boxes))
-        self._order = functools.lru_cache(maxsize=2)(self._shuffle)
         self._objects = self._find_objects()
 
     def _find_objects(self) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -257,7 +252,8 @@ class StoredPictures:
         seed, step, row = numbers
         epoch, place = divmod(step * self._config.batch_size + row, len(self._objects))
         is_mirrored = np.random.default_rng((seed, FLIP, step, row)).random() < 0.5
-        return self._read(self._order(seed, epoch)[place], is_mirrored=self._config.flip and is_mirrored)
+        index = int(shuffle_epoch(seed, epoch, len(self._objects))[place])
+        return self._read(index, is_mirrored=self._config.flip and is_mirrored)
 
     def assemble(self, examples: list[BoxedPicture], rows: int) -> Batch:
         """Returns a batch of pictures. Padding fills it up to `rows`."""
@@ -277,13 +273,6 @@ class StoredPictures:
             picture = picture.resize(size[::-1], Image.Resampling.BILINEAR)
         pixels = np.asarray(picture, np.float32).reshape(*size, self.channels)
         return BoxedPicture(pixels / 127.5 - 1, boxes.astype(np.float32), labels)
-
-    def _shuffle(self, seed: int, epoch: int) -> Sequence[int]:
-        """Returns the order of the pictures in an epoch."""
-        order: list[int] = (
-            np.random.default_rng((seed, ORDER, epoch)).permutation(len(self._objects)).tolist()
-        )
-        return order
 
 
 def fit(size: Sequence[int], max_height: int, max_width: int) -> tuple[int, int]:

@@ -157,6 +157,19 @@ def image_track(image: np.ndarray, elements: int, grid: tuple[int, int] | None =
     return Track("patch", labels, list(range(elements)), labels, picture, (rows, columns))
 
 
+def read_index(text: str, split: str, count: int) -> int:
+    """Returns the index of one of the `count` images of a split.
+
+    Raises:
+      UserError: if the text is not the index of an image.
+    """
+    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
+        raise UserError(
+            f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
+        )
+    return int(text)
+
+
 def _find_grid(elements: int, aspect: float) -> tuple[int, int]:
     """Returns rows and columns of the largest grid of at most `elements` patches with an aspect ratio."""
     rows = max(1, round(math.sqrt(elements / aspect)))

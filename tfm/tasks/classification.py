@@ -35,7 +35,7 @@ from tfm.data.sources.splits import list_splits
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
-from tfm.interpret.observation import Observation, Prediction, image_track, observe
+from tfm.interpret.observation import Observation, Prediction, image_track, observe, read_index
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
@@ -249,7 +249,7 @@ class Classification(Task):
         """
         del max_tokens
         split, source = self._observed_images
-        index = np.array([_read_index(example, split, len(source))])
+        index = np.array([read_index(example, split, len(source))])
         batch = assemble(*source.take(index), source.largest, rows=1)
         images, labels = batch["images"], batch["labels"]
         probabilities, attention = observe(self.model, variables, images, labels=labels)
@@ -352,15 +352,6 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
             f"but class {label:,} is {name!r} instead of {trained!r}."
         )
     return source
-
-
-def _read_index(text: str, split: str, count: int) -> int:
-    """Returns the index of an image. Raises a UserError if the text is not the index of an image."""
-    if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
-        raise UserError(
-            f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
-        )
-    return int(text)
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from tfm.data.batches.generated import GeneratedData
 from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.scenes import Scenes
+from tfm.data.sources.splits import find_name
 from tfm.data.stored_boxes import ArrayBoxes, CocoBoxes, StoredPictures
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
@@ -63,6 +64,6 @@ def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
     path = "file" if data.kind == "arrays" else "directory"
     if not getattr(data, path):
         raise UserError(f"data.kind '{data.kind}' needs data.{path}, but it is empty. Set it to a path.")
-    name = getattr(data, split) if split in ("train", "validation", "test") else split
+    name = find_name(data, split)
     source = ArrayBoxes(data.file, name) if data.kind == "arrays" else CocoBoxes(data.directory, name)
     return StoredPictures(data, source)

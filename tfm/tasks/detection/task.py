@@ -19,7 +19,7 @@ from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.detection_metrics import Objects, detection_scores
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import Observation
+from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
 from tfm.tasks.detection.config import NAMES, Config
 from tfm.tasks.detection.data import Pictures, open_pictures, open_splits
@@ -129,16 +129,10 @@ class Detection(Task):
         """
         del max_tokens
         pictures = open_pictures(self.config.data, "test", self.config.model)
-        is_number = example.isdecimal() and len(example) < 10
-        if not (is_number and int(example) < pictures.evaluated):
-            raise UserError(
-                f"Expected the number of a picture of the test split, from 0 to {pictures.evaluated - 1:,}, "
-                "got "
-                f"{example!r}."
-            )
-        batch = pictures.assemble([pictures.make(EVALUATION, int(example))], 1)
+        index = read_index(example, "test", pictures.evaluated)
+        batch = pictures.assemble([pictures.make(EVALUATION, index)], 1)
         found, reads = fetch(self._read_attention(variables, batch))
-        title = f"picture {example} of the test split"
+        title = f"picture {index} of the test split"
         return observe_queries(title, batch, found, reads, pictures.label_names)
 
     @functools.partial(jax.jit, static_argnums=0)

@@ -11,7 +11,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.frozen import frozen_field
 
 # Scores take the images of a split and as many generated images with the same labels.
-
 ACCURACY = "accuracy of asked classes"
 DISTANCE = "Frechet distance of features"
 JUDGE = "judge"

@@ -45,7 +45,6 @@ from tfm.training.task import (
 )
 from tfm.visualize.pictures import draw_images
 
-# Scores take the images of a split and as many generated images with the same labels.
 SAMPLE_SEED = 1  # of the images that each evaluation shows
 
 
