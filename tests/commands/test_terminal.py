@@ -1,12 +1,14 @@
 """Tests of Ctrl-C, and of standard streams that are closed or lack characters."""
 
 import io
+import logging
 import re
 import subprocess
 import sys
 import time
 import types
 
+import jax
 import pytest
 
 from tests.support.paths import ROOT
@@ -52,6 +54,17 @@ def test_error_without_a_device_names_the_environment_variable(monkeypatch, erro
     monkeypatch.setattr(compilation.jax, "devices", fail)
     with pytest.raises(UserError, match=r"JAX finds no device to compute on.* JAX_PLATFORMS is"):
         compilation.check_device()
+
+
+@pytest.mark.parametrize(("limit", "lines"), [(0.0, 1), (1000.0, 0)])
+def test_slow_compilation_is_logged_once(monkeypatch, caplog, limit, lines):
+    monkeypatch.setattr(compilation, "SLOW_COMPILATION", limit)
+    for _ in range(2):  # a process may run several commands
+        compilation.check_device()
+    caplog.set_level(logging.INFO)
+    jax.jit(lambda x: x + limit).lower(jax.ShapeDtypeStruct((3,), "float32")).compile()
+    found = [message for message in caplog.messages if message.startswith("Compiled a program in ")]
+    assert len(found) == lines
 
 
 class Callback:

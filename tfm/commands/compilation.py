@@ -1,6 +1,7 @@
 """The devices of JAX, and its cache of compiled programs."""
 
 import contextlib
+import functools
 import glob
 import logging
 import os
@@ -14,11 +15,15 @@ from tfm.io.files import user_cache
 from tfm.training.setup import COMPILED_FOLDER
 
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
+COMPILATION_EVENT = "/jax/core/compile/backend_compile_duration"
+SLOW_COMPILATION = 5.0  # seconds after which a user asks what a command is waiting for
 log = logging.getLogger(__name__)
 
 
 def check_device() -> None:
     """Checks that JAX finds a device. Commands call this before they do any work.
+
+    From then on, the log reports slow compilations.
 
     Raises:
       UserError: if JAX finds no device.
@@ -30,6 +35,19 @@ def check_device() -> None:
             f"JAX finds no device to compute on ({first_line(error)}). JAX_PLATFORMS is "
             f"{_jax_option('jax_platforms')!r}: check it, and check that JAX is installed for this platform."
         ) from None
+    _watch_compilations()
+
+
+@functools.cache  # a process that runs several commands listens once
+def _watch_compilations() -> None:
+    """Makes JAX call `_log_slow_compilation`."""
+    jax.monitoring.register_event_duration_secs_listener(_log_slow_compilation)
+
+
+def _log_slow_compilation(event: str, duration_secs: float, **_: Any) -> None:
+    """Logs a compilation that took long."""
+    if event == COMPILATION_EVENT and duration_secs >= SLOW_COMPILATION:
+        log.info("Compiled a program in %.0f s", duration_secs)
 
 
 def _jax_option(name: str) -> Any:
