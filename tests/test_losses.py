@@ -9,6 +9,7 @@ import pytest
 
 from tfm.losses import (
     chunked_log_probabilities,
+    dropout_divergence,
     fused_linear_cross_entropy,
     smoothed_cross_entropy,
     smoothing_entropy,
@@ -208,3 +209,31 @@ def test_single_class_and_empty_chunks_are_errors():
         plain(FEATURES, TABLE[:1], 0 * LABELS, WEIGHTS)
     with pytest.raises(ValueError, match=r"chunk_size .*at least 1, got 0"):
         fused(FEATURES, TABLE, LABELS, WEIGHTS, chunk_size=0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 4, 100])
+def test_divergence_of_two_passes_equals_numpy_in_float64(chunk_size):
+    features, weights = RNG.normal(size=(2, 3, 4, 6)), np.ones((3, 4))
+    weights[1, 2:] = 0
+    logits = features @ TABLE.T.astype(np.float64)
+    one, other = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    expected = (np.exp(one) * (one - other)).sum(-1) / 2 + (np.exp(other) * (other - one)).sum(-1) / 2
+    rows = features.reshape(6, 4, 6).astype(np.float32)
+    found = quick_jit(functools.partial(dropout_divergence, chunk_size=chunk_size))(
+        rows, TABLE, np.concatenate([weights, weights])
+    )
+    np.testing.assert_allclose(found, ((expected * weights).sum(), weights.sum()), rtol=1e-5)
+
+
+def test_divergence_has_gradients_that_do_not_depend_on_the_chunks():
+    rows, ones = RNG.normal(size=(6, 4, 6)).astype(np.float32), np.ones((6, 4), np.float32)
+
+    def gradient(chunk_size):
+        def total(rows, table):
+            return dropout_divergence(rows, table, ones, chunk_size)[0]
+
+        return quick_jit(jax.grad(total, (0, 1)))(rows, TABLE)
+
+    whole = gradient(24)
+    assert all(np.abs(x).max() > 0.1 for x in whole)
+    assert_trees_close(gradient(6), whole, rtol=1e-5, atol=1e-6)

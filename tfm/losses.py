@@ -138,6 +138,39 @@ _fused_sums.defvjp(_forward, _backward)
 
 
 @check_arrays
+def dropout_divergence(
+    features: Float[Array, "B L D"],
+    table: Float[Array, "V D"],
+    weights: Shaped[Array, "B L"],
+    chunk_size: int,
+) -> SumAndCount:
+    """Computes how much the predictions of two passes differ (R-Drop, Liang et al. 2021, equation 2).
+
+    The divergence of a position is the mean of the Kullback-Leibler divergences in both directions.
+
+    Args:
+      features: [B, L, D]. The second half of the rows contains the second pass over the first half.
+      table: [V, D], the embedding matrix.
+      weights: [B, L], 0 for padding, equal in both halves.
+      chunk_size: number of positions whose logits are held at once.
+
+    Returns:
+      (sum, count) over the positions of one half: float32 scalars, the sum in nats.
+    """
+    table, weights = jnp.asarray(table), jnp.asarray(weights, jnp.float32)
+
+    @jax.checkpoint
+    def diverge(chunk):
+        features, _, weights = chunk
+        one, other = jnp.split(jax.nn.log_softmax(_logits(table, features)), 2)
+        divergences = ((jnp.exp(one) - jnp.exp(other)) * (one - other)).sum(-1) / 2
+        return (divergences * weights[: len(one)]).sum()
+
+    chunks = _split(features, weights, weights, chunk_size)
+    return jax.lax.map(diverge, chunks).sum(), weights.sum() / 2
+
+
+@check_arrays
 def chunked_log_probabilities(
     features: Float[Array, "B L D"],
     table: Float[Array, "V D"],

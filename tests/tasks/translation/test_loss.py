@@ -1,5 +1,6 @@
 """Tests of the loss of translation, against float64 in NumPy, and of the checks of any loss."""
 
+import dataclasses
 import types
 
 import jax
@@ -105,6 +106,38 @@ def test_tokens_of_both_sides_are_counted(task_and_batches):
     _, batches = task_and_batches
     tokens = sum(len(source) + len(target) + 2 for source, target in PAIRS)
     assert sum(map(count_tokens, batches)) == tokens
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_r_drop_compares_two_passes_with_different_dropout(task_and_batches, dropout):
+    task, batches = task_and_batches
+    batch, model = batches[0], dataclasses.replace(task.config.model, dropout=dropout)
+    variables, context = task.init(jax.random.key(0)), Context(step=0, rng=jax.random.key(1))
+
+    def compute(**fields):
+        made = Translation(dataclasses.replace(task.config, model=model, **fields), Numbers())
+        return quick_jit(lambda variables: made.loss(variables, batch, context))(variables)
+
+    once, twice, double = compute(), compute(r_drop=1.0), compute(r_drop=2.0)
+    assert twice.terms["loss"][1] == 2 * once.terms["loss"][1]
+    assert twice.terms["divergence"][1] == once.terms["loss"][1]
+    divergence = float(twice.terms["divergence"][0])
+    assert double.terms["divergence"][0] == pytest.approx(2 * divergence, abs=1e-6)
+    if dropout:
+        assert divergence > 0.1
+    else:
+        assert abs(divergence) < 1e-6
+        assert twice.terms["loss"][0] == pytest.approx(2 * float(once.terms["loss"][0]), rel=1e-5)
+
+
+def test_r_drop_changes_nothing_in_validation(task_and_batches):
+    task, batches = task_and_batches
+    other = Translation(dataclasses.replace(task.config, r_drop=5.0), Numbers())
+    params = initialize(task)
+    found, expected = loss_of(other, params, batches[:1]), loss_of(task, params, batches[:1])
+    assert found.keys() == expected.keys()
+    for name, pair in expected.items():
+        np.testing.assert_array_equal(found[name], pair)
 
 
 def mean_over_rows(variables, batch, context):
