@@ -218,9 +218,9 @@ def test_divergence_of_two_passes_equals_numpy_in_float64(chunk_size):
     logits = features @ TABLE.T.astype(np.float64)
     one, other = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
     expected = (np.exp(one) * (one - other)).sum(-1) / 2 + (np.exp(other) * (other - one)).sum(-1) / 2
-    rows = features.reshape(6, 4, 6).astype(np.float32)
+    rows = features.swapaxes(0, 1).reshape(6, 4, 6).astype(np.float32)
     found = quick_jit(functools.partial(dropout_divergence, chunk_size=chunk_size))(
-        rows, TABLE, np.concatenate([weights, weights])
+        rows, TABLE, np.repeat(weights, 2, axis=0)
     )
     np.testing.assert_allclose(found, ((expected * weights).sum(), weights.sum()), rtol=1e-5)
 

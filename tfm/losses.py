@@ -149,22 +149,24 @@ def dropout_divergence(
     The divergence of a position is the mean of the Kullback-Leibler divergences in both directions.
 
     Args:
-      features: [B, L, D]. The second half of the rows contains the second pass over the first half.
+      features: [B, L, D]. Rows 2 i and 2 i + 1 contain the two passes over a row. Such neighbours stay on the
+        same device, however the rows are divided.
       table: [V, D], the embedding matrix.
-      weights: [B, L], 0 for padding, equal in both halves.
+      weights: [B, L], 0 for padding, equal for both passes.
       chunk_size: number of positions whose logits are held at once.
 
     Returns:
-      (sum, count) over the positions of one half: float32 scalars, the sum in nats.
+      (sum, count) over the positions of one pass: float32 scalars, the sum in nats.
     """
     table, weights = jnp.asarray(table), jnp.asarray(weights, jnp.float32)
 
     @jax.checkpoint
     def diverge(chunk):
         features, _, weights = chunk
-        one, other = jnp.split(jax.nn.log_softmax(_logits(table, features)), 2)
+        log_probabilities = jax.nn.log_softmax(_logits(table, features))
+        one, other = log_probabilities[::2], log_probabilities[1::2]
         divergences = ((jnp.exp(one) - jnp.exp(other)) * (one - other)).sum(-1) / 2
-        return (divergences * weights[: len(one)]).sum()
+        return (divergences * weights[::2]).sum()
 
     chunks = _split(features, weights, weights, chunk_size)
     return jax.lax.map(diverge, chunks).sum(), weights.sum() / 2

@@ -67,8 +67,8 @@ MECHANISMS = dataclasses.replace(
 )
 
 
-def task(dropout=0.0, model=PLAIN):
-    return Translation(Config(model=dataclasses.replace(model, dropout=dropout)), Tokenizer())
+def task(dropout=0.0, model=PLAIN, r_drop=0.0):
+    return Translation(Config(model=dataclasses.replace(model, dropout=dropout), r_drop=r_drop), Tokenizer())
 
 
 @functools.cache
@@ -88,12 +88,12 @@ def first_state(dropout=0.0, model=PLAIN):
 
 
 @functools.cache
-def train(devices, *, dropout=0.0, model=PLAIN, **fields):
+def train(devices, *, dropout=0.0, model=PLAIN, r_drop=0.0, **fields):
     """Returns (losses of the batches, final state) of a training on the first `devices` devices."""
     layout, state = layout_of(devices, **fields), first_state(dropout, model)
     assert layout.devices == devices
     parts = fields.get("gradient_accumulation_steps", 1)
-    loss = task(dropout, model).loss
+    loss = task(dropout, model, r_drop).loss
     step = make_step(loss, OPTIMIZER, seed=1, micro_batches=parts)
     compiled, state = layout.compile(step, state), layout.place(state)
     losses = []
@@ -116,6 +116,12 @@ def test_pmap_equals_one_device():
     for devices in (2, 8):
         assert_equal(train(devices, parallel="pmap", dropout=0.3), one)
     assert make_partitioner(TrainingConfig()).devices == 8
+
+
+@pytest.mark.parametrize("parallel", ["pmap", "mesh"])
+def test_both_passes_of_r_drop_equal_one_device(parallel):
+    one = train(1, parallel="jit", dropout=0.3, r_drop=5.0)
+    assert_equal(train(2, parallel=parallel, dropout=0.3, r_drop=5.0), one)
 
 
 @pytest.mark.parametrize("is_step", [True, False])

@@ -196,7 +196,7 @@ class Translation(TextTranslation, Task):
         """
         r_drop = self.config.r_drop if context.train else 0.0
         if r_drop:
-            batch = jax.tree.map(lambda rows: jnp.concatenate([rows, rows]), batch)
+            batch = jax.tree.map(lambda rows: jnp.repeat(rows, 2, axis=0), batch)
         targets = batch["targets"]
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
         packed = self.config.data.batching == "packed"
