@@ -6,7 +6,7 @@ import pytest
 from tests.support.corpora import pairs_of, text_config, write
 from tfm.data.batches.pairs import compute_repeats
 from tfm.data.config import PairsConfig
-from tfm.data.sources.opening import check_splits, open_corpora
+from tfm.data.sources.opening import check_splits, open_corpora, open_pairs
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.errors import UserError
 from tfm.tasks.translation.data import take_from_each
@@ -63,6 +63,16 @@ def test_every_split_needs_one_name_per_tag(folder):
 
 TAGS = ("<s>", "<de>,</s>", "<pad>", "<unk>", "<0x41>", "de", "<d e>", ",", "<de>;")
 SHARES = ("0", "1,0", "1,,2", "-1,2", "temperature:0", "temperature:", "nan", "inf", "1e3")
+
+
+def test_split_without_tags_may_have_fewer_corpora_than_tags(folder):
+    """Real texts next to back-translations have validation texts without a tag."""
+    config = text_config(folder, train="train_de,train_fr", validation="dev_de", tags=",<bt>")
+    check_splits(config)
+    plain = text_config(folder, train="train_de", validation="dev_de")
+    assert list(open_pairs(config, "validation")) == list(open_pairs(plain, "validation"))
+    assert any(source.startswith("<bt> ") for source, _ in open_pairs(config, "train"))
+
 
 
 @pytest.mark.parametrize(

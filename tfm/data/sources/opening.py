@@ -38,7 +38,8 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
         name, such as "pronoun" of the built-in language.
 
     Raises:
-      UserError: if a corpus is missing or cannot be opened, or there are more or fewer tags than corpora.
+      UserError: if a corpus is missing or cannot be opened, or the tags do not fit the corpora. A split whose
+        corpora have no tag, such as real texts next to back-translations, may have fewer corpora than tags.
     """
     name = find_name(config, split)
     names = map(str.strip, name.split(",")) if config.tags or config.mixing else [name]
@@ -50,12 +51,14 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     if not config.tags:
         return corpora
     tags = split_tags(config.tags)
-    if len(tags) != len(corpora):
+    first = tags[: len(corpora)]
+    if len(tags) != len(corpora) and (len(first) < len(corpora) or any(first)):
         raise UserError(
             f"data.tags has {len(tags)} tags, but the split '{name}' has {len(corpora)} names separated by "
-            "commas. Give a tag for each name, or nothing between two commas for a name without a tag."
+            "commas. Give a tag for each name, or nothing between two commas for a name without a tag. Only "
+            "names without a tag may be fewer than the tags."
         )
-    return [add_tag(pairs, tag) if tag else pairs for pairs, tag in zip(corpora, tags, strict=True)]
+    return [add_tag(pairs, tag) if tag else pairs for pairs, tag in zip(corpora, first, strict=True)]
 
 
 def open_documents(config: DocumentsConfig, split: str) -> Source:
