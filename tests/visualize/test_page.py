@@ -18,6 +18,7 @@ from tests.support.observations import (
     make_scene,
     make_text,
 )
+from tests.support.paths import ROOT
 from tfm.visualize.page import make_page
 from tfm.visualize.panels import Selection, select
 
@@ -475,6 +476,16 @@ def test_narrow_page_folds_its_controls_and_does_not_scroll_sideways(page, show,
 
 def test_page_can_be_printed(show):
     assert show("compare=2").print_pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "figures").glob("*.html")), ids=lambda path: path.stem
+)
+def test_pages_of_the_site_are_small_and_open(page, path):
+    assert path.stat().st_size < 300_000
+    page.open(path.as_uri())
+    assert text_of(page, "reading")
+    assert page.problems == []
 
 
 def test_large_page_opens(show):
