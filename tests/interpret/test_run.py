@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.cases import CLASSIFIERS, RNNS, decoder_lm
+from tests.models.cases import CLASSIFIERS, DETECTORS, RNNS, decoder_lm
 from tests.references.numpy_activations import activations
 from tfm import interpret
 from tfm.decoding.config import DecodingConfig
@@ -332,6 +332,19 @@ def test_other_models_are_read_patched_and_edited(stack):
     np.testing.assert_allclose(reads["logits"], plain, atol=1e-5)
     np.testing.assert_allclose(patched, plain, atol=1e-5)
     assert np.abs(without_head - plain).max() > 1e-3
+
+
+@pytest.mark.long
+def test_model_with_other_variables_than_parameters_is_edited():
+    """The statistics in DETR's backbone are no parameters."""
+    model, images = DETECTORS["DETR"], np.ones((1, 16, 16, 2), np.float32)
+    variables = quick_jit(lambda: model.init(jax.random.key(0), images, train=False))()
+    name = "decoder.layers_0.cross_attention.weights"
+    edit = {name: interpret.zero_head(1)}
+    assert name in interpret.list_points(model, images)
+    _, reads = quick_jit(lambda: interpret.run(model, variables, images, read=name, edit=edit))()
+    np.testing.assert_allclose(reads[name].sum(-1)[:, 0], 1, atol=1e-5)
+    np.testing.assert_array_equal(reads[name][:, 1], 0)
 
 
 @pytest.mark.long

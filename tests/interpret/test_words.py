@@ -9,7 +9,7 @@ from tfm.interpret import words
 class Pieces:
     """A tokenizer whose special tokens and blanks have no text."""
 
-    PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>")
+    PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>", "\n")
 
     def pieces(self, ids):
         return [self.PIECES[i] for i in ids]
@@ -29,11 +29,13 @@ class Pieces:
         ([], [], []),
         ([1, 4, 3, 4, 2], [0, 1, 2, 2, 3], ["<s>", "mal", "animal", "</s>"]),
         ([3, 5, 7, 6, 4], [0, 1, 2, 3, 4], ["ani", "▁", "</script>", "<unk>", "mal"]),
+        ([3, 4, 8, 4], [0, 0, 1, 2], ["animal", "↵", "mal"]),
     ],
 )
-def test_words_begin_where_the_tokenizer_says_and_at_special_tokens(ids, numbers, texts):
+def test_words_begin_where_the_tokenizer_says_and_at_special_tokens_and_lines(ids, numbers, texts):
     tokenizer = Pieces()
-    assert words.split_words(tokenizer, ids) == (tokenizer.pieces(ids), numbers, texts)
+    labels = [piece.replace("\n", "↵") for piece in tokenizer.pieces(ids)]
+    assert words.split_words(tokenizer, ids) == (labels, numbers, texts)
 
 
 @pytest.mark.parametrize(

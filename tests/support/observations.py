@@ -1,4 +1,4 @@
-"""Observations with random numbers instead of the numbers of a model: a translation, a text and an image."""
+"""Observations with random numbers instead of the numbers of a model: of texts, an image and a scene."""
 
 import itertools
 
@@ -108,3 +108,19 @@ def make_image(seed=0, side=4, pixels=8):
     return Observation(
         f"image {seed}", "seven", tracks, attention, [Prediction(0.75, [("seven", 0.75), ("one", 0.25)])]
     )
+
+
+def make_scene(seed=0):
+    """Returns the observation of a detector whose two object queries find a seven and nothing."""
+    labels = ["query 1: seven", "query 0: no object"]
+    tracks = {
+        "places": make_image(seed).tracks["patches"]._replace(grid=(4, 4)),
+        "predicted": Track("object query", labels, [0, 1], labels, boxes=[(0.5, 0.25, 1.0, 0.75), None]),
+    }
+    weights = random_weights(seed, (2, 3, 2, 17))
+    predictions = [
+        Prediction(0.75, [("seven", 0.75), ("no object", 0.25)]),
+        Prediction(1.0, [("no object", 1.0)]),
+    ]
+    attention = {"cross": AttentionMap("predicted", "places", weights)}
+    return Observation(f"scene {seed}", "seven", tracks, attention, predictions)

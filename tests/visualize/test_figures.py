@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from tests.support.observations import make_image, make_observation
+from tests.support.observations import make_image, make_observation, make_scene
 from tfm.errors import UserError
 from tfm.interpret.observation import image_track
 from tfm.visualize import figures
@@ -99,9 +99,18 @@ def test_image_is_tinted_by_the_attention_of_the_class_token(saved):
     np.testing.assert_array_equal(tint.get_array(), weights[1, 1, 0, 1:].reshape(4, 4))
     assert tint.get_clim() == (0, weights[:, :, 0, 1:].max())
     assert "class token" in saved[0].get_supxlabel()
-    without = make_image()._replace(tracks={"patches": image_track(np.zeros((8, 8, 1)), 16)})
-    figures.draw_patches(panels._replace(weights=weights[..., 1:, 1:]), without.tracks["patches"], "", "path")
+    without = image_track(np.zeros((8, 8, 1)), 16)
+    patches = panels._replace(weights=weights[..., 1:, 1:], queries=Axis("", without.labels))
+    figures.draw_patches(patches, without, "", "path")
     np.testing.assert_allclose(saved[1].axes[0].images[1].get_array().ravel(), weights[0, 0, 1:, 1:].mean(0))
+
+
+def test_image_is_tinted_by_the_attention_of_the_first_object_query(saved):
+    scene = make_scene()
+    figures.draw_patches(select(scene, "cross"), scene.tracks["places"], "title", "path")
+    weights = scene.attention["cross"].weights
+    np.testing.assert_array_equal(saved[0].axes[0].images[1].get_array(), weights[0, 0, 0, 1:].reshape(4, 4))
+    assert "query 1: seven" in saved[0].get_supxlabel()
 
 
 def test_drawing_patches_of_a_text_is_an_error():

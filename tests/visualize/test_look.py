@@ -54,7 +54,8 @@ def draw_all(monkeypatch):
     figures.draw_attention(make_panels((2, 3, 2, 4)), "title " * 100, "x.png")
     for elements in (5, 4):  # with and without a class token
         track = image_track(np.linspace(-1, 1, 16).reshape(4, 4, 1), elements)
-        figures.draw_patches(make_panels((1, 2, elements, elements)), track, "title", "x.png")
+        panels = make_panels((1, 2, elements, elements))._replace(queries=Axis("query", track.labels))
+        figures.draw_patches(panels, track, "title", "x.png")
     lines.draw_lines([make_panels((1, 1, 2, 2)), make_panels((1, 1, 3, 3))], "word", "title", "x.png")
     names = ("attention", "patches", "patches without class token", "lines")
     for name, (figure, dpi) in zip(names, drawn, strict=True):

@@ -15,8 +15,10 @@ from tests.support.observations import (
     make_deep_decoder,
     make_image,
     make_observation,
+    make_scene,
     make_text,
 )
+from tests.support.paths import ROOT
 from tfm.visualize.page import make_page
 from tfm.visualize.panels import Selection, select
 
@@ -363,6 +365,55 @@ def test_image_is_tinted_by_the_attention_of_the_selected_patch(show):
     assert texts_of(page, "#choices .text") == ["seven", "one"]
 
 
+BOXES = """[...document.querySelectorAll('.box')].map((box) =>
+  ['x', 'y', 'width', 'height'].map((name) => Number(box.getAttribute(name))))"""
+
+
+def test_page_of_a_detector_opens_at_the_first_query_and_frames_what_it_finds(show):
+    page = show(examples=[make_scene()])
+    assert text_of(page, "step-value") == "1 of 2"
+    assert text_of(page, "reading").startswith("query 1: seven looks at")
+    assert page.evaluate(BOXES) == [[150, 99, 150, 150], [474, 99, 150, 150]]
+    assert texts_of(page, "#probabilities .text") == ["query 1: seven", "query 0: no object"]
+    assert text_of(page, "choices-title") == "Most probable for query 1: seven"
+
+
+def test_click_on_a_query_without_an_object_hides_the_box_where_it_looks(show):
+    page = show(examples=[make_scene()])
+    page.point(".patch[data-side=queries][data-index='1'] text", click=True)
+    page.point("h1")
+    assert text_of(page, "step-value") == "2 of 2"
+    assert texts_of(page, "#choices .text") == ["no object"]
+    shown = "[...document.querySelectorAll('.box')].map((box) => getComputedStyle(box).display !== 'none')"
+    assert page.evaluate(shown) == [True, False]
+    page.point(".box", click=True)
+    assert text_of(page, "step-value") == "1 of 2"
+
+
+def test_difference_of_images_is_blue_where_the_first_has_more(show):
+    first, second = make_image(0), make_image(1)
+    page = show("layer=0&head=1&compare=2", [first, second])
+    blue = page.evaluate(
+        "[...document.querySelectorAll('figure:nth-of-type(3) .patch[data-side=keys] rect')]"
+        ".map((e) => e.style.fill === 'var(--first)')"
+    )
+    rows = [each.attention["encoder"].weights[0, 1, 0] for each in (first, second)]
+    np.testing.assert_array_equal(blue, rows[0] > rows[1])
+
+
+def test_page_opens_without_predictions(show):
+    """A model that draws a picture predicts no class of it."""
+    page = show(examples=[make_image()._replace(predictions=[])])
+    assert text_of(page, "texts") == "image 0 → seven"
+    assert page.evaluate("document.getElementById('choices-title').hidden")
+
+
+def test_page_of_texts_opens_at_the_next_difference_after_the_first(show):
+    """The first difference was given to the model, and the next shows what follows from it."""
+    other = make_text(1, ("▁Das", "▁Kind", "▁ist", "▁mü", "de", "!", "</s>"))
+    assert text_of(show(examples=[make_text(), other]), "step-value") == "6 of 7"
+
+
 def test_hostile_tokens_are_shown_as_text(show):
     page = show("attention=encoder&unit=pieces", [make_observation(source=HOSTILE, target=HOSTILE)])
     (table,) = tables(page)
@@ -412,7 +463,7 @@ def luminance(colour):
     return linear @ [0.2126, 0.7152, 0.0722]
 
 
-@pytest.mark.parametrize("make", [make_observation, make_text, make_image])
+@pytest.mark.parametrize("make", [make_observation, make_text, make_image, make_scene])
 def test_narrow_page_folds_its_controls_and_does_not_scroll_sideways(page, show, make):
     page.set_width(390)
     show("compare=2", [make(0), make(1)])
@@ -425,6 +476,16 @@ def test_narrow_page_folds_its_controls_and_does_not_scroll_sideways(page, show,
 
 def test_page_can_be_printed(show):
     assert show("compare=2").print_pdf().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs" / "figures").glob("*.html")), ids=lambda path: path.stem
+)
+def test_pages_of_the_site_are_small_and_open(page, path):
+    assert path.stat().st_size < 300_000
+    page.open(path.as_uri())
+    assert text_of(page, "reading")
+    assert page.problems == []
 
 
 def test_large_page_opens(show):

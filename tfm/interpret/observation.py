@@ -22,7 +22,7 @@ from tfm.errors import UserError
 from tfm.interpret import reductions
 from tfm.interpret.beam import Beam
 from tfm.interpret.words import label_tokens, split_words
-from tfm.layers.observe import Recorder, activate
+from tfm.layers.observe import Recorder, activate, check_attention
 
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
@@ -44,6 +44,8 @@ class Track(NamedTuple):
       picture: the image as uint8 [height, width] or [height, width, 3], None for a text.
       grid: numbers of rows and columns of patches, None for a text. The patches are the last elements of the
         track. Elements before them, such as a class token, have no place in the image.
+      boxes: the box that each element finds in the image of its keys: (left, top, right, bottom) in shares of
+        the image, or None for no object. None for elements that find no boxes.
     """
 
     element: str
@@ -52,6 +54,7 @@ class Track(NamedTuple):
     texts: list[str]
     picture: np.ndarray | None = None
     grid: tuple[int, int] | None = None
+    boxes: Sequence[tuple[float, float, float, float] | None] | None = None
 
 
 class AttentionMap(NamedTuple):
@@ -94,10 +97,10 @@ class Observation(NamedTuple):
     Attributes:
       title: the example in words.
       result: what the model makes of the example, such as a translation, or "".
-      tracks: {name: `Track`}. If there are predictions of tokens, "read" and "predicted" are, for each
-        position, the token that the model reads and the token that it predicts.
+      tracks: {name: `Track`}. "predicted" are the tokens or objects that the model predicts. "read" are, for
+        each predicted token, the tokens that the model reads.
       attention: {kind: `AttentionMap`}, such as "encoder", "decoder" and "cross".
-      predictions: for each element of the track "predicted", or one for an image.
+      predictions: for each element of the track "predicted", otherwise one for an image or none.
       beam: the search for the result, or None.
     """
 
@@ -314,11 +317,7 @@ def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _R
       UserError: if the model has no attention weights of this name.
     """
     names = [name for name in reads if fnmatch.fnmatchcase(name.partition("#")[0], point)]
-    if not names:
-        raise UserError(
-            f"Expected attention weights named {point!r}, but the model has none. If a module replaces "
-            "attention, report its weights with tfm.layers.observe.observe(self, 'weights', weights, 'BHLM')."
-        )
+    check_attention(point, names)
     weights = jnp.stack([reads[name] for name in names])
     values, kernels = [], []
     for name in names:

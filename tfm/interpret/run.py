@@ -36,7 +36,7 @@ def run(
 
     Args:
       model: A model of tfm, or another module that consists of tfm's layers.
-      params: Parameters of the model.
+      params: Parameters of the model, or all of its variables, such as {"params": ..., "batch_stats": ...}.
       *inputs: Arguments of the call, such as inputs and decoder inputs of a `Transformer`.
       read: Names or globs of the activations to read.
       edit: {name or glob: function}. The function maps an activation and its `Point` to a replacement with
@@ -54,8 +54,9 @@ def run(
 
 def _run(model, params, inputs, recorder, keywords):
     """Applies the model with a recorder. Returns the output and the activations that were read."""
+    variables = params if "params" in params else {"params": params}
     with activate(recorder):
-        output = model.apply({"params": params}, *inputs, **({"train": False} | keywords))
+        output = model.apply(variables, *inputs, **({"train": False} | keywords))
     recorder.check()
     return output, recorder.reads
 
@@ -74,8 +75,8 @@ def list_points(
     recorder = Recorder("*")
 
     def trace(key, inputs):
-        params = model.init(key, *inputs, **({"train": False} | keywords))["params"]
-        return _run(model, params, inputs, recorder, keywords)[1]
+        variables = model.init(key, *inputs, **({"train": False} | keywords))
+        return _run(model, variables, inputs, recorder, keywords)[1]
 
     shapes = jax.eval_shape(trace, jax.random.key(0), inputs)
     return {name: (axes, shapes[name]) for name, axes in recorder.axes.items()}

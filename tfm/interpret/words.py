@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 BLANK = "\u2581"  # label of white space, as in SentencePiece
+LINE_END = "\u21b5"  # label of the end of a line within a piece
 SPECIAL_LABELS = {0: "<pad>", 1: "<s>", 2: "</s>"}  # of the special ids of a tokenizer without pieces
 UNKNOWN_PIECE = "<unk>"
+SEPARATE = ("", UNKNOWN_PIECE)  # labels of separate words, without the ends of lines
 
 
 def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
@@ -18,13 +20,13 @@ def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
       ids: ids of tokens, special ids included.
     """
     if hasattr(tokenizer, "pieces"):
-        return tokenizer.pieces(ids)
+        return [piece.replace("\n", LINE_END) for piece in tokenizer.pieces(ids)]
     labels = (SPECIAL_LABELS.get(i) or tokenizer.decode([i]) for i in map(int, ids))
     return [BLANK if label.isspace() else label for label in labels]
 
 
 def split_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int], list[str]]:
-    """Divides tokens into words. Special tokens are separate words.
+    """Divides tokens into words. Special tokens and ends of lines are separate words.
 
     Returns:
       The labels of the tokens, the number of the word of each token, counted from 0, and the text of each
@@ -33,7 +35,7 @@ def split_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int
     labels, ids = label_tokens(tokenizer, ids), [int(i) for i in ids]
     has_pieces = hasattr(tokenizer, "word_starts")
     starts = tokenizer.word_starts(ids) if has_pieces else [label == BLANK for label in labels]
-    separate = [i in SPECIAL_LABELS or label == UNKNOWN_PIECE for i, label in zip(ids, labels, strict=True)]
+    separate = [ids[i] in SPECIAL_LABELS or x.strip(LINE_END) in SEPARATE for i, x in enumerate(labels)]
     begins = (i == 0 or starts[i] or separate[i] or separate[i - 1] for i in range(len(labels)))
     words = [number - 1 for number in itertools.accumulate(begins)]
     texts = []

@@ -9,7 +9,7 @@ import contextlib
 import contextvars
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
@@ -277,9 +277,14 @@ def read_attention(point: str, compute: Callable[[], Any]) -> tuple[Any, jax.Arr
     recorder = Recorder([point, f"{point}#*"])  # a shared layer has weights for each of its uses
     with activate(recorder):
         result = compute()
-    if not recorder.reads:
+    check_attention(point, recorder.reads)
+    return result, jnp.stack([*recorder.reads.values()])
+
+
+def check_attention(point: str, names: Collection[str]) -> None:
+    """Raises a UserError if no attention weights of a model have the name in its `attention_points`."""
+    if not names:
         raise UserError(
             f"Expected attention weights named {point!r}, but the model has none. If a module replaces "
             "attention, report its weights with tfm.layers.observe.observe(self, 'weights', weights, 'BHLM')."
         )
-    return result, jnp.stack([*recorder.reads.values()])

@@ -104,11 +104,11 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
 
 
 def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
-    """Draws an image for each layer and head, tinted where the class token looks.
+    """Draws an image for each layer and head, tinted where the first query looks.
 
     Args:
-      panels: the numbers between the elements of `track`.
-      track: the track of an image. Without a class token, the tint is the mean over all patches.
+      panels: the numbers whose keys are the elements of `track`.
+      track: the track of an image. If the first query is a patch, the tint is the mean over all patches.
       title, path: see `draw_attention`.
 
     Raises:
@@ -118,8 +118,9 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     if track.picture is None or track.grid is None:
         raise ValueError("Expected the track of an image, got the track of a text.")
     patches = track.grid[0] * track.grid[1]
-    has_class_token = len(track.labels) > patches
-    rows = panels.weights[:, :, 0] if has_class_token else panels.weights.mean(2)
+    query = panels.queries.labels[0]
+    is_patch = query == track.labels[-patches]
+    rows = panels.weights.mean(2) if is_patch else panels.weights[:, :, 0]
     tints = rows[..., -patches:].reshape(*rows.shape[:2], *track.grid)
     grid = _plan(panels, (PICTURE_PANEL, PICTURE_PANEL), GAP, GAP, title)
     figure, axes, bar = _start_figure(grid, panels.titles)
@@ -128,12 +129,11 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
     colours = ScalarMappable(Normalize(0.0, largest), "Oranges")
     for index, panel in np.ndenumerate(axes):
         panel.imshow(track.picture, cmap="gray", vmin=0, vmax=255, extent=extent, interpolation="nearest")
-        alpha: Any = TINT * tints[index] / largest
-        shades: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm, "alpha": alpha}
-        panel.imshow(tints[index], **shades, extent=extent, interpolation="nearest")
+        shades: dict[str, Any] = {"cmap": colours.cmap, "alpha": TINT * tints[index] / largest}
+        panel.imshow(tints[index], **shades, norm=colours.norm, extent=extent, interpolation="nearest")
         panel.set_axis_off()
-    query = "the class token" if has_class_token else "a patch, in the mean,"
-    figure.supxlabel(f"what {query} looks at", fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom")
+    text = "what all patches look at, in the mean" if is_patch else f"what \u201c{query}\u201d looks at"
+    figure.supxlabel(text, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom", parse_math=False)
     _draw_bar(bar, colours, panels.unit)
     save(figure, path)
 

@@ -98,11 +98,8 @@ def pack(array: np.ndarray) -> dict[str, Any]:
     """
     scale = float(array.max(initial=0.0))
     levels = np.rint(array / (scale or 1.0) * LEVELS).astype("<u2")
-    return {
-        "shape": list(array.shape),
-        "scale": scale,
-        "data": base64.b64encode(levels.tobytes()).decode("ascii"),
-    }
+    data = base64.b64encode(levels.tobytes()).decode("ascii")
+    return {"shape": list(array.shape), "scale": scale, "data": data}
 
 
 def _describe_track(track: Track) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfm.errors import UserError
 from tfm.interpret import reductions
-from tfm.interpret.observation import AttentionMap, Observation, Track
+from tfm.interpret.observation import AttentionMap, Observation
 from tfm.visualize.figures import Axis, Panels
 
 MEASURES = ("weights", "norms")  # attention weights, or norms of the weighted values
@@ -153,14 +153,10 @@ def _make_axes(observation: Observation, attention: AttentionMap, words: bool) -
     """Returns the axes of queries and keys. A predicted token is followed by the token that was read."""
     queries, keys = (observation.tracks[name] for name in (attention.queries, attention.keys))
     titles = [track.element.replace("piece", "word") if words else track.element for track in (queries, keys)]
-    query = Axis(f"query: {titles[0]}", _texts(queries, words))
-    if attention.queries == "predicted" and not words:
+    labels = [track.texts if words else track.labels for track in (queries, keys)]
+    query = Axis(f"query: {titles[0]}", labels[0])
+    if attention.queries == "predicted" and "read" in observation.tracks and not words:
         pairs = zip(queries.labels, observation.tracks["read"].labels, strict=True)
-        labels = [f"{predicted} ({read})" for predicted, read in pairs]
-        query = Axis(f"{query.title}\n(in brackets: the piece read)", labels)
-    return query, Axis(f"key: {titles[1]} attended to", _texts(keys, words))
-
-
-def _texts(track: Track, words: bool) -> list[str]:
-    """Returns the words or the labels of a track."""
-    return track.texts if words else track.labels
+        both = [f"{predicted} ({read})" for predicted, read in pairs]
+        query = Axis(f"{query.title}\n(in brackets: the piece read)", both)
+    return query, Axis(f"key: {titles[1]} attended to", labels[1])

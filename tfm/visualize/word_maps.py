@@ -35,7 +35,6 @@ def draw_word_map(points: np.ndarray, words: Sequence[str], classes: Sequence[st
         axes.scatter(points[members, 0], points[members, 1], s=8, color=colour, label=name)
         for number in members[:NAMED_WORDS]:
             axes.annotate(words[number], points[number], fontsize=TEXT_SIZE - 3, color=colour)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     axes.legend(fontsize=TEXT_SIZE - 2)
     save(figure, path)

@@ -34,14 +34,8 @@ def make_boxes(objects: Objects, names: list[str], scale: Sequence[float] = (1.0
       names: names of the classes.
       scale: height and width of the picture as shares of the image with padding on which the boxes are drawn.
     """
-    height_scale, width_scale = scale
-    scores = np.ones(len(objects.labels)) if objects.scores is None else objects.scores
-    shares = objects.boxes * np.array([width_scale, height_scale] * 2)
-    boxes = []
-    for (x, y, width, height), label, score in zip(
-        shares.tolist(), objects.labels.tolist(), scores, strict=True
-    ):
-        place = x - width / 2, y - height / 2, x + width / 2, y + height / 2
-        if score >= SHOWN_SCORE:
-            boxes.append(Box(place, names[label], int(label)))
-    return boxes
+    shown = slice(None) if objects.scores is None else objects.scores >= SHOWN_SCORE
+    centers, sizes = np.split(objects.boxes[shown] * [*scale[::-1], *scale[::-1]], 2, axis=-1)
+    places = np.concatenate([centers - sizes / 2, centers + sizes / 2], axis=-1).tolist()
+    labels = objects.labels[shown].tolist()
+    return [Box(tuple(place), names[label], label) for place, label in zip(places, labels, strict=True)]

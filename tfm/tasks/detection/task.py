@@ -132,8 +132,9 @@ class Detection(Task):
         index = read_index(example, "test", pictures.evaluated)
         batch = pictures.assemble([pictures.make(EVALUATION, index)], 1)
         found, reads = fetch(self._read_attention(variables, batch))
-        title = f"picture {index} of the test split"
-        return observe_queries(title, batch, found, reads, pictures.label_names)
+        return observe_queries(
+            f"picture {index} of the test split", batch, found, reads, pictures.label_names
+        )
 
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables, batch):

@@ -13,6 +13,8 @@ const HINTS = {
     "Look for the source tokens with the strongest colour: they are what the model translates next.",
   "patches patches":
     "Look for the strokes that decide: the chosen patch looks at the patches with the strongest colour.",
+  "places places": "Look for the extent of an object: its places look at each other.",
+  "predicted places": "Look for the edges of the box: they decide what an object query finds, and how large it is.",
 };
 const SIDES = ["queries", "keys"];
 const UNITS = { texts: "words", labels: "pieces" }; // as the data call them, and the page
@@ -51,16 +53,22 @@ const trackOf = (example) =>
   example.tracks[mapNow() ? mapNow().queries : "predicted"] || { labels: [""], words: [0] };
 const steppedTrack = () => trackOf(exampleNow());
 
+const looksAtImage = () => Boolean(mapNow() && exampleNow().tracks[mapNow().keys].grid);
+
 /**
- * The step, from 1. The default of an image is the class token. The default of a text is the first token that
- * differs from another example with the same beginning, such as a pronoun, otherwise the middle.
+ * The step, from 1. The default of an image is the class token, or the surest object query. The default of a text
+ * is the first token that differs from another example with the same beginning, such as a pronoun, otherwise the
+ * middle. A model that only reads does not choose the first difference, so the default is the next.
  */
 function stepNow() {
-  const { grid, labels } = steppedTrack();
-  if (view.step || grid) return view.step || 1;
+  const { labels } = steppedTrack();
+  if (view.step || looksAtImage()) return view.step || 1;
   const other = data.examples.find((example) => example !== exampleNow());
-  const difference = other ? labels.findIndex((label, i) => label !== trackOf(other).labels[i]) : -1;
-  return difference > 0 ? difference + 1 : Math.ceil(labels.length / 2);
+  const differs = (label, i) => label !== trackOf(other).labels[i];
+  const first = other ? labels.findIndex(differs) : -1;
+  if (first < 1) return Math.ceil(labels.length / 2);
+  const next = exampleNow().tracks.source ? -1 : labels.findIndex((label, i) => i > first && differs(label, i));
+  return Math.max(first, next) + 1;
 }
 
 /** The query of the step, which is a word or a piece. */
@@ -110,7 +118,7 @@ function mergeWords(rows, queries, keys) {
 }
 
 /**
- * Of one example and head: {rows, queries, keys: labels, track, largest: that a number may be, indices}.
+ * Of one example and head: {rows, queries, keys: labels, track, boxes, largest: that a number may be, indices}.
  * `indices` has the index in the first example of each query and key, which identifies a token in all drawings.
  */
 function matrixOf(number, head, unit) {
@@ -125,7 +133,8 @@ function matrixOf(number, head, unit) {
   const largest = view.scale === "view" ? largestOf(rows) : norms ? packed.scale : 1;
   const labels = { queries: queries[unit], keys: keys[unit] };
   const indices = { queries: [...labels.queries.keys()], keys: [...labels.keys.keys()] };
-  return { rows, ...labels, indices, track: keys, largest: largest || 1, signed: false };
+  const { boxes } = queries; // of the queries that are no patches themselves
+  return { rows, ...labels, indices, track: keys, boxes, largest: largest || 1, signed: false };
 }
 
 const largestOf = (rows) => Math.max(0, ...rows.map((row) => Math.max(0, ...row.map(Math.abs))));
@@ -140,7 +149,8 @@ function difference(first, second, pairs) {
   const largest = (view.scale === "view" && largestOf(rows)) || first.largest;
   const labels = { queries: names("queries"), keys: names("keys") };
   const indices = { queries: pairs.queries.map(([i]) => i), keys: pairs.keys.map(([i]) => i) };
-  return { rows, ...labels, indices, track: first.track, largest, signed: true };
+  const boxes = first.boxes && pairs.queries.map(() => null);
+  return { rows, ...labels, indices, track: first.track, boxes, largest, signed: true };
 }
 
 /** The `indices` of tokens of the second example. A token that the first example lacks has a negative number. */
@@ -301,13 +311,14 @@ const numberBetween = (matrix, token, index) =>
 /** The largest numbers of a token, as text. */
 function describeToken(matrix, side, index) {
   const others = side === "queries" ? matrix.keys : matrix.queries;
+  const [colon, comma] = matrix.track.grid ? [": ", "; "] : [" ", ", "]; // names of patches have commas
   const told = others
     .map((token, i) => [token, numberBetween(matrix, { side, index }, i) || 0])
     .sort(([, a], [, b]) => Math.abs(b) - Math.abs(a))
     .slice(0, STRONGEST)
     .filter(([, number]) => number)
-    .map(([token, number]) => `${token} ${shown(number, matrix.signed)}`)
-    .join(", ");
+    .map(([token, number]) => `${token}${colon}${shown(number, matrix.signed)}`)
+    .join(comma);
   const label = matrix[side][index];
   const verb = matrix.signed ? "difference:" : side === "queries" ? "looks at" : "is looked at by";
   return `${label} ${verb} ${told || "nothing"}`;
@@ -373,26 +384,34 @@ function drawPatches(parent, matrix, name) {
   const [rows, columns] = matrix.track.grid;
   const size = Math.min(300, (widthOf(parent) - ROW) / 2);
   const extra = matrix.keys.length - rows * columns; // tokens before the patches, such as the class token
-  const box = { width: 2 * size + ROW, height: size + ROW * (1 + extra) + 4 };
+  const bars = { queries: matrix.boxes ? matrix.queries.length : extra, keys: extra };
+  const box = { width: 2 * size + ROW, height: size + ROW * (1 + Math.max(bars.queries, extra)) + 4 };
   const viewBox = `0 0 ${box.width} ${box.height}`;
   const svg = add(parent, "svg", { ...box, viewBox, role: "group", "aria-label": name });
   const titles = { queries: "query", keys: "what it looks at" };
   const lists = {};
+  const lefts = { queries: 0, keys: size + ROW };
   for (const side of SIDES) {
-    const left = side === "queries" ? 0 : size + ROW;
-    add(svg, "text", { x: left, y: ROW / 2, class: "axis" }, titles[side]);
-    const place = { x: left, y: ROW, width: size, height: size, preserveAspectRatio: "none" };
+    add(svg, "text", { x: lefts[side], y: ROW / 2, class: "axis" }, titles[side]);
+    const place = { x: lefts[side], y: ROW, width: size, height: size, preserveAspectRatio: "none" };
     add(svg, "image", { ...place, href: matrix.track.picture });
+  }
+  for (const side of SIDES) {
+    const left = lefts[side];
     const list = add(svg, "g", { role: "listbox", "aria-label": side === "queries" ? "Queries" : "Keys" });
     lists[side] = matrix[side].map((label, index) => {
       const option = addOption(list, "patch", matrix, side, index);
-      const patch = index - extra;
+      const patch = index - bars[side];
       const [width, height] = [size / columns, size / rows];
       const y = ROW + (patch < 0 ? size + 4 + ROW * index : height * Math.floor(patch / columns));
       const cell = { x: left + width * (patch % columns), y, width, height };
       const bar = { x: left, y, width: size, height: ROW - 4 };
       const rect = add(option, "rect", patch < 0 ? bar : cell);
       if (patch < 0) add(option, "text", { x: left + 6, y: y + ROW / 2 - 2 }, label);
+      const [x, top, right, bottom] = (side === "queries" && matrix.boxes?.[index]) || [];
+      const found = { y: ROW + size * top, width: size * (right - x), height: size * (bottom - top) };
+      for (const [kind, shift] of right ? [["box", 0], ["box copy", lefts.keys]] : [])
+        add(option, "rect", { ...found, x: size * x + shift, class: kind });
       return { option, rect };
     });
   }
@@ -410,7 +429,7 @@ function showTints(lists, matrix) {
     lists[side].forEach(({ option, rect }, index) => {
       showOption(option);
       const strength = side === other ? numbers[index] / largest : 0;
-      rect.style.fill = strength < 0 ? "var(--first)" : "var(--second)";
+      rect.style.fill = matrix.signed && strength > 0 ? "var(--first)" : "var(--second)";
       rect.style.fillOpacity = (0.85 * Math.abs(strength)).toFixed(3);
     });
 }
@@ -546,8 +565,8 @@ function drawPredictions() {
   const { tracks, predictions, beam, title, result } = exampleNow();
   const predicted = tracks.predicted ? tracks.predicted.labels : [];
   const counts = steppedTrack() === tracks.predicted; // else the steps count something else
-  const step = counts ? stepNow() : predicted.length;
-  const { choices } = predictions[Math.max(step, 1) - 1];
+  const step = counts ? stepNow() : tracks.read ? predicted.length : 1;
+  const { choices } = predictions[Math.max(step, 1) - 1] || { choices: [] };
   const texts = clear(byId("texts"));
   add(texts, "span", { dir: "auto" }, title);
   if (result) texts.append(" → ");
@@ -559,14 +578,14 @@ function drawPredictions() {
     item.classList.toggle("active", i + 1 === step);
     if (counts) item.addEventListener("click", () => change({ step: i + 1 }));
   });
-  byId("choices-title").textContent = predicted.length
-    ? `Most probable at step ${step}, after “${tracks.read.labels[step - 1]}”`
-    : "Most probable classes";
+  const place = tracks.read ? `at step ${step}, after “${tracks.read.labels[step - 1]}”` : `for ${predicted[step - 1]}`;
+  byId("choices-title").textContent = `Most probable ${predicted.length ? place : "classes"}`;
+  byId("choices-title").hidden = !choices.length;
   const bars = clear(byId("choices"));
   const chosen = predicted.length ? predicted[step - 1] : result;
   for (const [label, probability] of choices)
     addBar(bars, label, probability).classList.toggle("chosen", label === chosen);
-  byId("finished-part").hidden = byId("beam-part").hidden = !beam;
+  byId("smoothing").hidden = byId("finished-part").hidden = byId("beam-part").hidden = !beam;
   if (!beam) return;
   const finished = clear(byId("finished"));
   for (const [labels, score] of beam.finished) {
@@ -759,7 +778,7 @@ function drawStep() {
   const count = steppedTrack().labels.length;
   Object.assign(byId("step"), { max: count, value: stepNow() });
   byId("step-value").textContent = `${stepNow()} of ${count}`;
-  byId("step-name").textContent = steppedTrack().grid ? "Patch" : "Step";
+  byId("step-name").textContent = steppedTrack().grid ? "Patch" : looksAtImage() ? "Query" : "Step";
   byId("step").parentElement.hidden = count < 2;
 }
 
@@ -775,7 +794,7 @@ function draw() {
     const whole = [["mean", "mean of the heads"], ...(map.rollout ? [["rollout", "rollout"]] : [])];
     fill(byId("head"), [...whole, ...numbered(heads)], view.head);
     byId("measure-label").hidden = byId("norms-help").hidden = !map.norms;
-    byId("unit").hidden = Boolean(steppedTrack().grid);
+    byId("unit").hidden = byId("text-help").hidden = looksAtImage();
     const title = TITLES[view.kind] || `Self-attention of the ${view.kind}`;
     byId("attention-title").textContent = `${title}, layer ${view.layer}, ${headName()}`;
     byId("view-name").textContent = `${view.kind}, layer ${view.layer}, ${headName()}`;
@@ -892,7 +911,8 @@ function start() {
   const named = (names) => names.map((name) => [name, name]);
   fillRadios(byId("kind"), "kind", named(KINDS));
   fillRadios(byId("unit"), "unit", Object.entries(UNITS));
-  fillRadios(byId("drawing"), "drawing", named(DRAWINGS));
+  const picture = Object.values(data.examples[0].tracks).some(({ grid }) => grid) ? "picture" : "lines";
+  fillRadios(byId("drawing"), "drawing", [["lines", picture], ["matrix", "matrix"]]);
   byId("more").open = window.innerWidth > PHONE;
   readAddress();
 
