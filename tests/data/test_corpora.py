@@ -74,7 +74,6 @@ def test_split_without_tags_may_have_fewer_corpora_than_tags(folder):
     assert any(source.startswith("<bt> ") for source, _ in open_pairs(config, "train"))
 
 
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

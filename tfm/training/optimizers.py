@@ -13,6 +13,8 @@ from typing import Any
 
 import jax
 import optax
+import optax.contrib
+from optax.contrib import MuonDimensionNumbers
 
 from tfm import schedules
 from tfm.config import OnResume, check_fields, field, find_by_name
@@ -194,7 +196,57 @@ class SGD(OptimizerConfig):
         )
 
 
-OPTIMIZERS = {"adam": Adam, "adamw": AdamW, "lion": Lion, "adafactor": Adafactor, "sgd": SGD}
+@dataclasses.dataclass(frozen=True)
+class Muon(OptimizerConfig):
+    """Muon (Jordan et al. 2024) for kernels, and Adam with Nesterov's momentum for all other parameters.
+
+    The update of a kernel is its momentum with all singular values near 1. Learning rates are about 0.02.
+    """
+
+    name: str = _name("muon")
+    momentum: float = _beta(0.95, "Decay of the momentum of kernels.")
+    weight_decay: float = _weight_decay(0.1, DECOUPLED + " Only kernels decay.")
+    b2: float = _beta(0.99, "Decay of the second moment of Adam.")
+    adam_factor: float = field(
+        0.15, "Factor of the learning rate of the parameters that Adam trains.", minimum=0, maximum=10
+    )
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """Returns `optax.contrib.muon`."""
+        return optax.contrib.muon(
+            learning_rate,
+            beta=self.momentum,
+            weight_decay=self.weight_decay,
+            adam_b2=self.b2,
+            adam_learning_rate=lambda count: self.adam_factor * learning_rate(count),
+            muon_weight_dimension_numbers=_find_matrices,
+        )
+
+
+def _find_matrices(params: Any) -> Any:
+    """Returns the axes of each kernel as a matrix: inputs and outputs. Returns None for other parameters.
+
+    The output of attention has a kernel [H, V, D], and its queries, keys and values have kernels [D, H, K].
+    """
+
+    def find(path: Any, x: jax.Array) -> MuonDimensionNumbers | None:
+        layer, name = join_path(path).split("/")[-2:]
+        if name != "kernel":
+            return None
+        inputs = x.ndim - 1 if layer == "output" else 1
+        return MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, x.ndim)))
+
+    return jax.tree.map_with_path(find, params)
+
+
+OPTIMIZERS = {
+    "adam": Adam,
+    "adamw": AdamW,
+    "lion": Lion,
+    "adafactor": Adafactor,
+    "sgd": SGD,
+    "muon": Muon,
+}
 
 
 def find_optimizer(name: str) -> type[OptimizerConfig]:
