@@ -22,7 +22,8 @@ BLOCK = re.compile(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", re.DOTALL)
 
 def guide_pages() -> list[pathlib.Path]:
     """Returns the pages of the guide that contain code, in order."""
-    return sorted(path for path in GUIDE.glob("*.md") if path.name != "README.md")
+    pages = (path for path in GUIDE.glob("*.md") if path.name != "README.md")
+    return sorted(pages, key=lambda path: int(path.name.partition("_")[0]))
 
 
 def find_formulas(text: str) -> list[str]:
