@@ -12,15 +12,71 @@ Hardware and expected result (8 CPU minutes, 1.99 bits per character on validati
 benchmarks/notes/lm_pydoc.md.
 """
 
-from tfm.config import to_config_dict
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from tfm.config import field, to_config_dict
 from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.feed_forward_lm import FeedForwardLMConfig
 from tfm.models.lstm_lm import LSTMConfig
+from tfm.schedules import Schedule
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import AdamW
+from tfm.training.optimizers import OptimizerConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class Muon(OptimizerConfig):
+    """Muon (Jordan et al. 2024) for kernels, and Adam for all other parameters, such as embeddings.
+
+    An update of Muon is the momentum of a kernel with all singular values near 1.
+    """
+
+    name: str = "tfm.configs.lm_pydoc:Muon"
+    momentum: float = field(0.95, "Decay of the momentum.", minimum=0, less_than=1)
+    weight_decay: float = field(0.1, "Weight decay of the kernels.", minimum=0, maximum=10)
+    adam_factor: float = field(0.15, "Factor of the learning rate of Adam.", greater_than=0, maximum=10)
+
+    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
+        """Returns the Optax transformation of both optimizers."""
+        momentum = optax.trace(self.momentum, nesterov=True)
+        kernels = optax.chain(
+            momentum,
+            optax.stateless(lambda updates, _: jax.tree.map_with_path(orthogonalize, updates)),
+            optax.add_decayed_weights(self.weight_decay),
+            optax.scale_by_learning_rate(learning_rate),
+        )
+        others = optax.adam(lambda step: self.adam_factor * learning_rate(step), b2=0.99)
+        return optax.multi_transform({"muon": kernels, "adam": others}, choose_optimizers)
+
+
+def choose_optimizers(params: optax.Params) -> optax.Params:
+    """Returns the name of the optimizer of each parameter."""
+    return jax.tree.map_with_path(lambda path, _: "muon" if path[-1].key == "kernel" else "adam", params)
+
+
+def orthogonalize(path: tuple, x: jax.Array) -> jax.Array:
+    """Moves all singular values of a kernel to about 1 by five steps of Newton and Schulz.
+
+    Kernels with three axes are matrices. The projection after attention reads all axes except the last, and
+    other projections read the first axis.
+    """
+    rows = x.size // x.shape[-1] if path[-2].key == "output" else x.shape[0]
+    columns = x.size // rows
+    matrix = x.reshape(rows, columns)
+    y = matrix.T if rows > columns else matrix
+    y /= jnp.linalg.norm(y) + 1e-7
+    for _ in range(5):
+        square = y @ y.T
+        y = 3.4445 * y + (-4.7750 * square + 2.0315 * square @ square) @ y
+    y = y.T if rows > columns else y
+    return (max(1, columns / rows) ** 0.5 * y).reshape(x.shape)
+
 
 MODELS = {
     "": DecoderLMConfig(
@@ -28,20 +84,20 @@ MODELS = {
         d_model=128,
         d_ff=512,
         heads=4,
-        dropout=0.1,
+        positions="rotary",
+        dropout=0.2,
         attention_dropout=0.0,
-        max_positions=256,
     ),
     "lstm": LSTMConfig(layers=1, features=256, dropout=0.2, initial_range=0.1, forget_bias=1.0),
     "feed_forward": FeedForwardLMConfig(context=6, embedding_features=64, hidden_features=256, dropout=0.2),
 }
-TRAINING_TOKENS = 1400 * 1024  # of each model
+TRAINING_TOKENS = 1600 * 1024  # of each model
 
 
 def get_config(name=""):
     if name not in MODELS:
         raise ValueError(f"Expected lm_pydoc:lstm, lm_pydoc:feed_forward or no name, got {name!r}.")
-    batch_tokens = 2048 if name else 1024
+    batch_tokens = 1024
     steps = TRAINING_TOKENS // batch_tokens
     return to_config_dict(
         Config(
@@ -58,12 +114,12 @@ def get_config(name=""):
                 steps=steps,
                 schedule="cosine_decay",
                 warmup_steps=100,
-                peak_learning_rate=3e-3,
-                optimizer=AdamW(b2=0.99, weight_decay=0.1),
+                peak_learning_rate=0.02,
+                optimizer=Muon(),
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=steps // 2,
-                checkpoint_every=steps // 2,
+                eval_every=steps // 4,
+                checkpoint_every=steps // 4,
                 keep=2,
             ),
             decoding=GenerationConfig(max_tokens=128, temperature=0.8),
