@@ -8,7 +8,7 @@ The variants lm_pydoc:lstm and lm_pydoc:feed_forward train the language models o
 Bengio et al. 2003, at other sizes, on the same data.
 
 The texts come from `pydoc_data.topics` of the running Python. They differ a little between its versions.
-Hardware and expected result (8 CPU minutes, 1.99 bits per character on validation): see
+Hardware and expected result (10 CPU minutes, 1.65 bits per character on validation): see
 benchmarks/notes/lm_pydoc.md.
 """
 
@@ -44,9 +44,8 @@ class Muon(OptimizerConfig):
 
     def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
         """Returns the Optax transformation of both optimizers."""
-        momentum = optax.trace(self.momentum, nesterov=True)
         kernels = optax.chain(
-            momentum,
+            optax.trace(self.momentum, nesterov=True),
             optax.stateless(lambda updates, _: jax.tree.map_with_path(orthogonalize, updates)),
             optax.add_decayed_weights(self.weight_decay),
             optax.scale_by_learning_rate(learning_rate),
@@ -61,10 +60,10 @@ def choose_optimizers(params: optax.Params) -> optax.Params:
 
 
 def orthogonalize(path: tuple, x: jax.Array) -> jax.Array:
-    """Moves all singular values of a kernel to about 1 by five steps of Newton and Schulz.
+    """Moves the singular values of the momentum of a kernel to about 1 by five steps of Newton and Schulz.
 
-    Kernels with three axes are matrices. The projection after attention reads all axes except the last, and
-    other projections read the first axis.
+    A kernel with three axes is read as a matrix. Its rows are the heads and features if it is the output of
+    attention. Otherwise, they are its columns.
     """
     rows = x.size // x.shape[-1] if path[-2].key == "output" else x.shape[0]
     columns = x.size // rows
@@ -91,14 +90,12 @@ MODELS = {
     "lstm": LSTMConfig(layers=1, features=256, dropout=0.2, initial_range=0.1, forget_bias=1.0),
     "feed_forward": FeedForwardLMConfig(context=6, embedding_features=64, hidden_features=256, dropout=0.2),
 }
-TRAINING_TOKENS = 1600 * 1024  # of each model
+STEPS = 1600  # of each model
 
 
 def get_config(name=""):
     if name not in MODELS:
         raise ValueError(f"Expected lm_pydoc:lstm, lm_pydoc:feed_forward or no name, got {name!r}.")
-    batch_tokens = 1024
-    steps = TRAINING_TOKENS // batch_tokens
     return to_config_dict(
         Config(
             model=MODELS[name],
@@ -108,18 +105,18 @@ def get_config(name=""):
                 tokenizer="word_pieces",
                 vocabulary_size=1000,
                 row_length=128,
-                batch_tokens=batch_tokens,
+                batch_tokens=1024,
             ),
             training=TrainingConfig(
-                steps=steps,
+                steps=STEPS,
                 schedule="cosine_decay",
                 warmup_steps=100,
                 peak_learning_rate=0.02,
                 optimizer=Muon(),
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=steps // 4,
-                checkpoint_every=steps // 4,
+                eval_every=STEPS // 4,
+                checkpoint_every=STEPS // 4,
                 keep=2,
             ),
             decoding=GenerationConfig(max_tokens=128, temperature=0.8),
