@@ -8,7 +8,7 @@ The variants lm_pydoc:lstm and lm_pydoc:feed_forward train the language models o
 Bengio et al. 2003, at other sizes, on the same data.
 
 The texts come from `pydoc_data.topics` of the running Python. They differ a little between its versions.
-Hardware and expected result (8 CPU minutes, 1.99 bits per character on validation): see
+Hardware and expected result (10 CPU minutes, 1.65 bits per character on validation): see
 benchmarks/notes/lm_pydoc.md.
 """
 
@@ -20,7 +20,7 @@ from tfm.models.feed_forward_lm import FeedForwardLMConfig
 from tfm.models.lstm_lm import LSTMConfig
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import AdamW
+from tfm.training.optimizers import Muon
 
 MODELS = {
     "": DecoderLMConfig(
@@ -28,21 +28,19 @@ MODELS = {
         d_model=128,
         d_ff=512,
         heads=4,
-        dropout=0.1,
+        positions="rotary",
+        dropout=0.2,
         attention_dropout=0.0,
-        max_positions=256,
     ),
     "lstm": LSTMConfig(layers=1, features=256, dropout=0.2, initial_range=0.1, forget_bias=1.0),
     "feed_forward": FeedForwardLMConfig(context=6, embedding_features=64, hidden_features=256, dropout=0.2),
 }
-TRAINING_TOKENS = 1400 * 1024  # of each model
+STEPS = 1600  # of each model
 
 
 def get_config(name=""):
     if name not in MODELS:
         raise ValueError(f"Expected lm_pydoc:lstm, lm_pydoc:feed_forward or no name, got {name!r}.")
-    batch_tokens = 2048 if name else 1024
-    steps = TRAINING_TOKENS // batch_tokens
     return to_config_dict(
         Config(
             model=MODELS[name],
@@ -52,18 +50,18 @@ def get_config(name=""):
                 tokenizer="word_pieces",
                 vocabulary_size=1000,
                 row_length=128,
-                batch_tokens=batch_tokens,
+                batch_tokens=1024,
             ),
             training=TrainingConfig(
-                steps=steps,
+                steps=STEPS,
                 schedule="cosine_decay",
                 warmup_steps=100,
-                peak_learning_rate=3e-3,
-                optimizer=AdamW(b2=0.99, weight_decay=0.1),
+                peak_learning_rate=0.02,
+                optimizer=Muon(),
                 clip_norm=1.0,
                 log_every=50,
-                eval_every=steps // 2,
-                checkpoint_every=steps // 2,
+                eval_every=STEPS // 4,
+                checkpoint_every=STEPS // 4,
                 keep=2,
             ),
             decoding=GenerationConfig(max_tokens=128, temperature=0.8),
