@@ -20,7 +20,6 @@ class TestCommands(CommandContract):
         "replay": ("--workdir={run}", "--step=1"),
         "status": ("{run}",),
         "list": ("{run}",),
-        "config": ("show", "{run}"),
         "systems": (),
     }
 

@@ -17,7 +17,7 @@ from tfm.errors import UserError
 from tfm.models import Transformer
 from tfm.tasks import translation
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import SGD, Adam, AdamW, Lion
+from tfm.training.optimizers import SGD, Adam, AdamW
 from tfm.training.setup import Setup, check_plan
 from tfm.training.task import Task, Update
 from tfm.workdir import runs
@@ -58,7 +58,6 @@ class TrainingOnly:
     [
         ({"optimizer": SGD()}, ELEMENTS * (4 + 4)),
         ({"optimizer": SGD(momentum=0.9)}, ELEMENTS * (4 + 4 + 4)),
-        ({"optimizer": Lion(), "clip_norm": 1.0}, ELEMENTS * (4 + 4 + 4)),
         ({}, ELEMENTS * (4 + 4 + 8)),
         ({"ema_decay": 0.9}, ELEMENTS * (4 + 4 + 8 + 4)),
         ({"optimizer": Adam(mean_dtype="bfloat16"), "ema_decay": 0.9}, ELEMENTS * (4 + 4 + 6 + 4)),

@@ -21,7 +21,6 @@ from tfm.training.optimizers import (
     Adafactor,
     Adam,
     AdamW,
-    Lion,
     Muon,
     decay_mask,
     make_schedule,
@@ -74,16 +73,6 @@ def adam(w, gradients, config, decayed):
         square = config.b2 * square + (1 - config.b2) * g**2
         root = np.sqrt(square / (1 - config.b2**step)) + config.epsilon
         w = w - rate * (mean / (1 - config.b1**step) / root + decay * w)
-    return w
-
-
-def lion(w, gradients, config, decayed):
-    """Algorithm 2 of Chen et al. 2023."""
-    momentum = 0.0
-    for rate, g in zip(RATES, gradients, strict=True):
-        direction = np.sign(config.b1 * momentum + (1 - config.b1) * g)
-        w = w - rate * (direction + config.weight_decay * decayed * w)
-        momentum = config.b2 * momentum + (1 - config.b2) * g
     return w
 
 
@@ -165,8 +154,6 @@ def test_muon_reads_kernels_of_attention_as_matrices(layer, shape):
         (AdamW(b1=0.5, b2=0.7, epsilon=0.1, weight_decay=0.5), adam),
         (Muon(), muon),
         (Muon(momentum=0.5, weight_decay=0.0, b2=0.8, adam_factor=0.5), muon),
-        (Lion(), lion),
-        (Lion(b1=0.2, b2=0.6, weight_decay=0.5), lion),
         (Adafactor(), adafactor),
         (Adafactor(smallest_factored=3, momentum=0.3, parameter_scale=False), adafactor),
         (SGD(), sgd),
@@ -186,7 +173,7 @@ def test_updates_equal_the_updates_written_by_hand(optimizer, by_hand):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found, wanted)
 
 
-@pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_weight_decay_skips_parameters_that_match_not_decayed(name):
     zero = [jax.tree.map(np.zeros_like, PARAMS)] * STEPS
     for patterns, kept in ((("*/bias", "*/scale"), {"bias", "scale"}), (("dense/*",), {"kernel", "bias"})):
@@ -199,7 +186,7 @@ def test_weight_decay_skips_parameters_that_match_not_decayed(name):
             np.testing.assert_allclose(w, factor * before, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["adamw", "lion", "sgd"])
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
 def test_patterns_of_not_decayed_must_match_a_parameter(name):
     """The default patterns need no match, because some models have no biases."""
     optimizer = OPTIMIZERS[name](weight_decay=0.5, not_decayed=("*/bias", "*/scale", "head/*"))

@@ -46,7 +46,7 @@ from tfm.tasks import (
     word_vectors,
 )
 from tfm.training.config import TrainingConfig
-from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Lion, Muon
+from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Muon
 
 
 class Case(NamedTuple):
@@ -140,7 +140,7 @@ CASES = [
     *make_cases(SHORT, observers.observe_translations, {"samples": 4}, {"coverage_penalty": 0.5}),
     *make_cases(TEXT, observers.observe_continuations, {"samples": 0, "beam_size": 2}),
 ]
-CASES += [Case(kind(), observers.observe_optimizer) for kind in (Adam, AdamW, Lion, Adafactor, Muon)]
+CASES += [Case(kind(), observers.observe_optimizer) for kind in (Adam, AdamW, Adafactor, Muon)]
 for module, data in ((translation, PAIRS), (parsing, TREES)):
     config = module.Config(
         model=TRANSFORMER,
@@ -271,6 +271,5 @@ VALUES: dict[type, dict[str, Any]] = {
         "best_by": "max:loss",
     },
     AdamW: NOT_DECAYED,
-    Lion: NOT_DECAYED,
     SGD: NOT_DECAYED,
 }

@@ -116,7 +116,6 @@ BASES = [
     Base("compare", ("{evaluated}", "{other}")),
     Base("status", ("{run}",)),
     Base("list", ("{run}",)),
-    Base("config", ("show", "{run}")),
     Base("data", ("--config={run}/config.json", "--split=val")),
     Base("train", ("--config={line}", "--workdir={out}/run"), see_run),
     Base("train", ("--config={line}", "--workdir={out}/run", "--warm_start={line_run}"), see_run),

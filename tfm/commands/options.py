@@ -379,20 +379,10 @@ class Systems:
     """Show the systems of the family, with sizes and scores."""
 
 
-@options
-class Config(ImportOptions):
-    """Show a config, or the difference of two."""
-
-    action: str = positional("show|diff")
-    first: str = positional("CONFIG")
-    others: tuple[str, ...] = positional("[CONFIG ...]")
-    changed: bool = option(False, "For show: print only the fields that differ from the defaults.")
-
-
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Replay),
-    "Look after runs": (Status, List, Config, Systems),
+    "Look after runs": (Status, List, Systems),
 }
 OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}

@@ -120,25 +120,6 @@ class AdamW(AdamFields):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion(OptimizerConfig):
-    """Lion (Chen et al. 2023). It updates by the sign of a momentum.
-
-    Its learning rate is about a tenth of Adam's.
-    """
-
-    name: str = _name("lion")
-    b1: float = _beta(0.9, "Weight of the momentum in the update.")
-    b2: float = _beta(0.99, "Decay of the momentum.")
-    weight_decay: float = _weight_decay(0.001, DECOUPLED)
-    not_decayed: tuple[str, ...] = _not_decayed()
-
-    def make(self, learning_rate: Schedule) -> optax.GradientTransformation:
-        """Returns `optax.lion`."""
-        mask = decay_mask(self.not_decayed)
-        return optax.lion(learning_rate, self.b1, self.b2, weight_decay=self.weight_decay, mask=mask)
-
-
-@dataclasses.dataclass(frozen=True)
 class Adafactor(OptimizerConfig):
     """Adafactor (Shazeer and Stern 2018): a factored second moment, and by default no first moment."""
 
@@ -242,7 +223,6 @@ def _find_matrices(params: Any) -> Any:
 OPTIMIZERS = {
     "adam": Adam,
     "adamw": AdamW,
-    "lion": Lion,
     "adafactor": Adafactor,
     "sgd": SGD,
     "muon": Muon,
@@ -283,7 +263,7 @@ def make_optimizer(
     if decay_factors and not hasattr(config, "weight_decay"):
         raise UserError(
             f"Expected an optimizer with weight_decay for training.weight_decay_factors, got "
-            f"{config.name!r}. Choose adamw, lion or sgd, or remove the factors."
+            f"{config.name!r}. Choose adamw, sgd or muon, or remove the factors."
         )
     optimizer = config.make(schedule)
     clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
