@@ -8,7 +8,7 @@ The variants lm_pydoc:lstm and lm_pydoc:feed_forward train the language models o
 Bengio et al. 2003, at other sizes, on the same data.
 
 The texts come from `pydoc_data.topics` of the running Python. They differ a little between its versions.
-Hardware and expected result (10 CPU minutes, 1.65 bits per character on validation): see
+Hardware and expected result (11 CPU minutes, 1.65 bits per character on validation): see
 benchmarks/notes/lm_pydoc.md.
 """
 

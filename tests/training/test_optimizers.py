@@ -144,6 +144,13 @@ def test_muon_reads_kernels_of_attention_as_matrices(layer, shape):
     assert np.abs(rotated - np.diag(np.diag(rotated))).max() < 1e-4
 
 
+def test_muon_trains_parameters_without_a_module():
+    params = {"kernel": np.ones((3, 2)), "scale": np.ones(2)}
+    found, _ = updated(TrainingConfig(optimizer=Muon(), **SCHEDULE), [params], params)
+    assert (found["kernel"] < 1).all()
+    assert (found["scale"] < 1).all()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("optimizer", "by_hand"),

@@ -211,10 +211,10 @@ def _find_matrices(params: Any) -> Any:
     """
 
     def find(path: Any, x: jax.Array) -> MuonDimensionNumbers | None:
-        layer, name = join_path(path).split("/")[-2:]
-        if name != "kernel":
+        name = "/" + join_path(path)
+        if not name.endswith("/kernel"):
             return None
-        inputs = x.ndim - 1 if layer == "output" else 1
+        inputs = x.ndim - 1 if name.endswith("/output/kernel") else 1
         return MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, x.ndim)))
 
     return jax.tree.map_with_path(find, params)
