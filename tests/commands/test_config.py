@@ -44,7 +44,7 @@ def test_default_config_has_no_changed_fields(tmp_path, capsys):
 
 def test_diff_shows_both_values_of_a_field(capsys):
     lines = shown(capsys, "diff", "table3_small", "table3_small:C-d1024")
-    assert lines == ["model.d_model: 64 -> 128"]
+    assert lines == ["model.d_model: 32 -> 64"]
     lines = shown(capsys, "diff", "quickstart", "quickstart_rnn")
     assert lines[0] == "model.name: transformer -> rnn_seq2seq"
     assert "model.d_ff: 512 -> -" in lines
