@@ -11,7 +11,7 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.score import attend_pairs, predict_pairs, score_pairs
+from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.interpret import EditedModel, zero_head
 from tfm.layers.observe import read_attention
@@ -174,10 +174,6 @@ SIBLINGS = {
         score_pairs,
         lambda probabilities, attention, target: np.log(probabilities[range(len(target)), target]),
     ),
-    "predict": (
-        predict_pairs,
-        lambda probabilities, attention, target: (probabilities.argmax(-1), probabilities.max(-1)),
-    ),
     "attend": (attend_pairs, lambda probabilities, attention, target: attention),
 }
 
@@ -193,7 +189,7 @@ def attention_of(params, source, target, layer):
 @pytest.mark.long
 @pytest.mark.parametrize("members", [1, 2])
 @pytest.mark.parametrize("name", SIBLINGS)
-def test_scores_predictions_and_attention_are_means_over_the_members(name, members):
+def test_scores_and_attention_are_means_over_the_members(name, members):
     function, expect = SIBLINGS[name]
     config = dataclasses.replace(BASE, batch_size=2, attention_layer=0)
     found = function(MODEL, MEMBERS[:members], SENTENCES, TARGETS, config)

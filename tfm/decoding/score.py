@@ -1,4 +1,4 @@
-"""Scores, attention and predictions of a model for given sentence pairs.
+"""Scores and attention of a model for given sentence pairs.
 
 The decoder reads the given target tokens (teacher forcing), so one forward pass computes all positions.
 """
@@ -70,27 +70,6 @@ def attend_pairs(
     return [row[: len(target), : len(source)] for row, target, source in pairs]
 
 
-def predict_pairs(
-    model: nn.Module, params: Params | Ensemble, sources: Ids, targets: Ids, config: DecodingConfig
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Finds the most probable token at each target position, given the source and the previous target tokens.
-
-    Args:
-      model, params, sources, targets, config: See `score_pairs`.
-
-    Returns:
-      (ids int32 [target length], their probabilities float32 [target length]) for each pair.
-
-    Raises:
-      UserError: See `score_pairs`.
-    """
-    rows = _map_pairs(_predict_batch, model, params, sources, targets, config)
-    return [
-        (ids[: len(target)], probabilities[: len(target)])
-        for (ids, probabilities), target in zip(rows, targets, strict=True)
-    ]
-
-
 def _map_pairs(
     program: Callable[..., Any],
     model: nn.Module,
@@ -141,25 +120,6 @@ def _score_batch(model, members, inputs, labels, chunk_size):
 
     scores = jnp.stack([score(params) for params in members])
     return jax.nn.logsumexp(scores, axis=0) - jnp.log(len(members))
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _predict_batch(model, members, inputs, labels):
-    """Returns the ids and probabilities [B, L] of the best tokens. Values at padding are meaningless."""
-    outputs = [
-        model.apply({"params": params}, inputs, _shift_right(labels), train=False, method="features")
-        for params in members
-    ]
-
-    def predict_row(rows):
-        """Predicts one row [L, D] of each member. The logits of a whole batch might not fit into memory."""
-        pairs = zip(rows, (table for _, table in outputs), strict=True)
-        logits = (features @ table.astype(features.dtype).T for features, table in pairs)
-        total = sum(jax.nn.softmax(x.astype(jnp.float32)) for x in logits)
-        probabilities = jnp.asarray(total) / len(members)
-        return probabilities.argmax(-1).astype(jnp.int32), probabilities.max(-1)
-
-    return jax.lax.map(predict_row, [features for features, _ in outputs])
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
