@@ -48,6 +48,12 @@ CASES = {
     positions.relative_buckets: {"distance": ROWS, "bidirectional": True},
     losses.smoothed_cross_entropy: {"logits": WEIGHTS[0, :2], **LOSS},
     losses.fused_linear_cross_entropy: {"features": FEATURES, "table": TABLE, **LOSS, "chunk_size": 4},
+    losses.dropout_divergence: {
+        "features": FEATURES,
+        "table": TABLE,
+        "weights": LOSS["weights"],
+        "chunk_size": 4,
+    },
     losses.chunked_log_probabilities: {"features": FEATURES, "table": TABLE, "labels": ROWS, "chunk_size": 4},
 }
 ARRAYS = [(f, name) for f, case in CASES.items() for name, x in case.items() if isinstance(x, np.ndarray)]

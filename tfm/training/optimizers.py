@@ -185,7 +185,7 @@ class Muon(OptimizerConfig):
     """
 
     name: str = _name("muon")
-    momentum: float = _beta(0.95, "Decay of the momentum of kernels.")
+    momentum: float = _beta(0.95, "Decay of the momentum of kernels.", resume=OnResume.FIXED)
     weight_decay: float = _weight_decay(0.1, DECOUPLED + " Only kernels decay.")
     b2: float = _beta(0.99, "Decay of the second moment of Adam.")
     adam_factor: float = field(
