@@ -401,7 +401,7 @@ def observe_order(training: TrainingConfig) -> Observation:
 def observe_optimizer(optimizer: Any) -> Observation:
     """Traces an update of an optimizer."""
     transformation = make_optimizer(optimizer, lambda step: 0.1)
-    params = {"slope": np.zeros((4, 3), np.float32), "offset": np.zeros(3, np.float32)}
+    params = {"slope": {"kernel": np.zeros((4, 3), np.float32)}, "offset": np.zeros(3, np.float32)}
     state = jax.eval_shape(transformation.init, params)
     return {"update": trace(transformation.update, params, state, params)[0]}
 
