@@ -124,7 +124,7 @@ def test_implementations_equal_the_equation(implementation, dtype, name):
         np.testing.assert_allclose(outcome, other, rtol=rtol, atol=atol * np.abs(other).max())
 
 
-@pytest.mark.parametrize("length", [64, 128, 192, 256])
+@pytest.mark.parametrize("length", [64, 128, *(pytest.param(n, marks=pytest.mark.long) for n in (192, 256))])
 def test_queries_without_keys_are_finite_in_cudnn(monkeypatch, length):
     if not IS_GPU:
         monkeypatch.setattr(jax.nn, "dot_product_attention", attend_like_cudnn)

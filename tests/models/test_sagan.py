@@ -34,6 +34,7 @@ def test_networks_have_the_published_number_of_parameters():
     assert counts == {"generator": 42_078_852, "discriminator": 39_463_618}
 
 
+@pytest.mark.long
 def test_largest_singular_value_of_each_kernel_is_estimated(variables):
     state = variables["batch_stats"]["discriminator"]["block_0"]["conv_2_norm"]
     kernel = variables["params"]["discriminator"]["block_0"]["conv_2"]["kernel"]
@@ -41,6 +42,7 @@ def test_largest_singular_value_of_each_kernel_is_estimated(variables):
     assert state["conv_2/kernel/sigma"] == pytest.approx(largest, rel=1e-3)
 
 
+@pytest.mark.long
 def test_output_of_the_discriminator_does_not_depend_on_the_scale_of_a_kernel(variables):
     def judge(variables):
         return MODEL.apply(variables, NOISE, LABELS, train=False)[0]

@@ -50,7 +50,7 @@ def best_tokens(outputs, row):
     return tuple(outputs.tokens[row, 0, : outputs.lengths[row, 0]].tolist())
 
 
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_wide_beam_finds_the_best_output_with_all_phrases(seed):
     table = random_table(seed)
     outputs = found(table, pad(PHRASES), width=EVERYTHING)

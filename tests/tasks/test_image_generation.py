@@ -48,6 +48,7 @@ def test_frechet_distance_equals_the_formula_with_a_matrix_square_root():
     assert frechet_distance(one, one) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.long
 def test_players_descend_the_hinge_losses_of_the_paper(task, variables):
     batch = next(iter(task.open_data().train_batches(0)))
     context = Context(0, jax.random.key(1))
@@ -63,6 +64,7 @@ def test_each_player_trains_its_own_parameters_only(task):
     assert [update.parameters for update in task.updates()] == [("discriminator/*",), ("generator/*",)]
 
 
+@pytest.mark.long
 def test_images_do_not_depend_on_the_size_of_their_batch(task, variables):
     labels = np.array([0, 1, 2, 0, 1, 2, 2])
     whole = task.generate(variables, labels)
@@ -73,6 +75,7 @@ def test_images_do_not_depend_on_the_size_of_their_batch(task, variables):
     np.testing.assert_allclose(other.generate(variables, labels), whole, atol=1e-6)
 
 
+@pytest.mark.long
 def test_observation_shows_where_each_pixel_of_a_generated_image_looks(task, variables):
     found = task.observe(variables, "dog", 64)
     weights = found.attention["generator"].weights

@@ -76,6 +76,7 @@ def test_trees_are_scored_in_the_form_that_the_model_predicts(run):
     assert run.task.read_target(traced) == run.task.read_target(tree)
 
 
+@pytest.mark.long
 def test_report_of_perfect_parses_has_perfect_scores(run, answers):
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
     (report,) = run.task.report(run.variables, "test")

@@ -12,6 +12,7 @@ from tfm.tasks import detection
 from tfm.tasks.detection.observe import find_feature_map, observe_queries
 
 
+@pytest.mark.long
 def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
     model = dataclasses.replace(DETR, channels=3, classes=8, queries=4)
     task = detection.create(detection.Config(model=model, data=write_coco(tmp_path)), str(tmp_path))
