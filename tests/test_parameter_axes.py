@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from tests.models.cases import LANGUAGE_MODELS, TRANSFORMERS
-from tfm.devices.parameter_axes import find_axes, record_axes
+from tfm.devices.mesh import find_axes, record_axes
 
 AXES = {
     "embedding/table": ("vocabulary", "model"),

@@ -18,7 +18,7 @@ from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
 from tfm.devices.matmul import dot_general
-from tfm.devices.parameter_axes import record_axes
+from tfm.devices.mesh import record_axes
 from tfm.devices.rows import make_device_key
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config, Translation

@@ -12,8 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from tfm.devices.memory import count_device_bytes
-from tfm.devices.mesh import MESH_AXES, make_mesh, pad_rows, shard_parameters
-from tfm.devices.parameter_axes import NO_AXES, Axes, record_axes
+from tfm.devices.mesh import MESH_AXES, NO_AXES, Axes, make_mesh, pad_rows, record_axes, shard_parameters
 from tfm.devices.rows import PMAP_AXIS, ROW_AXES
 from tfm.devices.shards import SHARD_AXIS, Shard, gather_by_layer
 from tfm.errors import UserError
@@ -34,7 +33,7 @@ def make_partitioner(
     Args:
       config: says `parallel`, and for a mesh its shape.
       devices: the devices to use; None uses all.
-      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.mesh.record_axes`.
 
     Raises:
       UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.

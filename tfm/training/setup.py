@@ -29,7 +29,7 @@ from tfm.devices.memory import (
     measure_memory,
     return_free_memory,
 )
-from tfm.devices.parameter_axes import record_axes
+from tfm.devices.mesh import record_axes
 from tfm.errors import UserError, first_line
 from tfm.io.lock import DirectoryGuard
 from tfm.io.tree_paths import join_path, list_paths
@@ -63,7 +63,7 @@ class Setup:
       rates: {name: learning rate as a function of the number of completed steps}, those to report.
       loss_names: names of the metrics that hold the losses of the updates.
       init_key, step_key: random keys of the initialization and of the steps.
-      axes: names of the axes of parameters, see `tfm.devices.parameter_axes.record_axes`.
+      axes: names of the axes of parameters, see `tfm.devices.mesh.record_axes`.
       state: shapes of the train state.
       step: the step to compile, see `tfm.training.step.make_train_step`.
       step_flops: operations of a device in the step that `compile_step` compiled, or 0 if the peak rate of
