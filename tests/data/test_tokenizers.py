@@ -21,8 +21,8 @@ from tfm.data.tokenizers.learning import (
     choose_size,
     cut_text,
     learn_word_pieces,
+    make_normalizer,
 )
-from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
 from tfm.data.tokenizers.round_trip import check_round_trip
 from tfm.data.tokenizers.sampling import SampledWordPieces

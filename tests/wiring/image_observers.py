@@ -26,7 +26,7 @@ from tfm.testing.parameters import random_parameters
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import write_frozen
 from tfm.training.task import Context
-from tfm.workdir.frozen import copy_frozen_models
+from tfm.workdir.warm_start import copy_frozen_models
 
 SCENES = BoxedPicturesConfig(height=16, width=16, max_objects=2, batch_size=3, evaluated=2)
 SMALL_SPLITS = {"train": "small", "validation": "small", "test": "small"}

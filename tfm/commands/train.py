@@ -33,8 +33,8 @@ from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
-from tfm.workdir.frozen import copy_frozen_models
 from tfm.workdir.train import train
+from tfm.workdir.warm_start import copy_frozen_models
 
 log = logging.getLogger("tfm.train")
 

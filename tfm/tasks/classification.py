@@ -20,7 +20,7 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import collect, raise_all
 from tfm.data.images import (

@@ -19,7 +19,7 @@ import numpy as np
 from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import score_windows, train_batches, window_batches
-from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import TOKENIZER_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.opening import fingerprint_texts, open_documents
 from tfm.data.token_cache import TokenCache

@@ -24,8 +24,7 @@ from tfm.data.batches.masked import (
     list_sentences,
     split_sentences,
 )
-from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.batches.schedule import Batches
+from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import TOKENIZER_FILE, remove_paths
 from tfm.data.sources.opening import open_documents
 from tfm.data.token_cache import TokenCache

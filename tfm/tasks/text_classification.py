@@ -25,8 +25,7 @@ from tfm.data.batches.labelled import (
     find_labels,
 )
 from tfm.data.batches.masked import join_texts
-from tfm.data.batches.prefetched import PrefetchedData
-from tfm.data.batches.schedule import Batches
+from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.data_errors import collect, raise_all
 from tfm.data.sources.opening import open_pairs

@@ -19,7 +19,7 @@ import numpy as np
 
 from tfm import models
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.batches.skip_grams import SkipGramBatches, SkipGramsConfig, count_words
 from tfm.data.sources.word_questions import Analogy, make_analogies, read_sentences, read_word_classes
 from tfm.devices.rows import this_host

@@ -1,17 +1,20 @@
 """The files that a task writes before its first step: its tokenizer, and the names of its classes."""
 
 import hashlib
+import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tfm.data.config import SPLITS
-from tfm.data.sources.opening import check_splits, find_problems
+from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
+from tfm.data.sources.opening import check_splits, find_problems, open_documents, open_pairs, split_tags
 from tfm.data.token_cache import check_folder
-from tfm.data.tokenizers.files import load_tokenizer
-from tfm.data.tokenizers.making import make_tokenizer
+from tfm.data.tokenizers.characters import learn_characters
+from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, load_word_pieces
+from tfm.data.tokenizers.learning import RepeatableTexts, learn_word_pieces
+from tfm.data.tokenizers.round_trip import check_round_trip
 from tfm.devices.memory import check_batches_fit
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, read_limited
@@ -52,6 +55,41 @@ def prepare_tokenizer(config: Any, workdir: str, file: str, plan: Callable[[Any]
     if new and is_missing and data.tokenizer != "bytes":
         make_tokenizer(data, path)
     return load_tokenizer(path, data.tokenizer)
+
+
+def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
+    """Copies the user's tokenizer to `path`, or learns a tokenizer from the training split.
+
+    Raises:
+      UserError: if the training split or the user's file cannot be used.
+    """
+    log.info("Making a tokenizer (data.tokenizer=%s)", data.tokenizer)
+    texts = RepeatableTexts(lambda: read_training_texts(data))
+    if is_own_file(data.tokenizer):
+        check_round_trip(load_word_pieces(data.tokenizer), texts)
+        copy_tokenizer(data.tokenizer, path)
+    elif data.tokenizer == "characters":
+        learn_characters(texts, path)
+    elif isinstance(data, PairsConfig):
+        symbols = sorted(set(split_tags(data.tags)) - {""})
+        normalization = data.normalization
+        learn_word_pieces(texts, data.vocabulary_size, path, normalization=normalization, symbols=symbols)
+    else:
+        learn_word_pieces(texts, data.vocabulary_size, path, has_lines=True)
+
+
+def read_training_texts(data: PairsConfig | DocumentsConfig) -> Iterator[str]:
+    """Yields the texts of the training split: documents, or both sides of `vocabulary_pairs` pairs."""
+    if isinstance(data, PairsConfig):
+        return sample_evenly(open_pairs(data, "train"), data.vocabulary_pairs, len(data.text_columns))
+    return (text for (text,) in open_documents(data, "train"))
+
+
+def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:
+    """Yields the first `sides` texts of at most `most` rows, spread evenly over the source."""
+    stride = -(-len(pairs) // most)
+    rows = itertools.islice(pairs, 0, None, stride)
+    return itertools.chain.from_iterable(row[:sides] for row in rows)
 
 
 def write_labels(path: str, names: Sequence[str]) -> None:

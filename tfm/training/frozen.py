@@ -1,8 +1,8 @@
 """Models of other runs that a task uses and does not train, such as a teacher or a first stage.
 
 A task declares one with `frozen_field`. Before the task of a new run is created, the command copies the
-model that the field names into the run folder (`tfm.workdir.frozen`). The copy is an asset: exports contain
-it, and the run does not need the other run any longer.
+model that the field names into the run folder (`tfm.workdir.warm_start`). The copy is an asset: exports
+contain it, and the run does not need the other run any longer.
 """
 
 import dataclasses

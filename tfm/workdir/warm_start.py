@@ -1,4 +1,4 @@
-"""A new run that begins with parameters of another run or export (--warm_start)."""
+"""A new run that begins with parameters of another run, or uses its model without training the model."""
 
 import filecmp
 import logging
@@ -10,10 +10,11 @@ from typing import Any
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import tasks
-from tfm.config import changes
+from tfm.config import changes, to_config_dict, walk_fields
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
+from tfm.training.frozen import SUFFIX, write_frozen
 from tfm.training.parameter_map import Entry, load_tree
 from tfm.training.setup import has_checkpoint
 from tfm.training.task import Task, Variables
@@ -109,6 +110,27 @@ def find_initial_variables(
         return load_variables(initial, variables, entries, source)
 
     return load
+
+
+def copy_frozen_models(config: Any, workdir: str) -> None:
+    """Writes the model of each field made by `tfm.training.frozen.frozen_field` into the folder of a run.
+
+    A model that is there already stays as it is, so a run that resumes does not need the other run.
+
+    Args:
+      config: the config of the run.
+      workdir: its folder.
+
+    Raises:
+      UserError: if a field names no run or export, or the other run cannot be loaded.
+    """
+    for leaf in walk_fields(config):
+        path = os.path.join(workdir, leaf.info.asset)
+        if not leaf.info.asset.endswith(SUFFIX) or not leaf.value or os.path.exists(path):
+            continue
+        run = runs.load(leaf.value)
+        model = to_config_dict(run.task.config.model).to_dict()
+        write_frozen(path, model, fetch(runs.single_model_variables(run)))
 
 
 def load_variables(

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import SPLITS
 from tfm.errors import UserError
 

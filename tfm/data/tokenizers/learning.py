@@ -1,4 +1,4 @@
-"""Learning of word pieces from a text, by byte-pair encoding with SentencePiece."""
+"""Learning of word pieces from a text, by byte-pair encoding with SentencePiece, and its normalization."""
 
 import io
 import itertools
@@ -181,3 +181,16 @@ def _explain(error: str, pieces: int, texts: Iterable[str], options: dict[str, A
         f"data.vocabulary_size must be {bounds} for this training text, got {pieces:,}. Choose such a size, "
         f"or set data.vocabulary_size={AUTO}."
     )
+
+
+def make_normalizer(rule: str) -> Callable[[str], str]:
+    """Returns the function that normalizes a text as a vocabulary with this rule does.
+
+    Args:
+      rule: a value of `data.normalization`. "none" returns every text as it is.
+    """
+    if rule == "none":
+        return str
+    return sentencepiece.SentencePieceNormalizer(
+        rule_name=rule, remove_extra_whitespaces=True, escape_whitespaces=False, add_dummy_prefix=False
+    ).normalize

@@ -9,12 +9,12 @@ from typing import Any
 import jax
 
 from tfm.data.batches.pairs import eval_batches, open_train_batches
-from tfm.data.batches.prefetched import PrefetchedData
+from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source, join
 from tfm.data.sources.opening import open_corpora
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizers.normalization import make_normalizer
+from tfm.data.tokenizers.learning import make_normalizer
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
 
