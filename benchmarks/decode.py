@@ -17,7 +17,7 @@ from benchmarks import sizes
 from tfm import search
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.parameters import apply_model, search_parameters
+from tfm.decoding.protocol import search_parameters
 from tfm.decoding.translate import search_batch
 
 FLAGS = flags.FLAGS
@@ -56,7 +56,7 @@ def make_call(size, dtype, batch, beam, length, naive=False):
 def naive_search(model, members, inputs, config):
     """Decodes like `search_batch` of `tfm.decoding.translate`, but copies caches to reorder the beam."""
     (batch, length), width = inputs.shape, config.beam_size
-    apply = functools.partial(apply_model, model, members[0])
+    apply = functools.partial(model.apply, {"params": members[0]})
 
     def split(tree):
         return jax.tree.map(lambda x: x.reshape(batch, width, *x.shape[1:]), tree)

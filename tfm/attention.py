@@ -68,7 +68,9 @@ def dot_product_attention(
         return fused_attention(query, key, value, mask, **terms)
     array = mask_to_array(mask, query.shape[-3], key.shape[-3])
     weights = attention_weights(query, key, mask=array, bias=bias, scale=scale)
-    return weighted_sum(dropout(dropout_rng, weights, dropout_rate), value)
+    if dropout_rate:
+        weights = dropout(dropout_rng, weights, dropout_rate)
+    return weighted_sum(weights, value)
 
 
 @check_arrays

@@ -9,7 +9,7 @@ import pytest
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_ids
-from tfm.decoding.parameters import apply_model, search_parameters, with_dtype
+from tfm.decoding.protocol import search_parameters, with_dtype
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
@@ -37,7 +37,7 @@ def parameters(name):
 def forward(name, params, dtype, *inputs):
     """Returns the logits of a forward pass."""
     model = with_dtype(MODELS[name], dtype)
-    apply = jax.jit(lambda weights, inputs: apply_model(model, weights, *inputs, train=False))
+    apply = jax.jit(lambda weights, inputs: model.apply({"params": weights}, *inputs, train=False))
     return np.asarray(apply(search_parameters(params, dtype), inputs or INPUTS[name]), np.float32)
 
 

@@ -13,7 +13,7 @@ from tests.support.programs import initialize
 from tests.support.tiny import MODEL, make_config, train_run
 from tests.tasks.cases import TASKS
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.parameters import search_parameters
+from tfm.decoding.protocol import search_parameters
 from tfm.decoding.translate import search_batch
 from tfm.devices.mesh import place_rows
 from tfm.tasks.translation.task import Config, Translation

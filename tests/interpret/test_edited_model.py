@@ -12,7 +12,7 @@ from tfm import interpret, layers
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_batch, generate_ids
-from tfm.decoding.parameters import search_parameters
+from tfm.decoding.protocol import search_parameters
 from tfm.decoding.score import attend_pairs
 from tfm.decoding.translate import search_batch
 from tfm.errors import UserError

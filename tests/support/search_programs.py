@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.parameters import search_parameters
+from tfm.decoding.protocol import search_parameters
 from tfm.decoding.translate import search_batch
 from tfm.models import TransformerConfig
 from tfm.models.transformer import Transformer

@@ -523,3 +523,15 @@ def _remove_folders(name: str) -> str:
     """Removes the folders of absolute paths from the comma-separated names of a split."""
     parts = (part.strip() for part in name.split(","))
     return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)
+
+
+def split_tags(tags: str) -> list[str]:
+    """Returns the tags between the commas of `data.tags`; "" stands for a corpus without a tag."""
+    return tags.split(",")
+
+
+def begin_with(prefix: str, text: str) -> str:
+    """Returns a text with a prefix and a space before it, unless it is empty or begins with both already."""
+    if not prefix or not text or text.startswith(f"{prefix} "):
+        return text
+    return f"{prefix} {text}"

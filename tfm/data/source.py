@@ -6,6 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from tfm.data.config import begin_with
 from tfm.data.data_errors import collect
 
 Row = tuple[str, ...]
@@ -78,13 +79,6 @@ def join(sources: Sequence[Source]) -> Source:
         lambda: sum(map(len, sources)),
         lambda: [problem for source in sources for problem in source.find_problems()],
     )
-
-
-def begin_with(prefix: str, text: str) -> str:
-    """Returns a text with a prefix and a space before it, unless it is empty or begins with both already."""
-    if not prefix or not text or text.startswith(f"{prefix} "):
-        return text
-    return f"{prefix} {text}"
 
 
 def add_tag(source: Source, tag: str, side: int = 0) -> Source:

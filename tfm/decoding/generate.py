@@ -25,7 +25,7 @@ from tfm.decoding.hypotheses import (
     make_limits,
     run_search,
 )
-from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
+from tfm.decoding.protocol import Ensemble, Params, as_ensemble, search_parameters, with_dtype
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_texts
 
@@ -264,8 +264,8 @@ def generate_batch(
     """
     model = with_dtype(model, config.dtype)
     max_length = config.max_tokens + (not is_cut)  # EOS needs one more position.
-    options = {"width": config.width, "max_length": max_length, "method": "init_cache"}
-    caches = [apply_model(model, params, context, **options) for params in members]
+    options: dict[str, Any] = {"width": config.width, "max_length": max_length, "method": "init_cache"}
+    caches = [model.apply({"params": params}, context, **options) for params in members]
     limits = make_limits(config, max_length)._replace(bos_id=last, force_eos=not is_cut)
-    steps = [functools.partial(apply_model, model, params, method="decode_step") for params in members]
+    steps = [functools.partial(model.apply, {"params": params}, method="decode_step") for params in members]
     return run_search(config, steps, caches, limits, batch_size=len(last), keys=keys)

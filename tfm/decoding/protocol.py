@@ -1,12 +1,19 @@
-"""Protocols with the methods that decoding, scoring and alignment call, and checks that a model has them."""
+"""What decoding, scoring and alignment expect of models: protocols, checks, and the form of parameters."""
 
+import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import flax.linen as nn
 import jax
 
 from tfm.errors import UserError
 from tfm.layers.observe import read_attention
+
+Params = Any  # a tree of parameters
+Ensemble = tuple[Params, ...]  # the parameters of several models that decode together
+Model = TypeVar("Model", bound=nn.Module)
 
 
 @runtime_checkable
@@ -180,3 +187,34 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
             "recurrent model attends to the source unless model.attention is 'none'."
         )
     return read_attention(model.attention_points["cross"], compute)
+
+
+def as_ensemble(params: Params | Ensemble) -> Ensemble:
+    """Returns the members of an ensemble, or a tuple of one member for the parameters of one model."""
+    return params if isinstance(params, tuple) else (params,)
+
+
+def search_parameters(params: Params, dtype: str = "") -> Params:
+    """Converts parameters to the form that is fastest for decoding.
+
+    Args:
+      params: The parameters of one model.
+      dtype: "float32" or "bfloat16". Empty keeps the dtype of each parameter.
+    """
+    if dtype:
+        return _cast_all(params, dtype)
+    # Arrays of JAX stay where they are, because several hosts may divide them.
+    return jax.tree.map(lambda x: x if isinstance(x, jax.Array) else jax.device_put(x), params)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _cast_all(params: Params, dtype: str) -> Params:
+    """Converts the dtype of all parameters."""
+    return jax.tree.map(lambda x: x.astype(dtype), params)
+
+
+def with_dtype(model: Model, dtype: str) -> Model:
+    """Returns the model with the compute dtype that fits `search_parameters` of this dtype."""
+    if not dtype:
+        return model
+    return model.clone(config=dataclasses.replace(model.config, dtype=dtype))

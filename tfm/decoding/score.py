@@ -15,8 +15,7 @@ import numpy as np
 from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.parameters import Ensemble, Params, as_ensemble
-from tfm.decoding.protocol import read_cross_attention
+from tfm.decoding.protocol import Ensemble, Params, as_ensemble, read_cross_attention
 from tfm.decoding.translate import check_lengths, select_layer
 from tfm.devices.mesh import place_rows
 from tfm.losses import chunked_log_probabilities

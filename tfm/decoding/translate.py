@@ -22,8 +22,14 @@ from tfm.decoding.hypotheses import (
     make_limits,
     run_search,
 )
-from tfm.decoding.parameters import Ensemble, Params, apply_model, as_ensemble, search_parameters, with_dtype
-from tfm.decoding.protocol import read_cross_attention
+from tfm.decoding.protocol import (
+    Ensemble,
+    Params,
+    as_ensemble,
+    read_cross_attention,
+    search_parameters,
+    with_dtype,
+)
 from tfm.devices import backend
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_count
@@ -215,7 +221,7 @@ def _search(
 
     def make_caches(max_length):
         init = {"width": config.width, "max_length": max_length, "method": "init_cache"}
-        return tuple(apply_model(model, params, inputs, **init) for params in members)
+        return tuple(model.apply({"params": params}, inputs, **init) for params in members)
 
     run_loop = _choose_loop(model, len(inputs), min(length + USUAL_EXTRA_TOKENS, max_length), make_caches)
     constraints = {"max_lengths": max_lengths, "prefix": prefix, "phrases": phrases}
@@ -251,7 +257,8 @@ def _make_step(model: nn.Module, params: Params, config: DecodingConfig) -> sear
     """
 
     def step(tokens, cache, position):
-        apply = functools.partial(apply_model, model, params, tokens, cache, position, method="decode_step")
+        variables = {"params": params}
+        apply = functools.partial(model.apply, variables, tokens, cache, position, method="decode_step")
         if not config.beam_coverage_penalty:
             return apply()
         (logits, cache), attention = read_cross_attention(model, apply)

@@ -14,7 +14,7 @@ from tfm import search
 from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.hypotheses import make_keys
-from tfm.decoding.parameters import search_parameters, with_dtype
+from tfm.decoding.protocol import search_parameters, with_dtype
 from tfm.decoding.translate import search_batch
 from tfm.interpret.edited_model import EditedModel
 from tfm.layers.observe import Edit, Recorder, activate

@@ -14,17 +14,21 @@ the others, and a layer receives its submodules as arguments, so a submodule can
 from tfm.layers.attention import MultiHeadAttention
 from tfm.layers.batch_norm import BatchNorm, Rows
 from tfm.layers.block_config import BlockConfig
-from tfm.layers.deep_norm import (
-    DeepNorm,
-    apply_deep_norm,
-    encoder_decoder_constants,
-    single_stack_constants,
-)
 from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import ACTIVATIONS, FeedForward
 from tfm.layers.layer import Layer
 from tfm.layers.position_terms import BIAS_POSITIONS, POSITIONS, RelativeBias, RelativeKeys
-from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS, Dropout, Residual
+from tfm.layers.residual import (
+    LAYER_NORM_EPSILON,
+    NORM_ORDERS,
+    NORMS,
+    DeepNorm,
+    Dropout,
+    Residual,
+    apply_deep_norm,
+    encoder_decoder_constants,
+    single_stack_constants,
+)
 from tfm.layers.stack import Stack
 from tfm.layers.transformer_base import ComposedModule, TransformerBase
 

@@ -1,6 +1,13 @@
-"""The residual connection around each sublayer (sections 3.1 and 5.4), with its norm and dropout."""
+"""The residual connection around each sublayer (sections 3.1 and 5.4), with its norm, dropout and scale.
+
+DeepNorm (Wang et al. 2022) scales residual connections and initial kernels for deep post-norm stacks. The
+residual connection becomes LayerNorm(alpha * x + Sublayer(x)). The initial kernels of the attention values,
+of the attention output and of the feed-forward network are multiplied by beta. Both constants depend on the
+number of layers.
+"""
 
 from collections.abc import Callable
+from typing import NamedTuple, TypeVar
 
 import flax.linen as nn
 import jax
@@ -8,9 +15,12 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from tfm.dropout import dropout
+from tfm.errors import UserError
 from tfm.layers.observe import observe
 
 LAYER_NORM_EPSILON = 1e-6
+Layer = TypeVar("Layer", bound=nn.Module)
+SUBLAYERS = ("self_attention", "cross_attention", "feed_forward")
 NORM_ORDERS = ("post", "pre", "norm_then_add")
 
 
@@ -99,3 +109,50 @@ class Residual(nn.Module):
         else:
             output = norm(scaled_x + drop(call(x), train=train))
         return observe(self, "output", output if self.output_scale == 1 else self.output_scale * output)
+
+
+class DeepNorm(NamedTuple):
+    """The constants of DeepNorm for one stack.
+
+    Attributes:
+      alpha: Factor of the input in each residual sum.
+      beta: Factor of the initial kernels.
+    """
+
+    alpha: float
+    beta: float
+
+
+def encoder_decoder_constants(encoder_layers: int, decoder_layers: int) -> tuple[DeepNorm, DeepNorm]:
+    """Returns the constants of an encoder of N layers and of a decoder of M layers that attends to it.
+
+    For the encoder, alpha is 0.81 (N^4 M)^(1/16) and beta is 0.87 (N^4 M)^(-1/16). For the decoder, alpha is
+    (3 M)^(1/4) and beta is (12 M)^(-1/4).
+    """
+    depth = encoder_layers**4 * decoder_layers
+    encoder = DeepNorm(0.81 * depth ** (1 / 16), 0.87 * depth ** (-1 / 16))
+    return encoder, DeepNorm((3 * decoder_layers) ** 0.25, (12 * decoder_layers) ** -0.25)
+
+
+def single_stack_constants(layers: int) -> DeepNorm:
+    """Returns the constants of a single stack of N layers: alpha (2 N)^(1/4) and beta (8 N)^(-1/4)."""
+    return DeepNorm((2 * layers) ** 0.25, (8 * layers) ** -0.25)
+
+
+def apply_deep_norm(layer: Layer, constants: DeepNorm) -> Layer:
+    """Returns a copy of an unbound layer in which the sublayers and residual connections use the constants.
+
+    Raises:
+      UserError: If a sublayer has no field `init_scale`.
+    """
+    present = {name: sublayer for name in SUBLAYERS if (sublayer := getattr(layer, name, None)) is not None}
+    for name, sublayer in present.items():
+        if not hasattr(sublayer, "init_scale"):
+            raise UserError(
+                "model.deep_norm needs a field init_scale in every sublayer, as in "
+                f"tfm.layers.MultiHeadAttention, but the {name} is a {type(sublayer).__name__} without this "
+                "field. Add the field, or set model.deep_norm=False."
+            )
+    scaled = {name: sublayer.clone(init_scale=constants.beta) for name, sublayer in present.items()}
+    make_residual = layer.residual
+    return layer.clone(**scaled, residual=lambda: make_residual().clone(input_scale=constants.alpha))

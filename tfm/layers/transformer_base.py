@@ -14,7 +14,6 @@ from tfm.array_types import Array
 from tfm.dropout import STEPS, hash_indices
 from tfm.errors import UserError
 from tfm.layers.attention import MultiHeadAttention
-from tfm.layers.deep_norm import DeepNorm, apply_deep_norm
 from tfm.layers.dense import KERNEL_INIT, dense
 from tfm.layers.embedding import Embedding, LearnedPositions
 from tfm.layers.feed_forward import FeedForward
@@ -26,7 +25,7 @@ from tfm.layers.position_terms import (
     SINUSOIDAL_POSITIONS,
     RelativeBias,
 )
-from tfm.layers.residual import NORMS, Residual
+from tfm.layers.residual import NORMS, DeepNorm, Residual, apply_deep_norm
 from tfm.layers.stack import Stack
 from tfm.positions import sinusoidal_encoding
 

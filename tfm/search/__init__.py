@@ -26,8 +26,7 @@ from tfm.search.beam import BeamTrace, beam_search, coverage_penalty, trace_beam
 from tfm.search.greedy import greedy_search, sample
 from tfm.search.limits import Constraints, Limits
 from tfm.search.loops import Loop, run_in_stages, run_together
-from tfm.search.scores import ensemble, length_penalty
-from tfm.search.state import Hypotheses, Step, gather_beams
+from tfm.search.state import Hypotheses, Step, ensemble, gather_beams, length_penalty
 
 __all__ = [
     "BeamTrace",

@@ -10,14 +10,15 @@ from tfm.losses import log_probability, log_z
 from tfm.search.limits import Limits
 from tfm.search.loops import Loop, run_together
 from tfm.search.phrases import add_phrase_tokens, choose_from_banks, count_met, may_end_with
-from tfm.search.scores import check_penalty, length_penalty
 from tfm.search.state import (
     Hypotheses,
     State,
     Step,
+    check_penalty,
     check_state,
     empty_hypotheses,
     gather_beams,
+    length_penalty,
     reorder_leaves,
 )
 

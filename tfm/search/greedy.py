@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm.losses import log_probability, log_z
-from tfm.search import scores
+from tfm.search import state as search_state
 from tfm.search.limits import Limits
 from tfm.search.loops import Loop, run_together
 from tfm.search.state import Hypotheses, State, Step, check_state, empty_hypotheses
@@ -59,9 +59,11 @@ def greedy_search(
     Raises:
       ValueError: See `beam_search`. Limits that do not force EOS are allowed.
     """
-    scores.check_penalty(length_penalty, limits.max_length)
+    search_state.check_penalty(length_penalty, limits.max_length)
     outputs = _extend_independently(step, state, limits, batch_size, 1, lambda x, *_: largest(x), run_loop)
-    return outputs._replace(scores=outputs.scores / scores.length_penalty(outputs.lengths, length_penalty))
+    return outputs._replace(
+        scores=outputs.scores / search_state.length_penalty(outputs.lengths, length_penalty)
+    )
 
 
 def sample(

@@ -1,10 +1,15 @@
-"""The state that a search carries from step to step, and the hypotheses that it returns."""
+"""The step function of a search, the state that it carries, and the hypotheses that it returns and scores."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+
+from tfm.losses import log_probability, log_z
+
+MAX_FLOAT32_LOG = 88.0  # exp(88) is just below the largest float32.
 
 State = Any  # a pytree of arrays whose leaves begin with the axis B
 # (tokens int32 [B, W], state, position int32 scalar) -> (logits [B, W, V], state)
@@ -27,6 +32,30 @@ class Hypotheses(NamedTuple):
     tokens: jax.Array
     scores: jax.Array
     lengths: jax.Array
+
+
+def ensemble(*steps: Step) -> Step:
+    """Combines the steps of several models into one step that averages their probabilities.
+
+    Args:
+      steps: The step functions of the models, see `tfm.search`. All models must have the same vocabulary.
+
+    Returns:
+      A step function whose state is a tuple with the state of each model. It returns the logarithms of the
+      mean probabilities as logits. For a single model, it returns the model's logits.
+    """
+
+    def step(
+        tokens: jax.Array, states: tuple[State, ...], position: jax.Array
+    ) -> tuple[jax.Array, tuple[State, ...]]:
+        results = [step(tokens, state, position) for step, state in zip(steps, states, strict=True)]
+        states = tuple(state for _, state in results)
+        if len(results) == 1:
+            return results[0][0], states
+        logs = [log_probability(logits, log_z(logits)[..., None]) for logits, _ in results]
+        return jax.nn.logsumexp(jnp.stack(logs), axis=0) - jnp.log(len(results)), states
+
+    return step
 
 
 def empty_hypotheses(batch_size: int, count: int, max_length: int, score: float) -> Hypotheses:
@@ -89,3 +118,25 @@ def check_state(state: State, batch_size: int, max_length: int) -> None:
                 f"Expected max_length to be at most {capacity}, the number of positions that the state "
                 f"({type(node).__name__}) has space for, got {max_length}."
             )
+
+
+def length_penalty(length: jax.Array | float, alpha: float) -> jax.Array | float:
+    """Returns ((5 + length) / 6) ** alpha (Wu et al. 2016, equation 14; section 6.1 uses alpha 0.6)."""
+    return ((5.0 + length) / 6.0) ** alpha
+
+
+def check_penalty(alpha: float | jax.Array, max_length: int) -> None:
+    """Checks that the length penalty of every output is within the range of float32.
+
+    Args:
+      alpha: Exponent of the length penalty. A traced `alpha` is not checked.
+      max_length: Maximum number of tokens of an output.
+
+    Raises:
+      ValueError: If the penalty of an output with `max_length` tokens overflows or underflows.
+    """
+    if isinstance(alpha, int | float) and not abs(alpha * math.log((5 + max_length) / 6)) < MAX_FLOAT32_LOG:
+        raise ValueError(
+            "Expected ((5 + length) / 6) ** length_penalty to be within float32, got length_penalty "
+            f"{alpha} for up to {max_length} tokens. Choose a length_penalty nearer to 0."
+        )

@@ -28,8 +28,7 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, Tokenizer
 from tfm.data.tokenizers.round_trip import count_changed
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import Continuation, generate_texts
-from tfm.decoding.parameters import as_ensemble
-from tfm.decoding.protocol import check_continues
+from tfm.decoding.protocol import as_ensemble, check_continues
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Sequence
 
 from tfm.config import find_by_name, is_dotted
-from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
+from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
 from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
@@ -75,11 +75,6 @@ def open_documents(config: DocumentsConfig, split: str) -> Source:
     if not any(text for (text,) in documents):
         raise UserError(f"The split '{name}' of the data has no text: check the data.")
     return documents
-
-
-def split_tags(tags: str) -> list[str]:
-    """Returns the tags between the commas of `data.tags`; "" stands for a corpus without a tag."""
-    return tags.split(",")
 
 
 def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:

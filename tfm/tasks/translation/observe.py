@@ -10,7 +10,7 @@ import numpy as np
 
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, encode_sides, source_tokenizer
 from tfm.decoding.batches import pad_ids
-from tfm.decoding.parameters import search_parameters
+from tfm.decoding.protocol import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.source import begin_with
+from tfm.data.config import begin_with
 from tfm.data.tokenizers.protocol import (
     EOS_ID,
     PieceTokenizer,
@@ -18,7 +18,7 @@ from tfm.data.tokenizers.protocol import (
 )
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.mbr import expected_utilities
-from tfm.decoding.parameters import Ensemble, Params
+from tfm.decoding.protocol import Ensemble, Params
 from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError, check_texts

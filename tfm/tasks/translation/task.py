@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from tfm import models
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
-from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths
-from tfm.data.sources.opening import open_pairs, split_tags
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths, split_tags
+from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
 from tfm.decoding.config import DecodingConfig
