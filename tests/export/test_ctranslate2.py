@@ -9,8 +9,11 @@ import pytest
 
 from tfm.errors import UserError
 from tfm.export.ctranslate2 import find_problems, write_model
+from tfm.models.compressed_lm import CompressedLMConfig
+from tfm.models.dalle import DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.transformer import Transformer, TransformerConfig
+from tfm.models.universal import UniversalConfig
 from tfm.models.vit import ViTConfig
 from tfm.testing.models import quick_jit
 from tfm.workdir.bundle import flatten, unflatten
@@ -114,9 +117,20 @@ def test_models_that_ctranslate2_lacks_are_refused(field, value, tmp_path):
         write_model(config, {}, (PIECES, PIECES), str(tmp_path), "float32")
 
 
-def test_models_of_images_are_refused():
-    (problem,) = find_problems(ViTConfig(), {})
-    assert "model.name is 'vit'" in problem
+@pytest.mark.parametrize(
+    "config",
+    [
+        ViTConfig(),
+        UniversalConfig(),
+        CompressedLMConfig(),
+        DALLEConfig(),
+        TransformerConfig(name="mine:Mine"),
+    ],
+    ids=lambda config: config.name,
+)
+def test_other_models_are_refused_even_if_their_config_is_that_of_a_transformer(config):
+    (problem,) = find_problems(config, {})
+    assert f"model.name is {config.name!r}, expected transformer or decoder_lm" in problem
 
 
 def test_different_tables_of_relative_positions_are_refused():

@@ -178,6 +178,11 @@ def test_models_that_transformers_lacks_are_named_by_their_field(field, value):
     assert f"model.{field} is {value!r}, expected" in problem
 
 
+def test_model_with_a_part_of_the_user_is_refused():
+    (problem,) = find_problems(Config(model=TransformerConfig(name="mine:Mine")))
+    assert "model.name is 'mine:Mine', expected transformer or decoder_lm or bert or vit" in problem
+
+
 def test_forced_target_prefix_is_refused():
     (problem,) = find_problems(Config(data=PairsConfig(target_prefix="<de>")))
     assert "data.target_prefix is '<de>'" in problem

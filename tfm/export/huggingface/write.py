@@ -47,7 +47,6 @@ from tfm.export.huggingface.tokenizer_file import (
 from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
-from tfm.models.vit import ViTConfig
 
 THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 MAX_POSITIONS = 512  # of a MarianMT model, whose tables of sinusoids have a size
@@ -87,9 +86,9 @@ class Target(NamedTuple):
 def find_problems(config: Any, tokenizer: Any = None) -> Iterator[str]:
     """Yields why transformers has no equivalent of a run, for the config of the run and its tokenizer."""
     model = config.model
-    target = TARGETS.get(type(model))
+    target = TARGETS.get(model.name)
     if target is None:
-        yield f"model.name is {getattr(model, 'name', '')!r}, expected transformer, decoder_lm, bert or vit"
+        yield f"model.name is {model.name!r}, expected {' or '.join(TARGETS)}"
         return
     for name, expected in {**COMMON, **target.required}.items():
         value = getattr(model, name, expected)
@@ -128,7 +127,7 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
     tokenizer = getattr(run.task, "tokenizer", None)
     if problems := list(find_problems(run.task.config, tokenizer)):
         raise UserError(f"transformers has no such model: {'; '.join(problems)}. Use --format=tfm.")
-    target = TARGETS[type(model)]
+    target = TARGETS[model.name]
     family = FAMILIES[target.family]
     values = {
         "model_type": target.family,
@@ -365,24 +364,24 @@ def _vit_files(run: Any, workdir: str) -> dict[str, Any]:
     }
 
 
-TARGETS: dict[type, Target] = {
-    TransformerConfig: Target(
+TARGETS: dict[str, Target] = {  # by model.name, because the config of another model may have the same class
+    "transformer": Target(
         "marian",
         {"norm_order": "post", "positions": "interleaved", "scale_embedding": True},
         _marian_config,
         _marian_files,
     ),
-    DecoderLMConfig: Target(
+    "decoder_lm": Target(
         "gpt2",
         {"norm_order": "pre", "positions": "learned", "scale_embedding": False, "tied_embeddings": True},
         _gpt2_config,
         _json_files,
     ),
-    BertConfig: Target(
+    "bert": Target(
         "bert",
         {"norm_order": "post", "positions": "learned", "embedding_norm": True},
         _bert_config,
         _json_files,
     ),
-    ViTConfig: Target("vit", {"norm_order": "pre", "positions": "learned"}, _vit_config, _vit_files),
+    "vit": Target("vit", {"norm_order": "pre", "positions": "learned"}, _vit_config, _vit_files),
 }
