@@ -52,7 +52,7 @@ class DETRConfig(BlockConfig):
         (3, 4, 6, 3), "Number of blocks of each stage of the ResNet. The default is ResNet-50."
     )
     backbone_width: int = fixed_field(
-        64, "Channels inside of the first blocks of the ResNet.", minimum=1, maximum=65_536, unit="channels"
+        64, "Channels inside the first blocks of the ResNet.", minimum=1, maximum=65_536, unit="channels"
     )
     backbone_stem: str = fixed_field(
         "imagenet",

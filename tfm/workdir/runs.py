@@ -237,7 +237,7 @@ def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
     """Converts a mapping to the frozen config dataclass of the task that it names.
 
     Raises:
-      UserError: if a field or its value is wrong, or if the task's dataclass lacks a member.
+      UserError: if a field or its value is wrong, or if the task's dataclass lacks one of `REQUIRED_MEMBERS`.
     """
     config = configs.from_mapping(config_class(mapping), mapping)
     for path in REQUIRED_MEMBERS:

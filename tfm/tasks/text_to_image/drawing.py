@@ -24,7 +24,7 @@ def continue_codes(
     Args:
       model: the Linen module.
       params: its parameters, or a tuple of the parameters of several models.
-      texts: ids of the captions, int [N, T].
+      texts: ids of the captions, int [N, S].
       first_codes: codes of the upper part of each picture, int [N, P].
       decoding: options of the sampling.
 
@@ -41,7 +41,7 @@ def continue_codes(
 
 
 def describe_drawings(texts: np.ndarray, satisfied: np.ndarray) -> list[dict[str, str]]:
-    """Returns each caption [N, T], and whether its picture is right, [N]."""
+    """Returns each caption [N, S], and whether its picture is right, [N]."""
     return [
         {"caption": describe_text(text), "satisfied": "yes" if is_right else "no"}
         for text, is_right in zip(texts, satisfied, strict=True)

@@ -17,7 +17,7 @@ def make_inputs(text: ArrayLike, codes: ArrayLike, model: DALLEConfig) -> jax.Ar
     """Returns the tokens of captions and pictures, int [B, 1 + T + I].
 
     Args:
-      text: ids of the captions, int [B, T].
+      text: ids of the captions, int [B, S].
       codes: codes of the pictures, int [B, I].
       model: config of the model. Its ids of codes come after the ids of words.
     """

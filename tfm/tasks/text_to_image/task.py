@@ -164,7 +164,7 @@ class TextToImage(Task):
 
         Args:
           variables: variables of the model, or a tuple of the variables of several models.
-          texts: ids of the captions, int [N, T].
+          texts: ids of the captions, int [N, S].
           first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
             None draws the whole picture.
 
@@ -198,7 +198,7 @@ class TextToImage(Task):
         return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
 
     def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Returns whether images [N, height, width, C] show what captions [N, T] say, bool [N]."""
+        """Returns whether images [N, height, width, C] show what captions [N, S] say, bool [N]."""
         parts = find_digits(images)
         probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
         return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))

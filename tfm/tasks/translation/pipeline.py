@@ -112,13 +112,15 @@ class TextTranslation:
 
         The translation of an empty text is empty. An input with `decoding.max_input` tokens or more is split
         or cut, with a warning. The n-th best translation of a split input joins the n-th best translations of
-        its parts, and its score is the sum of their scores.
+        its parts. Its score is the sum of their scores, which are expected utilities for samples and
+        log-probabilities otherwise.
 
         Args:
           params: parameters of the model, or a tuple of the parameters of several models.
           sentences: texts.
           decoding: the search; None uses the search of the config.
-          n_best: see `tfm.decoding.translate.translate_ids`.
+          n_best: maximum number of translations of each text. Equal samples count as one translation, so a
+            list of samples can be shorter.
           prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
             The prefix of a split input applies to its first part.
           phrases: for each text, phrases that its translations must contain, or None. Only for beam search.
@@ -131,7 +133,7 @@ class TextTranslation:
 
         Raises:
           UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
-            `n_best` is larger than the beam.
+            `n_best` is larger than the beam or the number of samples.
         """
         if prefixes is None:
             sentences = check_texts("sentences", sentences)
