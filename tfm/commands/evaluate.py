@@ -46,7 +46,7 @@ def main(options: Evaluate) -> None:
 
 
 def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
-    """Raises a UserError if the folder contains another run than `workdir`, or evaluations on other data."""
+    """Raises a UserError if the folder contains a run other than `workdir`, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
     if is_bundle(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):

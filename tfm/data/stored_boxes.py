@@ -180,7 +180,7 @@ class CocoBoxes:
         """See `Source`.
 
         Raises:
-          UserError: if the image is damaged, or has another size than in the annotations.
+          UserError: if the image is damaged, or its size differs from the size in the annotations.
         """
         from PIL import Image
 

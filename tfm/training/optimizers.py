@@ -286,7 +286,7 @@ def parse_factors(name: str, entries: Sequence[str]) -> Factors:
       entries: its value.
 
     Raises:
-      UserError: if an entry has another form, or a factor is not finite or below 0.
+      UserError: if an entry has the wrong form, or a factor is not finite or below 0.
     """
     factors = []
     for entry in entries:

@@ -52,7 +52,7 @@ def make_evaluation_partitioner(
 ) -> "Partitioner":
     """Makes the partitioner that evaluates a run on the devices at hand.
 
-    The devices may be others than those that trained the run. If its mesh does not fit them, the largest
+    These devices may differ from the devices that trained the run. If its mesh does not fit them, the largest
     divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both.
 
     Args:
@@ -156,7 +156,7 @@ class Partitioner:
 
         Args:
           state: arrays or shapes of the train state.
-          batch: arrays or shapes of the rows of one host. All hosts have as many rows.
+          batch: arrays or shapes of the rows of one host. All hosts have the same number of rows.
           constants: arrays or shapes of the constants of the task.
         """
 

@@ -251,7 +251,7 @@ class Setup:
           batch: a host batch.
 
         Raises:
-          UserError: if shapes do not fit, such as the logits of a teacher with another vocabulary, or an
+          UserError: if shapes do not fit, such as the logits of a teacher with a different vocabulary, or an
             output breaks the contract.
         """
         variables = {"params": self.state.params, **self.state.model_state}

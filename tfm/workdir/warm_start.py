@@ -33,8 +33,8 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
         new run takes all parameters, so both models must be the same.
 
     Raises:
-      UserError: if `source` is no run, is the run itself, or has another model and there is no map, or if an
-        entry of the map has another form.
+      UserError: if `source` is no run, is the run itself, or has a different model and there is no map, or if
+        an entry of the map has the wrong form.
     """
     if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError("--warm_start names the run itself. Give another --workdir for the new run.")

@@ -98,7 +98,7 @@ def find_builder(name: str, directory: str) -> Any:
     """Returns the builder of a TFDS data set, possibly before its download.
 
     Raises:
-      UserError: if TFDS has no such data set, or its files are damaged or have another format.
+      UserError: if TFDS has no such data set, or its files are damaged or have a different format.
     """
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate

@@ -46,7 +46,7 @@ def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Converts an array of the other project to a parameter of this shape.
 
     Raises:
-      ValueError: if the array has another number of elements.
+      ValueError: if the array has a different number of elements.
     """
     if entry.part is not None:
         x = np.split(x, FUSED_PARTS, axis=-1)[entry.part]

@@ -29,7 +29,7 @@ def observe_drawing(text: np.ndarray, image: np.ndarray, weights: np.ndarray, is
     """Describes how a model draws a caption.
 
     Args:
-      text: ids of the caption, int [T].
+      text: ids of the caption, int [S].
       image: the drawn image [height, width, C], from -1 to 1.
       weights: attention weights of the layers, [layers, H, L, L] with L = 1 + T + I.
       is_right: whether the image shows what the caption says.

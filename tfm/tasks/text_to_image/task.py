@@ -221,8 +221,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
     """Creates the task of a run.
 
     Raises:
-      UserError: if the model has another size of captions, the run has no first stage or no classifier, or
-        they do not fit the model.
+      UserError: if the model has a different size of captions, the run has no first stage or no classifier,
+        or they do not fit the model.
     """
     del new
     sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}

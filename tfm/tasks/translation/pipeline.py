@@ -42,8 +42,8 @@ class Hypothesis(NamedTuple):
 class TextTranslation:
     """Translates, scores and aligns texts with a model and its tokenizer.
 
-    The model may read and predict texts in another form than the user's. Subclasses override `read_source`,
-    `read_target` and `write_target` then.
+    The model may read and predict texts in a form that differs from the user's texts. A
+    subclass for such a model overrides `read_source`, `read_target` and `write_target`.
 
     Attributes:
       model: a `tfm.decoding.protocol.SequenceToSequence`.
@@ -213,8 +213,8 @@ class TextTranslation:
         """Aligns the words of each pair by the attention of the model.
 
         Words are separated by white space. The alignment of a pair is empty if a side is empty or, including
-        EOS, longer than `decoding.max_input` tokens, or if the text that the model reads has other words than
-        the user's text, for example because the vocabulary splits it at an invisible character.
+        EOS, longer than `decoding.max_input` tokens, or if the text that the model reads differs in its words
+        from the user's text, for example because the vocabulary splits it at an invisible character.
 
         Returns:
           For each pair a set of (source word, target word), counted from 0.
