@@ -237,7 +237,7 @@ class CheckpointStore:
     def recover(self) -> int | None:
         """Prepares the folder for training.
 
-        Removes what a killed process left behind, and renames damaged steps that are newer than the newest
+        Removes the remains of a killed process, and renames damaged steps that are newer than the newest
         intact step, so that training can save these steps again. Older steps are not read. With several
         hosts, the first host does this for all.
 

@@ -108,7 +108,7 @@ def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
 
 
 def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> None:
-    """Prints some examples and the scores. `before` are the scores of the last checkpoint alone."""
+    """Prints some examples and the scores. `before` are the scores of only the last checkpoint."""
     for example in report.examples[: options.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"

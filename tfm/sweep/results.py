@@ -108,7 +108,7 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
 
     Raises:
       UserError: if the configs of finished runs differ from the planned configs (the message lists all of
-        them), or if the evaluated texts of a run differ from those of the first run.
+        them), or if the evaluated texts differ between runs.
     """
     results = [result for run in planned if (result := find_result(run, requested))]
     listed: list[str] = []

@@ -270,7 +270,7 @@ def make_optimizer(
 
     def update(gradients, state, params=None, **extra):
         gradients, _ = clip.update(gradients, clip.init(params), params)
-        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
+        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters only for it
         updates, state = optimizer.update(gradients, state, decaying, **extra)
         return _scale(updates, rate_factors), state
 

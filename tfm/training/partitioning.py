@@ -104,7 +104,7 @@ class Partitioner:
         if len(devices) // tensor % hosts:
             raise UserError(
                 f"training.mesh_tensor {tensor} does not divide the {len(devices) // hosts} devices of each "
-                f"host. Each host reads rows of its own, so lower training.mesh_tensor."
+                f"host. Each host reads separate rows, so lower training.mesh_tensor."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
@@ -192,7 +192,7 @@ class Partitioner:
           function: `tfm.training.step.sum_gradients` of (trained, fixed, model_state, batch, context).
 
         Returns:
-          A function of the same arguments that returns (`Sums` of all rows, the model state of all).
+          A function with the same arguments that returns (`Sums` of all rows, the model state of all).
 
         The compiler alone would add each gradient where it is made: in the compute dtype, inside the loop
         over layers, and once for each use of a table. Here each device computes all gradients of its rows,

@@ -21,7 +21,7 @@ LOSS = "validation/loss"
 
 
 def find_best(task: Task, config: TrainingConfig) -> Best:
-    """Returns the metric that selects the best checkpoint: `config.best_by`, or else that of the task."""
+    """Returns the metric that selects the best checkpoint: `config.best_by`, or else the task's metric."""
     if not config.best_by:
         return task.best
     order, _, name = config.best_by.partition(":")

@@ -12,7 +12,7 @@ from tfm.workdir import runs
 def copy_frozen_models(config: Any, workdir: str) -> None:
     """Writes the model of each field made by `tfm.training.frozen.frozen_field` into the folder of a run.
 
-    A model that is there already stays as it is, so a run that resumes does not need the other run.
+    A model that exists already stays as it is, so a run that resumes does not need the other run.
 
     Args:
       config: the config of the run.

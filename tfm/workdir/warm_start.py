@@ -114,7 +114,7 @@ def find_initial_variables(
 def load_variables(
     initial: Variables, source: Variables, entries: Sequence[str], what: str
 ) -> dict[str, Any]:
-    """Replaces parameters, and the state of the same modules, by those that a map finds in other variables.
+    """Replaces parameters, and the state of their modules, by those that a map finds in other variables.
 
     The path of a state is the path of the module and its name, followed by its collection in parentheses. For
     the arguments and the errors, see `tfm.training.parameter_map.load_tree`.

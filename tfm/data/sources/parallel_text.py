@@ -68,5 +68,5 @@ def _open(stem: str, languages: Sequence[str], endings: Sequence[str]) -> Source
 def _describe_counts(source, target):
     return (
         f"{source.path} has {source.content.lines:,} lines and {target.path} has {target.content.lines:,}: "
-        "each line must translate the line of the same number."
+        "each line must translate the line with the same number."
     )

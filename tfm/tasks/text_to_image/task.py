@@ -160,7 +160,8 @@ class TextToImage(Task):
     def draw_codes(
         self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
     ) -> np.ndarray:
-        """Draws the codes of a picture for each caption. Of several samples, the most probable one is kept.
+        """Draws the codes of a picture for each caption. If there are several samples, the most probable
+        sample is kept.
 
         Args:
           variables: variables of the model, or a tuple of the variables of several models.

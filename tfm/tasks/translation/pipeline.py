@@ -202,7 +202,7 @@ class TextTranslation:
           A float32 array [pieces + 1] for each pair.
 
         Raises:
-          UserError: if `sources` and `targets` are not lists of texts of the same length.
+          UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
         sides = self._read_pairs(sources, targets)
@@ -220,7 +220,7 @@ class TextTranslation:
           For each pair a set of (source word, target word), counted from 0.
 
         Raises:
-          UserError: if `sources` and `targets` are not lists of texts of the same length.
+          UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
         read = self._read_pairs(*sides)
@@ -262,7 +262,7 @@ class TextTranslation:
 
 
 def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Returns two arguments, given by name, as lists of texts of the same length.
+    """Returns two arguments, given by name, as lists of texts with equal lengths.
 
     Raises:
       UserError: if an argument is not a list of texts, for example a single text, or if the lengths differ.
