@@ -107,7 +107,8 @@ def describe_arrays(tree: Any) -> dict[str, list]:
 def shapes_of(arrays: Mapping[str, list]) -> dict[str, Any]:
     """Returns the tree of ShapeDtypeStructs that `describe_arrays` described.
 
-    All of its nodes are dicts: the keys of a tuple are its indices, and of a named tuple its field names.
+    All of its nodes are dicts: the keys of a tuple are its indices, and the keys of a named tuple are its
+    field names.
 
     Raises:
       ValueError, TypeError: if a description was not written by `describe_arrays`.

@@ -205,8 +205,8 @@ def encode_places(valid: jax.Array, features: int) -> jax.Array:
       features: D, a multiple of 4.
 
     Returns:
-      [B, H, W, D]: the first half of the features encodes the row, and the second half the column. Sines and
-      cosines alternate.
+      [B, H, W, D]: the first half of the features encodes the row, and the second half encodes the column.
+      Sines and cosines alternate.
     """
     parts = []
     rates = TEMPERATURE ** -(jnp.arange(0, features // 2, 2) / (features // 2))

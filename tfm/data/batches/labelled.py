@@ -196,7 +196,7 @@ def _encode_words(
 
 
 class LabelledTexts:
-    """Labelled texts as rows of similar length; an `Epochs`.
+    """An `Epochs` of labelled texts, in rows of similar length.
 
     Args:
       texts: the rows.

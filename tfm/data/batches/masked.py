@@ -111,7 +111,7 @@ def find_chunks(lengths: np.ndarray, room: int) -> Chunks:
 
 
 class MaskedPairs:
-    """The documents of a cache as pairs of texts with hidden tokens; an `Epochs`.
+    """An `Epochs` of the documents of a cache, as pairs of texts with hidden tokens.
 
     A row is a run of sentences of a document, divided into two texts between two of its sentences. In half of
     the rows, sentences of another document replace the second text. Division, replacement and hidden tokens

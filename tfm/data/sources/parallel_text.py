@@ -18,7 +18,7 @@ def open_parallel_text(directory: str, name: str, languages: Sequence[str]) -> S
       languages: the endings of both files.
 
     Raises:
-      UserError: if a file is missing; a `MissingFile` if both files are.
+      UserError: if a file is missing; a `MissingFile` if both files are missing.
     """
     endings = [f".{language}{ending}" for language in languages for ending in OPENERS]
     stems = expand_names(directory, name, endings)

@@ -215,7 +215,7 @@ def find_parts(name: str, infos: Mapping[str, Any], shown_as: str) -> list[tuple
 
 
 def _predict_splits(builder: Any) -> list[str]:
-    """Returns the splits of a data set before its download; none if its code needs the files."""
+    """Returns the splits of a data set before its download, or no splits if its code needs the files."""
     import tree
     from etils import epath
 

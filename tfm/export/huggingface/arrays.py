@@ -1,7 +1,8 @@
 """Conversion of arrays between the layouts of PyTorch and of tfm, in both directions.
 
-An `Entry` says which array of the other project a parameter of tfm comes from. The same entries serve the
-import and the export.
+The other project is transformers or fairseq, and the other model is the model of this project that tfm
+imports or exports. An `Entry` says which array of the other project a parameter of tfm comes from. The same
+entries serve the import and the export.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Export of a run as the folder of a model of Hugging Face transformers: MarianMT, GPT-2, BERT or ViT.
 
-The arrays are written by the entries of `families`, as the import reads them. The ids are the ids of tfm.
+The entries of `families` map the arrays, as for the import. Tokens keep their ids of tfm.
 """
 
 import json
