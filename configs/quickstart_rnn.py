@@ -4,11 +4,11 @@
     python eval.py --workdir=runs/quickstart_rnn
     tfm visualize --workdir=runs/quickstart_rnn
 
-The model is from Bahdanau et al. 2015: a GRU in both directions and additive attention. Compared with the
-Transformer of configs/quickstart.py, it has the same number of parameters (within 2 %), of steps, and of
-tokens in a batch. This config batches pairs of similar length, while the other packs pairs into rows of 64.
-Packing does not suit a recurrent model, because it takes a step for each position of a row, and attends from
-each position to the whole row. Hardware and expected result: see docs/results.md.
+The model is from Bahdanau et al. 2015: a GRU in both directions and additive attention. It has about as many
+parameters as the Transformer of configs/quickstart.py (1 % more). It trains for 1,000 steps of 2,048 tokens a
+side, and the Transformer for 2,600 steps of 512. This config batches pairs of similar length, because packing
+does not suit a recurrent model: it takes a step for each position of a row, and attends from each position to
+the whole row. Hardware and expected result: see docs/results.md.
 
 Deviations from that paper, all for speed: the sizes, Glorot's random initialization, a single table for
 source, target and output, and Adam instead of AdaDelta.

@@ -99,7 +99,7 @@ def test_every_public_function_with_array_arguments_has_a_case():
         for f in functions
         if f.__module__ in {m.__name__ for m in modules} and "Array" in str(inspect.signature(f))
     }
-    compiled_only = {losses.log_z, losses.log_probability, losses.token_scores}  # inside of a search
+    compiled_only = {losses.log_z, losses.log_probability, losses.token_scores}  # inside a search
     any_mask = {masks.check_mask_axes, masks.mask_to_array, masks.restrict_to_window}
     assert checked - compiled_only - any_mask == set(CASES)
 

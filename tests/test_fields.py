@@ -64,7 +64,7 @@ def config_of(leaf):
 
 
 def outside(leaf):
-    """Returns the nearest values outside of the bounds of a number."""
+    """Returns the nearest values outside the bounds of a number."""
     info, whole = leaf.info, kind_of_leaf(leaf) is int
     found = [bound for bound in (info.greater_than, info.less_than) if bound is not None]
     for bound, way in ((info.minimum, -1), (info.maximum, 1)):

@@ -13,7 +13,8 @@ from tfm.devices import backend
 from tfm.masks import AttentionMask, check_mask_axes, mask_to_array
 
 IMPLEMENTATIONS = (None, "xla", "cudnn", "blockwise")
-# From so many keys on, blocks are faster on a CPU, and elsewhere the equation needs gigabytes for a row.
+# From this number of keys on, blocks are faster on a CPU, and elsewhere the equation needs gigabytes for a
+# row.
 MIN_BLOCKWISE_KEYS, MIN_BLOCKWISE_KEYS_ELSEWHERE = 1024, 4096
 MAX_CUDNN_FEATURES = 256  # since Hopper; earlier GPUs support half of it
 AnyMask = AttentionMask | Array | None

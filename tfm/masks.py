@@ -148,7 +148,7 @@ def mask_to_array(mask: Any, queries: int, keys: int) -> Any:
 
 
 def restrict_to_window(mask: Any, positions: Array, key_positions: Array, *, window: int) -> Any:
-    """Returns a mask that also hides all keys outside of a window around the position of each query."""
+    """Returns a mask that also hides all keys outside a window around the position of each query."""
     if isinstance(mask, AttentionMask):
         return dataclasses.replace(mask, window=window)
     return combine_masks(mask, local_mask(positions, key_positions, window))

@@ -139,7 +139,7 @@ def relative_buckets(
       buckets: number of buckets, a multiple of 2, or of 4 if bidirectional.
       max_distance: must be above half of the buckets of a direction.
       bidirectional: if True, the first half of the buckets is for the query's own position and earlier keys,
-        and the second half for later keys. If False, later keys have bucket 0; a causal mask hides them.
+        and the second half is for later keys. If False, later keys have bucket 0; a causal mask hides them.
 
     Returns:
       int32 [...], from 0 to `buckets` - 1.

@@ -106,7 +106,7 @@ def annotate(image, box):
 NO_BOXES: dict[str, list[object]] = {"annotations": []}
 BAD_COCO = {
     "box out of the picture": (annotate(10, [30, 0, 16, 5]), r"0\.png"),
-    "not a number": (annotate(10, [float("nan"), 0, 1, 1]), "inside of the 40 x 20 pixels"),
+    "not a number": (annotate(10, [float("nan"), 0, 1, 1]), "inside the 40 x 20 pixels"),
     "no box": ({"annotations": []}, "without any box"),
     "unknown image": (annotate(1, [0, 0, 1, 1]), "COCO's format"),
     "no categories": ({"categories": []}, "COCO's format"),

@@ -185,7 +185,7 @@ HOSTILE = {
         "Line 4 of .*quotes",
     ),
     "after.csv": (b'en,de\n"a"b,c\n', "Line 2 of .*quotes"),
-    "cr.csv": (b"en,de\na,b\na\rc,d\n", "Line 3 of .*CR outside of quotes"),
+    "cr.csv": (b"en,de\na,b\na\rc,d\n", "Line 3 of .*CR outside quotes"),
     "nul.tsv": ("en\tde\na\tb\n".encode("utf-16"), "UTF-16"),
     "nul.csv": (b"en,de\n\0,\0\n\0,\0\n", "NUL"),
     "mixed.tsv": (b"en\tde\na\tb\ngr\xfcn\tx\nc\td\n", "Line 3 of .*mixed.tsv is not UTF-8"),

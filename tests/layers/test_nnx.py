@@ -1,4 +1,4 @@
-"""Tests of a model inside of Flax NNX: the code of docs/stability.md."""
+"""Tests of a model inside Flax NNX: the code of docs/stability.md."""
 
 import jax
 import numpy as np

@@ -38,5 +38,5 @@ class Retention(NamedTuple):
 
 
 def rank(scores: Mapping[int, float], steps: Collection[int]) -> list[int]:
-    """Returns those of `steps` with a score from the best to the worst. The newest of equals is first."""
+    """Returns the `steps` that have a score, best first. Among equal scores, the newest step is first."""
     return sorted(scores.keys() & steps, key=lambda step: (scores[step], step), reverse=True)

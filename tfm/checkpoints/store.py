@@ -25,7 +25,7 @@ from tfm.io.lock import DirectoryGuard
 
 # Branches that evaluation reads. Their values must be finite.
 PARAMETERS, AVERAGE, STATE = "params", "average", "model_state"
-STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 is another folder than 7
+STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 and 7 are different folders
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
 LEFTOVER_NAME = re.compile(rf"[0-9]+({re.escape(UNFINISHED)}|{re.escape(DELETED)})")
@@ -77,7 +77,7 @@ class Record(NamedTuple):
         """Returns the record in the fields of a manifest.
 
         Raises:
-          Damaged: if a field is missing or of another type.
+          Damaged: if a field is missing or has the wrong type.
         """
         values: list[Any] = [content.get(name) for name in cls._fields]
         record = cls(*values)
@@ -237,7 +237,7 @@ class CheckpointStore:
     def recover(self) -> int | None:
         """Prepares the folder for training.
 
-        Removes what a killed process left behind, and renames damaged steps that are newer than the newest
+        Removes the remains of a killed process, and renames damaged steps that are newer than the newest
         intact step, so that training can save these steps again. Older steps are not read. With several
         hosts, the first host does this for all.
 

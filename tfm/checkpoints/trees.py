@@ -68,8 +68,8 @@ class Digests(NamedTuple):
 def list_parts(tree: Any) -> list[list[tuple[Any, Any]]]:
     """Returns, for each leaf, [(index, elements)] of the different parts that this host has.
 
-    Call this before two threads use the arrays. JAX lists the shards of an array when it is first asked for
-    them. If two threads ask at the same time, JAX 0.10.2 gives incomplete lists to both of them and keeps the
+    Call this before two threads use the arrays. JAX lists the shards of an array at the first request. If two
+    threads request them at the same time, JAX 0.10.2 returns incomplete lists to both of them and keeps the
     lists, so that Orbax does not write the missing shards.
     """
     return [_parts(x) for x in jax.tree.leaves(tree)]
@@ -107,7 +107,8 @@ def describe_arrays(tree: Any) -> dict[str, list]:
 def shapes_of(arrays: Mapping[str, list]) -> dict[str, Any]:
     """Returns the tree of ShapeDtypeStructs that `describe_arrays` described.
 
-    All of its nodes are dicts: the keys of a tuple are its indices, and of a named tuple its field names.
+    All of its nodes are dicts: the keys of a tuple are its indices, and the keys of a named tuple are its
+    field names.
 
     Raises:
       ValueError, TypeError: if a description was not written by `describe_arrays`.
@@ -149,7 +150,7 @@ def read_tree(folder: str, like: Mapping[str, Any], stored: Mapping[str, Any], w
 
 
 def check_shapes(expected: Any, stored: Any, what: str) -> None:
-    """Raises a UserError that names the first array that is missing, unexpected or of another shape.
+    """Raises a UserError that names the first array that is missing, unexpected or of a different shape.
 
     Args:
       expected: tree of the model's arrays, or of their shapes.

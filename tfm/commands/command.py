@@ -121,7 +121,7 @@ def is_help_asked(argv: Sequence[str]) -> bool:
 def read_flag_files(argv: Sequence[str]) -> list[str]:
     """Replaces each --flagfile=FILE by the arguments in the lines of the file.
 
-    A line that is empty or begins with # or // is a comment.
+    A line that is empty or begins with # or // is a comment. A --flagfile inside a file is replaced, too.
 
     Raises:
       UserError: if a file cannot be read, is too large, or there are more than `MAX_FLAG_FILES`.

@@ -124,7 +124,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
 
     Raises:
       UserError: if there is no run, it has no BLEU, or it has no evaluation of this split and name, or if the
-        evaluation was made on other texts than the test set has now.
+        evaluated texts differ from the present texts of the test set.
     """
     config = runs.open_folder(workdir).config
     runs.require_bleu(config, command)

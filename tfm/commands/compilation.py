@@ -16,7 +16,7 @@ from tfm.training.setup import COMPILED_FOLDER
 
 ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
 COMPILATION_EVENT = "/jax/core/compile/backend_compile_duration"
-SLOW_COMPILATION = 5.0  # seconds after which a user asks what a command is waiting for
+SLOW_COMPILATION = 5.0  # seconds after which a user wonders what a command is waiting for
 log = logging.getLogger(__name__)
 
 

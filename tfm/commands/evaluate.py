@@ -46,7 +46,7 @@ def main(options: Evaluate) -> None:
 
 
 def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
-    """Raises a UserError if the folder contains another run than `workdir`, or evaluations on other data."""
+    """Raises a UserError if the folder contains a run other than `workdir`, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
     if is_bundle(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
@@ -108,7 +108,7 @@ def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
 
 
 def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> None:
-    """Prints some examples and the scores. `before` are the scores of the last checkpoint alone."""
+    """Prints some examples and the scores. `before` are the scores of only the last checkpoint."""
     for example in report.examples[: options.samples]:
         print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"

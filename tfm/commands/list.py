@@ -21,7 +21,11 @@ COLUMNS = ("run", "model", "step", "state", "best", "disk", "scores")
 
 @command
 def main(options: List) -> None:
-    """Prints the list."""
+    """Prints a table with one line for each run in the folders, also for a run in several of the folders.
+
+    Raises:
+      UserError: if there is no run.
+    """
     folders = options.folders or (FOLDER,)
     runs: dict[str, str] = {}
     for workdir in itertools.chain.from_iterable(map(find_runs, folders)):

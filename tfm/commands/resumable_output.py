@@ -62,7 +62,7 @@ def count_finished_lines(target: BinaryIO, source: BinaryIO, origin: dict[str, A
         origin.
 
     Raises:
-      UserError: if the output was begun with another input or origin, or its input is a pipe.
+      UserError: if the output was begun with a different input or origin, or its input is a pipe.
     """
     part = target.name
     checksum = _checksum(source)

@@ -60,8 +60,8 @@ def from_mapping(
       path: path of the mapping, for error messages.
 
     Raises:
-      UserError: if fields are unknown or missing, or values have another type or are out of their range. The
-        message lists all problems, and the nearest known name for each unknown field.
+      UserError: if fields are unknown or missing, or values have the wrong type or are out of their range.
+        The message lists all problems, and the nearest known name for each unknown field.
     """
     problems: list[str] = []
     made = _read(cls, mapping, path, problems)

@@ -1,7 +1,7 @@
 """Statistics of a split: counts, lengths, characters, duplicates, overlap with training, and hints.
 
-A split is read once, in chunks. Only a count for each character and length stays in memory, and a hash of
-8 bytes for each source and each row. Among 10**8 different rows, two rows have the same hash with a
+A split is read once, in chunks. Only a count for each character and length, and a hash of 8 bytes for
+each source and each row, stay in memory. Among 10**8 different rows, two rows have the same hash with a
 probability of 0.0003.
 """
 

@@ -180,7 +180,7 @@ class CocoBoxes:
         """See `Source`.
 
         Raises:
-          UserError: if the image is damaged, or has another size than in the annotations.
+          UserError: if the image is damaged, or its size differs from the size in the annotations.
         """
         from PIL import Image
 
@@ -304,7 +304,7 @@ def to_shares(boxes: np.ndarray, size: Sequence[int], name: str) -> np.ndarray:
     if not is_inside.all():
         box = boxes[~is_inside][0].tolist()
         raise UserError(
-            f"{name}: expected boxes (left, top, width, height) inside of the {width} x {height} pixels, "
+            f"{name}: expected boxes (left, top, width, height) inside the {width} x {height} pixels, "
             f"got {box}."
         )
     lows, highs = lows.clip(0, limits), highs.clip(0, limits)

@@ -86,7 +86,7 @@ def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
                 first_line = first_line if stack else number
                 stack.append([])
             elif not stack:
-                raise UserError(f"{where} has {token!r} outside of a tree. Expected trees, (S ...).")
+                raise UserError(f"{where} has {token!r} outside a tree. Expected trees, (S ...).")
             elif token == ")":
                 content = stack.pop()
                 closed = _close(content, is_outermost=not stack)
@@ -104,7 +104,7 @@ def read_trees(lines: Iterable[str], shown_as: str) -> Iterator[Node]:
                 stack[-1].append(token)
     if stack:
         raise UserError(
-            f"{shown_as} ends inside of the tree that begins on line {first_line:,}. Add the "
+            f"{shown_as} ends inside the tree that begins on line {first_line:,}. Add the "
             f"{len(stack):,} missing closing bracket(s), or copy the file again if it was cut short."
         )
 
@@ -174,7 +174,7 @@ def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
     The tree always contains all words, because these repairs turn any sequence into a tree:
 
         unopened       ignores a closing bracket if no open bracket has its label
-        unclosed       a closing bracket first closes the open brackets inside of it; the end closes all
+        unclosed       a closing bracket first closes the open brackets inside it; the end closes all
         empty          omits a constituent without words
         too many tags  ignores tags after the last word
         missing tags   adds words without a tag at the end of the sequence, with the tag XX
@@ -231,7 +231,7 @@ def _show(content: Sequence[Node | Leaf | str]) -> str:
 
 
 def _close_label(stack: list[tuple[str, list]], label: str, repairs: set[str]) -> None:
-    """Closes the innermost constituent with a label, and all constituents inside of it."""
+    """Closes the innermost constituent with a label, and all constituents inside it."""
     if label not in [name for name, _ in stack[1:]]:
         repairs.add("unopened")
         return

@@ -38,7 +38,7 @@ def make_keys(seed: int, indices: np.ndarray | jax.Array) -> jax.Array:
 def make_limits(
     config: DecodingConfig | GenerationConfig, max_length: int, **constraints: Any
 ) -> search.Limits:
-    """Returns limits with these `search.Constraints` and those of the config. They forbid padding and BOS."""
+    """Returns limits with these `search.Constraints` and the config's, which forbid padding and BOS."""
     return search.Limits(
         max_length,
         BOS_ID,

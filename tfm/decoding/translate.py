@@ -75,7 +75,7 @@ def translate_ids(
 
     Raises:
       UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if there
-        are phrases but the config asks for no beam search, if an output could have more tokens than the model
+        are phrases but the config sets no beam search, if an output could have more tokens than the model
         has positions, if a single source does not fit into the memory, or if probabilities are NaN.
     """
     check_n_best(n_best, config)

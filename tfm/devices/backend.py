@@ -28,7 +28,7 @@ def is_cpu() -> bool:
 
 
 def cuda_capability() -> float:
-    """Returns the compute capability of this process' CUDA devices, such as 9.0.
+    """Returns the compute capability of the first CUDA device of this process, such as 9.0.
 
     Returns 0 for other devices, and for programs that `compile_for` traces for a device that may be absent.
     """

@@ -72,7 +72,7 @@ def bracketing_scores(golds: Sequence[Parse], tests: Sequence[Parse]) -> list[Sc
       which error sentences count. All values are in per cent.
 
     Raises:
-      UserError: if there are no trees, or not as many trees as references.
+      UserError: if there are no trees, or the numbers of trees and references differ.
     """
     if not golds or len(golds) != len(tests):
         raise UserError(

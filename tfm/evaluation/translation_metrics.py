@@ -51,8 +51,8 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = 
     """Computes cased corpus BLEU, from 0 to 100, with one reference each and a tokenizer of sacreBLEU.
 
     Raises:
-      UserError: if there are no texts, not as many hypotheses as references, or the tokenizer needs a package
-        that is not installed.
+      UserError: if there are no texts, if the numbers of hypotheses and references differ, or the tokenizer
+        needs a package that is not installed.
     """
     return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references)
 
@@ -89,7 +89,7 @@ def scores(
       without smoothing (as in the Transformer paper).
 
     Raises:
-      UserError: if there are no texts, or not as many hypotheses as references.
+      UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
     sides = (hypotheses, references)
     tokenizer = tokenizer or bleu_tokenizer(language)
@@ -123,7 +123,7 @@ def paired_bootstrap(
       A list of `Comparison` with BLEU, chrF2 and TER.
 
     Raises:
-      UserError: if there are no texts, or not as many hypotheses as references.
+      UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
@@ -143,7 +143,7 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     """Computes the chrF2 of each sentence, from 0 to 100.
 
     Raises:
-      UserError: if there are no texts, or not as many hypotheses as references.
+      UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
     _check(hypotheses, references)
     metric = sacrebleu.CHRF()
@@ -155,7 +155,7 @@ def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """Returns the percentage of hypotheses that are identical to their reference.
 
     Raises:
-      UserError: if there are no texts, or not as many hypotheses as references.
+      UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
     _check(hypotheses, references)
     pairs = zip(hypotheses, references, strict=True)
@@ -234,7 +234,7 @@ def _comparison(name: str, scores: Sequence[Any], signature: str) -> Comparison:
 
 
 def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
-    """Raises a UserError if there are no texts, or not as many hypotheses as references."""
+    """Raises a UserError if there are no texts, or the numbers of hypotheses and references differ."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"Expected a hypothesis for each reference, got {len(hypotheses):,} hypotheses "

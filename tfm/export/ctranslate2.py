@@ -206,6 +206,12 @@ class _SpecWriter:
             spec.bias = np.concatenate([self.params[f"{name}/bias"].reshape(-1) for name in names])
 
     def _fill_attention(self, spec: Any, ours: str) -> None:
+        """Fills an attention and its norm.
+
+        Args:
+          spec: the attention in CTranslate2.
+          ours: path of the attention in an export of tfm.
+        """
         self._fill_norm(spec.layer_norm, f"{ours}_residual/norm")
         query, key, value, output = (f"{ours}/{name}" for name in ("query", "key", "value", "output"))
         if len(spec.linear) == 2:
@@ -219,6 +225,7 @@ class _SpecWriter:
         if "relative_position_keys" in vars(spec):
             keys = self.params[f"{ours}/position_bias/keys"]
             spec.relative_position_keys = keys
+            # CTranslate2 also adds vectors to the values (Shaw et al. 2018, equation 3). tfm leaves them out.
             spec.relative_position_values = np.zeros_like(keys)
         if "relative_attention_bias" in vars(spec):
             spec.relative_attention_bias = self.params[f"{ours}/position_bias/biases"]

@@ -31,7 +31,7 @@ Exported by tfm {version} from the steps {steps}.{prefixes}
 """
 LENGTH_PENALTY = """
 tfm divides the score of a hypothesis by ((5 + length) / 6) ** length_penalty, but {project} divides it by
-length ** length_penalty. With another value than 0, the best hypotheses can differ. The value in tfm was
+length ** length_penalty. With a value other than 0, the best hypotheses can differ. The value in tfm was
 {value} with a beam of {beam}.
 """
 TRANSLATE = """\

@@ -37,7 +37,7 @@ def import_parameters(config: Any, arrays: Arrays, rename: Rename, folder: str) 
       folder: the folder to write. It must be empty or not exist. After an error, it is not written.
 
     Raises:
-      UserError: if arrays are left over, missing, or have other shapes than the parameters of the model (the
+      UserError: if arrays are left over, missing, or differ in shape from the parameters of the model (the
         message lists all of them), if a pattern or a template is invalid, or if the folder cannot be written.
     """
     check_absent(folder)
@@ -108,7 +108,7 @@ def _new_name(name: str, patterns: Sequence[tuple[str, str]]) -> str:
 
 
 def _find_problems(arrays: Arrays, expected: Arrays) -> list[str]:
-    """Returns a description of each array that is left over, missing, or of another shape."""
+    """Returns a description of each array that is left over, missing, or of a different shape."""
     unused = sorted(arrays.keys() - expected.keys())
     missing = sorted(expected.keys() - arrays.keys())
     problems = [f"{name} is no parameter{_similar(name, missing)}" for name in unused]

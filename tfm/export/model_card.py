@@ -112,7 +112,7 @@ def _architecture(model: Any) -> str:
 
 
 def _scores(record: EvaluationRecord, steps: Sequence[int]) -> str:
-    """Returns the scores of an evaluation, with a note if they belong to other parameters than the export."""
+    """Returns the scores of an evaluation, with a note if the export has other parameters."""
     is_exported = record.checkpoints == list(steps) and not record.ensemble
     other = "" if is_exported else " (not the parameters exported here)"
     title = (

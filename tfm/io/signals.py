@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Interrupted(BaseException):  # like KeyboardInterrupt, so that no library catches it as an error
-    """A signal has asked the process to end, and interrupted its work."""
+    """A signal that requests the end of the process has interrupted its work."""
 
 
 class SignalHandler:
@@ -109,7 +109,7 @@ def handle_signals() -> Iterator[SignalHandler]:
 
 
 class Preemption:
-    """A function that returns whether a signal has asked any host to end, in the same step on all hosts.
+    """A function that returns in the same step on all hosts whether a signal reached any of them.
 
     Every host must call it once for each step. It returns the largest signal number of all hosts, or 0. With
     several hosts, a call starts an exchange on the devices after the step, and returns the result of the

@@ -2,7 +2,7 @@
 
 Shape letters: B batch, L query length, M key length, D model width, F width of the hidden layer, H heads, K
 features of a key, V features of a value or size of the vocabulary, W live hypotheses of a batch row while
-decoding, T positions in the cache.
+decoding, T positions in the cache, P positions of a prefix, P' positions that are appended to it.
 
 The caller computes the masks (`tfm.masks`) and passes them to the modules. The argument `train` of a call
 turns dropout on. Dropout reads its random keys from the stream "dropout". Every module can be used without

@@ -89,7 +89,7 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Returns the vectors [..., D] of positions int [...]. A position outside of the table gives NaN."""
+        """Returns the vectors [..., D] of positions int [...]. A position outside the table gives NaN."""
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

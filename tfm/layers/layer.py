@@ -57,7 +57,8 @@ class Layer(nn.Module):
 
         Args:
           x: Input of the layer, [B, L, D].
-          encoder_output: [B, M, D], the keys and values of `cross_attention`. Not used without it.
+          encoder_output: [B, M, D], the keys and values of `cross_attention`. Ignored without
+            `cross_attention`.
           mask: bool, broadcasts to [B, H, L, L]. True where a position may attend to another. None lets every
             position attend to all. Modules other than `MultiHeadAttention` get booleans in any case.
           source_mask: bool, broadcasts to [B, H, L, M]. True where a position may attend to the source.

@@ -1,4 +1,4 @@
-"""Terms of the loss that modules inside of a model compute, such as the cost of pondering."""
+"""Terms of the loss that modules inside a model compute, such as the cost of pondering."""
 
 import functools
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 def gather_neighbours(x: jax.Array, segments: jax.Array, offsets: range) -> jax.Array:
     """Concatenates the neighbours of each position, so that a projection of the result is a convolution.
 
-    A neighbour outside of the row, in another segment or in padding is 0.
+    A neighbour outside the row, in another segment or in padding is 0.
 
     Args:
       x: [B, L, D].

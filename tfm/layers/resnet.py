@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 from tfm.layers.batch_norm import BatchNorm, Rows
 
 STEMS = ("imagenet", "small")
-EXPANSION = 4  # channels of a block's output for each channel inside of the block
+EXPANSION = 4  # channels of a block's output for each channel inside the block
 
 
 class FrozenBatchNorm(nn.Module):
@@ -44,7 +44,7 @@ class Bottleneck(nn.Module):
     """A residual block of a 1 x 1, a 3 x 3 and a 1 x 1 convolution. The 3 x 3 convolution has the stride.
 
     Attributes:
-      features: Channels inside of the block. The output has `EXPANSION` times as many.
+      features: Channels inside the block. The output has `EXPANSION` times as many.
       stride: Factor by which height and width shrink.
       norm: Function that returns a norm.
     """
@@ -74,9 +74,9 @@ class ResNet(nn.Module):
 
     Attributes:
       depths: Number of blocks of each stage. Each stage after the first halves height and width.
-      width: Channels inside of the blocks of the first stage. Each stage doubles them.
-      stem: "imagenet" begins with a 7 x 7 convolution and pooling that shrink height and width by 4. "small"
-        begins with a 3 x 3 convolution that shrinks them by 2.
+      width: Channels inside the blocks of the first stage. Each stage doubles them.
+      stem: "imagenet" begins with a 7 x 7 convolution and pooling that shrink height and width by a
+        factor of 4. "small" begins with a 3 x 3 convolution that shrinks them by a factor of 2.
       norm: Function that returns a norm, `BatchNorm` or `FrozenBatchNorm`.
       dtype: Compute dtype.
     """

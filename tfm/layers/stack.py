@@ -31,7 +31,7 @@ class Stack(nn.Module):
       remat: Whether the backward pass recomputes the activations of each layer. Training then needs less
         memory but more time.
       scan: Whether to compile one layer that runs N times. Deep stacks then compile faster. All layers must
-        have parameters of the same shapes. The names and shapes of parameters do not depend on this field.
+        have parameters with the same shapes. The names and shapes of parameters do not depend on this field.
       shared: Whether all N layers are the same module with the same parameters.
       before_layer: Function or module that changes the input of each layer, for example by adding an encoding
         of the layer's index: (x, index of the layer, positions) -> array like x. With `scan`, the index is
@@ -69,7 +69,7 @@ class Stack(nn.Module):
         Raises:
           UserError: If `scan` is set, but the layers differ.
         """
-        # Observers cannot read activations inside of a scan or of a recomputation.
+        # Observers cannot read activations inside a scan or a recomputation.
         plain = self.is_initializing() or is_active()
         mask, positions = keywords.get("mask"), keywords.get("positions")
         if self.scan and not plain:

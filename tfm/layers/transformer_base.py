@@ -60,7 +60,7 @@ class TransformerBase(ComposedModule):
     attention_class: ClassVar[Callable[..., nn.Module]] = MultiHeadAttention
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
-        """Returns two initializers: for the kernels inside of a sublayer, and for its output kernel."""
+        """Returns two initializers: for the kernels inside a sublayer, and for its output kernel."""
         return KERNEL_INIT, KERNEL_INIT
 
     def make_table_init(self) -> Initializer | None:
@@ -74,7 +74,7 @@ class TransformerBase(ComposedModule):
     def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
         """Returns the function that computes the vectors added to embeddings: positions [...] -> [..., D].
 
-        Returns None if positions act only inside of attention, or not at all.
+        Returns None if positions act only inside attention, or not at all.
         """
         config = self.config
         if config.positions == "learned":
@@ -271,7 +271,7 @@ class TransformerBase(ComposedModule):
           train: Whether to add offsets.
 
         Returns:
-          The positions [B, L] of each sequence, or unchanged positions outside of training.
+          The positions [B, L] of each sequence, or unchanged positions outside training.
         """
         if not train or not self.config.random_start:
             return positions

@@ -17,7 +17,7 @@ def find(name: str) -> Any:
 
     Args:
       name: The name of a module in this package, or "package.module" or "package.module:attribute" for a
-        model outside of it.
+        model outside it.
 
     Raises:
       UserError: If no such model exists, or if its module is not allowed or cannot be imported.

@@ -35,7 +35,7 @@ _layers_field = functools.partial(fixed_field, pattern=LAYERS, form="such as 9x5
 
 @dataclasses.dataclass(frozen=True)
 class ConvS2SConfig(InheritsHelp):
-    """The config of ConvS2S. The defaults are those of WMT16 English-Romanian (section 4.2)."""
+    """The config of ConvS2S. The defaults describe the model for WMT16 English-Romanian (section 4.2)."""
 
     name: str = fixed_field(
         "conv_s2s", "Name of a module in tfm.models, or package.module:attribute of your own."

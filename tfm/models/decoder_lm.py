@@ -1,8 +1,9 @@
 """A language model: a decoder without an encoder, such as GPT-2 (Radford et al. 2019).
 
-The defaults describe the structure and the initialization of GPT-2: pre-norm with a final norm, learned
-positions, the tanh approximation of gelu, biases, and one matrix for the embedding and the logits. Shape
-letters as in `tfm.layers`.
+The defaults describe GPT-2: pre-norm with a final norm, learned positions, the tanh approximation of gelu,
+biases, and one matrix for the embedding and the logits. Matrices are initialized as in GPT (Radford et al.
+2018, section 4.1), but output kernels are smaller (Radford et al. 2019, section 2.3). Shape letters as in
+`tfm.layers`.
 """
 
 import dataclasses
@@ -67,7 +68,10 @@ class DecoderLM(layers.TransformerBase):
         self.decoder = self.make_stack(self.make_layer, config.layers)
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
-        """Returns normal initializers. The output kernels of all 2 N sublayers are divided by sqrt(2 N)."""
+        """Returns the normal initializers of kernels and of output kernels.
+
+        The initial output kernels of all 2 N sublayers are divided by sqrt(2 N).
+        """
         normal = nn.initializers.normal
         return normal(INITIAL_DEVIATION), normal(INITIAL_DEVIATION * (2 * self.config.layers) ** -0.5)
 
@@ -110,9 +114,9 @@ class DecoderLM(layers.TransformerBase):
         Args:
           tokens: Input tokens, int [B, L].
           positions: Position of each token within its segment, int [B, L]. None means 0, 1, 2, ... A position
-            outside of a table of learned positions gives NaN.
+            outside a table of learned positions gives NaN.
           segments: Number of the text that each token belongs to, int [B, L], for rows that contain several
-            texts. 0 is padding. For one text in each row, booleans that are True for tokens, or None.
+            texts. 0 is padding. If each row holds one text, pass booleans (True for tokens) or None.
           train: Whether dropout is on.
 
         Returns:

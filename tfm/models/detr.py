@@ -52,7 +52,7 @@ class DETRConfig(BlockConfig):
         (3, 4, 6, 3), "Number of blocks of each stage of the ResNet. The default is ResNet-50."
     )
     backbone_width: int = fixed_field(
-        64, "Channels inside of the first blocks of the ResNet.", minimum=1, maximum=65_536, unit="channels"
+        64, "Channels inside the first blocks of the ResNet.", minimum=1, maximum=65_536, unit="channels"
     )
     backbone_stem: str = fixed_field(
         "imagenet",
@@ -205,8 +205,8 @@ def encode_places(valid: jax.Array, features: int) -> jax.Array:
       features: D, a multiple of 4.
 
     Returns:
-      [B, H, W, D]: the first half of the features encodes the row, and the second half the column. Sines and
-      cosines alternate.
+      [B, H, W, D]: the first half of the features encodes the row, and the second half encodes the column.
+      Sines and cosines alternate.
     """
     parts = []
     rates = TEMPERATURE ** -(jnp.arange(0, features // 2, 2) / (features // 2))

@@ -126,8 +126,11 @@ class FeedForwardLM(nn.Module):
         return self._logits(*self._read(window, train=False)), cache.replace(carry=window[..., 1:])
 
     def _read(self, window: jax.Array, *, train: bool) -> tuple[jax.Array, jax.Array]:
-        """Returns the features [B, L, F] of windows of tokens int [B, L, N], and the table [V, F]."""
-        # Padding has the id 0, and its embedding is zero, as of the places before a text.
+        """Returns the features [B, L, F] of windows of tokens int [B, L, N], and the table [V, F].
+
+        A row of the table contains U, W and b of a token, one after the other.
+        """
+        # Padding has id 0 and a zero embedding, like positions before the start of a text.
         x = jnp.where((window != PAD_ID)[..., None], self.embedding(window), 0)
         x = self.dropout(x.reshape(*window.shape[:-1], -1), train=train)
         hidden = self.dropout(jnp.tanh(self.hidden(x)), train=train)

@@ -2,7 +2,7 @@
 
     p = softmax(u m),    o = sum_i p_i c_i,    u' = u + o    for each hop    (equations 1, 2 and 4)
 
-m_i and c_i are the sums of the embeddings of the words of sentence i, with an embedding of its age. Tables
+m_i and c_i are the sums of the embeddings of the words of sentence i, plus an embedding of its age. Tables
 are tied between neighbouring hops: C of a hop is A of the next hop, the first A also embeds the question, and
 the last C is the output layer (section 2.2, "adjacent").
 
@@ -38,17 +38,18 @@ class MemoryNetworkConfig(InheritsHelp):
     hops: int = fixed_field(3, "Number of hops, K.", minimum=1, maximum=100, unit="hops")
     memories: int = fixed_field(
         50,
-        "Number of the most recent sentences that the model sees.",
+        "How many of the most recent sentences the model sees.",
         minimum=1,
         maximum=1 << 20,
         unit="sentences",
     )
     position_encoding: bool = fixed_field(
-        True, "Weights of the words of a sentence by their positions. Otherwise a sentence is a bag of words."
+        True, "Weights each word by its position in the sentence. If False, a sentence is a bag of words."
     )
     temporal_encoding: bool = fixed_field(True, "Embeddings of the age of a sentence.")
     time_noise: float = rate_field(
-        0.1, "Share of empty sentences in training. They add to the age of earlier sentences."
+        0.1,
+        "Share of empty sentences inserted in training. Each makes all earlier sentences one step older.",
     )
 
     def __post_init__(self):
@@ -65,7 +66,7 @@ class MemoryNetwork(nn.Module):
 
     Attributes:
       config: See `MemoryNetworkConfig`.
-      vocabulary_size: Number of words with the padding, V.
+      vocabulary_size: Number of words, including padding, V.
     """
 
     config: MemoryNetworkConfig
@@ -80,7 +81,7 @@ class MemoryNetwork(nn.Module):
           stories: Words of the sentences, the oldest sentence first, int [B, S, W]. 0 is padding after the
             words of a sentence, and after the sentences of a story.
           questions: int [B, W].
-          train: Whether the ages have noise.
+          train: Whether to add noise to the ages.
         """
         config = self.config
         words, ages = (self.vocabulary_size, config.features), (config.memories, config.features)

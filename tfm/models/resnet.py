@@ -33,12 +33,12 @@ class ResNetConfig(InheritsHelp):
         (3, 4, 6, 3), "Number of blocks of each stage. The default is ResNet-50."
     )
     width: int = fixed_field(
-        64, "Channels inside of the first blocks.", minimum=1, maximum=65_536, unit="channels"
+        64, "Channels inside the first blocks.", minimum=1, maximum=65_536, unit="channels"
     )
     stem: str = fixed_field(
         "imagenet",
-        "Start of the network. imagenet: a 7 x 7 convolution and pooling that shrink the image by 4. small: "
-        "a 3 x 3 convolution that shrinks it by 2, for images of few pixels.",
+        "Start of the network. imagenet: a 7 x 7 convolution and pooling that shrink height and width by a "
+        "factor of 4. small: a 3 x 3 convolution that shrinks them by a factor of 2, for small images.",
         choices=STEMS,
     )
     dtype: str = field("float32", "Compute dtype. Parameters are float32.", choices=("float32", "bfloat16"))
@@ -48,7 +48,7 @@ class ResNetConfig(InheritsHelp):
 
 
 class ResNetClassifier(nn.Module):
-    """A residual network, the mean over its feature map, and a dense layer.
+    """A residual network, followed by the mean over its feature map and a dense layer.
 
     Attributes:
       config: See `ResNetConfig`.

@@ -10,7 +10,10 @@ from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 
 @dataclasses.dataclass(frozen=True)
 class LuongConfig(RNNConfig):
-    """The config of the best single model of Luong et al. 2015 (section 4.1), with the score "general"."""
+    """The config of Luong et al. 2015 (section 4.1): global attention, the score "general" and input feeding.
+
+    Their best single model has local attention, which tfm does not implement.
+    """
 
     name: str = "rnn_luong"
     cell: str = "lstm"

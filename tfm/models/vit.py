@@ -1,7 +1,7 @@
 """The Vision Transformer (Dosovitskiy et al. 2021): a Transformer encoder that reads the patches of an image.
 
 The defaults describe the structure and the initialization of ViT-B/16 in that paper: a class token before the
-patches, learned positions, pre-norm with a final norm, the exact gelu, biases, and a head initialized with 0.
+patches, learned positions, pre-norm with a final norm, the exact gelu, biases, and a zero-initialized head.
 
 Shape letters: B images, P height and width of a patch in pixels, N patches of an image, C channels, D model
 width.
@@ -53,7 +53,8 @@ class ViTConfig(BlockConfig):
     attention_bias: bool = True
     norm_order: str = "pre"
     positions: str = "learned"
-    # The paper applies dropout after every dense layer (appendix B.1), including the hidden layer.
+    # The paper applies dropout after every dense layer except the query, key and value projections (appendix
+    # B.1), so also after the hidden layer.
     feed_forward_dropout: float | None = None
 
     def _problems(self) -> Iterator[str]:
@@ -101,7 +102,7 @@ class VisionTransformer(layers.TransformerBase):
     def make_positions(self) -> Callable[[jax.Array], jax.Array] | None:
         """Returns the function that computes the vectors added to embeddings, or None.
 
-        It maps the positions 0 (the class token) to N to vectors [N + 1, D].
+        It maps the positions 0 (the class token) through N to vectors [N + 1, D].
         """
         if self.config.positions != "learned":
             return super().make_positions()

@@ -117,7 +117,7 @@ def beam_search(
         `coverage_penalty`. The penalty is added to the score of each hypothesis that ends in this state. None
         means no penalty.
       run_loop: The `tfm.search.loops.Loop`. `run_in_stages` needs a step function that does not depend on
-        arrays [B, ...] outside of the state.
+        arrays [B, ...] outside the state.
 
     Returns:
       `Hypotheses`. The best hypothesis of each row is the first.

@@ -52,7 +52,7 @@ class Limits(NamedTuple):
         have `max_length` tokens without EOS. Beam search does not support this. Must be static.
       no_repeat_ngram: Length of the n-grams that an output may have only once. 0 allows all. Must be static.
       repetition_penalty: See `tfm.search.repetition.penalize_repetition`. It changes the probabilities, and
-        thus the scores. Must be static.
+        so the scores. Must be static.
     """
 
     max_length: int

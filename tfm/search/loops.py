@@ -79,7 +79,7 @@ def take_rows(tree: Any, rows: jax.Array) -> Any:
 
 
 def put_rows(tree: Any, rows: jax.Array, part: Any) -> Any:
-    """Replaces some rows, int32 [R], of all leaves [B, ...] by those of `part`. B means no row."""
+    """Replaces some rows, int32 [R], of all leaves [B, ...] by the rows of `part`. B means no row."""
     return jax.tree.map(lambda x, new: x.at[rows].set(new, mode="drop") if x.ndim else x, tree, part)
 
 

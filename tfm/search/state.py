@@ -48,7 +48,8 @@ def ensemble(*steps: Step) -> Step:
     def step(
         tokens: jax.Array, states: tuple[State, ...], position: jax.Array
     ) -> tuple[jax.Array, tuple[State, ...]]:
-        results = [step(tokens, state, position) for step, state in zip(steps, states, strict=True)]
+        pairs = zip(steps, states, strict=True)
+        results = [member_step(tokens, state, position) for member_step, state in pairs]
         states = tuple(state for _, state in results)
         if len(results) == 1:
             return results[0][0], states

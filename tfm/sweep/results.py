@@ -107,8 +107,8 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
     """Returns the finished runs among the planned runs of a sweep's folder, in the order of the plan.
 
     Raises:
-      UserError: if finished runs have other configs than the planned runs (the message lists all of them), or
-        if a run was evaluated on other texts than the first run.
+      UserError: if the configs of finished runs differ from the planned configs (the message lists all of
+        them), or if the evaluated texts differ between runs.
     """
     results = [result for run in planned if (result := find_result(run, requested))]
     listed: list[str] = []

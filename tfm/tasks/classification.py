@@ -323,7 +323,7 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
     Args:
       config: config of the run.
       split: name of the split.
-      label_names: names of the classes that the model was trained with. None takes those of the split.
+      label_names: names of the classes that the model was trained with. None takes the names in the split.
 
     Raises:
       UserError: if the split cannot be read, or the image size, channels, number of classes or class names

@@ -1,6 +1,6 @@
 """Constituency parsing (section 6.3): translates words into the tokens of their tree.
 
-The linearized trees are those of Vinyals et al. 2015, "Grammar as a Foreign Language". Model, loss, batches
+Trees are linearized as by Vinyals et al. 2015, "Grammar as a Foreign Language". Model, loss, batches
 and search come from `tfm.tasks.translation`. This module turns the outputs back into trees and scores them by
 labelled bracketing.
 """
@@ -45,7 +45,7 @@ fingerprint, plan = translation.fingerprint, translation.plan
 @dataclasses.dataclass(frozen=True)
 @constants(bleu_tokenizer="auto", ter=False)
 class Config(translation.Config):
-    """The config of a parsing run. The defaults are those of section 6.3 of the paper."""
+    """The config of a parsing run. The defaults are from section 6.3 of the paper."""
 
     task: str = field("parsing", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     data: PairsConfig = field(DATA, "Trees and their batches.")

@@ -276,7 +276,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextClassificat
 
     Raises:
       UserError: if the data or the tokenizer cannot be used, a split has a label that the training split
-        does not have, or the model has another number of classes.
+        does not have, or the model has a different number of classes.
     """
     tokenizer = prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new)
     path = os.path.join(workdir, LABELS_FILE)

@@ -74,7 +74,7 @@ class TinyRun(NamedTuple):
         return jax.tree.map(lambda x: x + 0.1 * rng.standard_normal(x.shape, np.float32), initial)
 
     def create(self, workdir: pathlib.Path, config: Any = None, new: bool = False) -> Any:
-        """Creates the task in another work directory or with another config."""
+        """Creates the task in a different work directory or with a different config."""
         config = self.config if config is None else config
         return tasks.find(self.config.task).create(config, str(workdir), new=new)
 

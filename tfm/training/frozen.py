@@ -96,7 +96,7 @@ def read_frozen(workdir: str, name: str) -> FrozenModel:
 
 
 def check_frozen(frozen: FrozenModel, expected: Variables, name: str) -> None:
-    """Raises a UserError if a frozen model has other variables than the model that its config describes.
+    """Raises a UserError if a frozen model does not have the variables that its config describes.
 
     Args:
       frozen: the frozen model.

@@ -9,7 +9,7 @@ import jax
 
 from tfm.training.task import Samples
 
-# How a run ended: by itself, by a signal that asked it to end, or by an error.
+# The ways in which a run can end: by itself, by a signal, or by an error.
 Outcome = Literal["finished", "stopped", "failed"]
 
 

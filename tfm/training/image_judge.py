@@ -45,8 +45,8 @@ class ImageJudge:
       fingerprint: SHA-256 of the file of the classifier.
 
     Raises:
-      UserError: if the run has no classifier, its file is damaged, it has no method `features`, or it reads
-        other images or has other classes than the generator.
+      UserError: if the run has no classifier, its file is damaged, it has no method `features`, or its images
+        or classes differ from the generator's.
     """
 
     def __init__(self, workdir: str, name: str, images: Any):

@@ -21,7 +21,7 @@ def make_learners(
     """Makes the learner of each update.
 
     Args:
-      updates: those of the task.
+      updates: the updates of the task.
       config: says `optimizer`, `clip_norm`, `freeze` and the factors by pattern.
       schedule: learning rate of the updates that have no schedule.
       params: the parameters, or their shapes.

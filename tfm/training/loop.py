@@ -31,7 +31,7 @@ class Loop:
       setup, data, checkpoints, scores, guard, hooks, preemption, metrics: of the run.
       state: the placed state.
       step: number of completed steps.
-      signal: number of the signal that asked the run to end, or 0.
+      signal: number of the signal that requested the end of the run, or 0.
     """
 
     setup: Setup
@@ -50,7 +50,7 @@ class Loop:
         self._norm = jax.jit(optax.tree.norm)
 
     def run(self, train_step: Callable, began: float) -> None:
-        """Trains until all steps are completed, the scores stop improving, or a signal asks the run to end.
+        """Trains until all steps are completed, the scores stop improving, or a signal ends the run.
 
         Args:
           train_step: the compiled train step.

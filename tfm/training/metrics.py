@@ -140,7 +140,7 @@ class StepMetrics:
         """
         for loss in self._setup.loss_names:
             _, updates = self.sums.get(f"{loss.removesuffix('loss')}gradient_norm", (0.0, 0.0))
-            # The sum of several terms always counts. Each term has a name of its own.
+            # The sum of several terms always counts. Each term has a separate name.
             terms = [name for name in self.sums if name.startswith(f"{loss}/")] or [loss]
             for name in terms:
                 _, count = self.sums.get(name, (0.0, 0.0))

@@ -270,7 +270,7 @@ def make_optimizer(
 
     def update(gradients, state, params=None, **extra):
         gradients, _ = clip.update(gradients, clip.init(params), params)
-        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters for it alone
+        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters only for it
         updates, state = optimizer.update(gradients, state, decaying, **extra)
         return _scale(updates, rate_factors), state
 
@@ -286,7 +286,7 @@ def parse_factors(name: str, entries: Sequence[str]) -> Factors:
       entries: its value.
 
     Raises:
-      UserError: if an entry has another form, or a factor is not finite or below 0.
+      UserError: if an entry has the wrong form, or a factor is not finite or below 0.
     """
     factors = []
     for entry in entries:

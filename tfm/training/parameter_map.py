@@ -34,7 +34,7 @@ class Entry(NamedTuple):
         """Parses "TARGET=SOURCE".
 
         Raises:
-          UserError: if the text has another form, or its patterns have different numbers of `*`.
+          UserError: if the text has the wrong form, or its patterns have different numbers of `*`.
         """
         target, _, source = text.partition("=")
         if not target or not source or "=" in source or target.count("*") != source.count("*"):
@@ -65,11 +65,11 @@ def load_tree(
       what: names the source in messages.
 
     Returns:
-      A tree like `initial`. Leaves without an entry, without a source, or with another shape stay as they
+      A tree like `initial`. Leaves without an entry, without a source, or with a different shape stay as they
       are. Taken leaves have the dtypes of `initial`.
 
     Raises:
-      UserError: if an entry has another form, or no leaf can be taken by it.
+      UserError: if an entry has the wrong form, or no leaf can be taken by it.
     """
     parsed = list(map(Entry.parse, entries))
     theirs = flatten_dict(source, sep="/")

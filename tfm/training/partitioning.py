@@ -51,7 +51,7 @@ def make_evaluation_partitioner(
 ) -> "Partitioner":
     """Makes the partitioner that evaluates a run on the devices at hand.
 
-    The devices may be others than those that trained the run. If its mesh does not fit them, the largest
+    These devices may differ from the devices that trained the run. If its mesh does not fit them, the largest
     divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both.
 
     Args:
@@ -103,7 +103,7 @@ class Partitioner:
         if len(devices) // tensor % hosts:
             raise UserError(
                 f"training.mesh_tensor {tensor} does not divide the {len(devices) // hosts} devices of each "
-                f"host. Each host reads rows of its own, so lower training.mesh_tensor."
+                f"host. Each host reads separate rows, so lower training.mesh_tensor."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor
@@ -155,7 +155,7 @@ class Partitioner:
 
         Args:
           state: arrays or shapes of the train state.
-          batch: arrays or shapes of the rows of one host. All hosts have as many rows.
+          batch: arrays or shapes of the rows of one host. All hosts have the same number of rows.
           constants: arrays or shapes of the constants of the task.
         """
 
@@ -191,7 +191,7 @@ class Partitioner:
           function: `tfm.training.step.sum_gradients` of (trained, fixed, model_state, batch, context).
 
         Returns:
-          A function of the same arguments that returns (`Sums` of all rows, the model state of all).
+          A function with the same arguments that returns (`Sums` of all rows, the model state of all).
 
         The compiler alone would add each gradient where it is made: in the compute dtype, inside the loop
         over layers, and once for each use of a table. Here each device computes all gradients of its rows,

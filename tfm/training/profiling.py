@@ -19,7 +19,7 @@ def parse_range(text: str) -> tuple[int, int]:
     """Returns (first, last) from the text "FIRST:LAST". Steps count from 1.
 
     Raises:
-      UserError: if the text has another form, or the first step is after the last.
+      UserError: if the text has the wrong form, or the first step is after the last.
     """
     match = RANGE.fullmatch(text)
     if not match or int(match[1]) > int(match[2]):

@@ -43,7 +43,7 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
 
 
 def drop_repeated(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Returns the lines that a run wrote about its steps, except those of steps that it repeated.
+    """Returns the lines that a run wrote about its steps, except lines of steps that it repeated.
 
     Args:
       lines: lines with a "step" in the order of their file. A line with `RESUMED` marks a restart. The run

@@ -21,7 +21,7 @@ LOSS = "validation/loss"
 
 
 def find_best(task: Task, config: TrainingConfig) -> Best:
-    """Returns the metric that selects the best checkpoint: `config.best_by`, or else that of the task."""
+    """Returns the metric that selects the best checkpoint: `config.best_by`, or else the task's metric."""
     if not config.best_by:
         return task.best
     order, _, name = config.best_by.partition(":")
@@ -124,7 +124,7 @@ def _share(scores: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
     """Returns the scores of the first host on all hosts."""
     content = np.frombuffer(json.dumps(list(scores.items())).encode(), np.uint8).astype(np.int32)
     size = int(multihost_utils.broadcast_one_to_all(np.int32(len(content))))
-    padded = np.zeros(size, np.int32)  # the others may have content of another size
+    padded = np.zeros(size, np.int32)  # the sizes of other content may differ
     padded[: len(content)] = content[:size]
     shared = np.asarray(multihost_utils.broadcast_one_to_all(padded))
     return dict(json.loads(shared.astype(np.uint8).tobytes()))

@@ -70,8 +70,8 @@ class Setup:
         the devices is unknown, see `tfm.devices.flops`.
 
     Raises:
-      UserError: if the task lacks a member of the contract, or the config asks for what the devices or the
-        task cannot do.
+      UserError: if the task lacks a member of the contract, or the devices or the task do not support the
+        config.
     """
 
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
@@ -251,7 +251,7 @@ class Setup:
           batch: a host batch.
 
         Raises:
-          UserError: if shapes do not fit, such as the logits of a teacher with another vocabulary, or an
+          UserError: if shapes do not fit, such as the logits of a teacher with a different vocabulary, or an
             output breaks the contract.
         """
         variables = {"params": self.state.params, **self.state.model_state}
@@ -352,7 +352,7 @@ def open_checkpoints(
     assets: dict[str, str] | None = None,
     scores: Scores | None = None,
 ) -> CheckpointStore:
-    """Opens the checkpoints of a run with its assets, scores and rules of retention.
+    """Opens the checkpoints of a run with its assets, scores and retention rules. The caller closes them.
 
     Args:
       task, config, workdir: task, training config and folder of the run.

@@ -346,7 +346,7 @@ def sum_gradients(
         (gradients,) = pull_back(_term_weights(totals, terms, count_all))
         present = (jnp.stack([count for _, count in terms.values()]) != 0).any()
         sums = Sums(gradients, terms, metrics)
-        if model_state:  # statistics of padding alone may be nan
+        if model_state:  # statistics of nothing but padding may be nan
             sums = _choose(present, sums, jax.tree.map(jnp.zeros_like, sums))
             new_state = _choose(present, new_state, model_state)
         return sums, new_state, present

@@ -86,7 +86,7 @@ def draw_attention(panels: Panels, title: str, path: str) -> None:
     Raises:
       UserError: if the picture is too large to draw or does not fit into the memory.
     """
-    queries, keys = (_shorten(axis.labels) for axis in panels[1:3])
+    queries, keys = (_shorten(axis.labels) for axis in (panels.queries, panels.keys))
     grid = plan_grid(panels, title)
     figure, axes, bar = _start_figure(grid, panels.titles)
     colours: dict[str, Any] = {"cmap": "Blues", "vmin": 0.0, "vmax": panels.largest}
@@ -132,7 +132,7 @@ def draw_patches(panels: Panels, track: Track, title: str, path: str) -> None:
         shades: dict[str, Any] = {"cmap": colours.cmap, "alpha": TINT * tints[index] / largest}
         panel.imshow(tints[index], **shades, norm=colours.norm, extent=extent, interpolation="nearest")
         panel.set_axis_off()
-    text = "what all patches look at, in the mean" if is_patch else f"what \u201c{query}\u201d looks at"
+    text = "what all patches look at, on average" if is_patch else f"what \u201c{query}\u201d looks at"
     figure.supxlabel(text, fontsize=TEXT_SIZE, y=0.08 / grid.size[1], va="bottom", parse_math=False)
     _draw_bar(bar, colours, panels.unit)
     save(figure, path)
@@ -161,7 +161,7 @@ def plan_grid(panels: Panels, title: str) -> Grid:
     Raises:
       UserError: if a side has more pixels than Matplotlib draws, or the picture does not fit in the memory.
     """
-    rows, columns = (_shorten(axis.labels) for axis in panels[1:3])
+    rows, columns = (_shorten(axis.labels) for axis in (panels.queries, panels.keys))
     panel = max(CELL * len(columns), LEAST_PANEL), max(CELL * len(rows), LEAST_PANEL)
     left, below = (max(map(len, labels), default=0) * CHARACTER + GAP for labels in (rows, columns))
     return _plan(panels, panel, left + 1.5 * TITLE, below, title)

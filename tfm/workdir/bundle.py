@@ -51,7 +51,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
       task: the task of the folder's config.
 
     Raises:
-      UserError: if a file is missing, damaged, of another version, or belongs to another model, or if
+      UserError: if a file is missing, damaged, of a different version, or belongs to a different model, or if
         parameters are not finite.
     """
     path = os.path.join(folder, PARAMETERS_FILE)

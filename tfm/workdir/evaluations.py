@@ -21,7 +21,7 @@ class EvaluationRecord(NamedTuple):
 
     Attributes:
       split: name of the split that was evaluated, without its folder.
-      texts: hash of the texts of the split. Only evaluations of the same texts are comparable.
+      texts: hash of the texts of the split. Only evaluations on the same texts are comparable.
       checkpoint: the requested checkpoint: "best", "last" or a step. "" for an export.
       checkpoints: steps of the checkpoints that were evaluated.
       ensemble: whether these checkpoints form an ensemble instead of a mean.

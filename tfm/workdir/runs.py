@@ -96,9 +96,10 @@ class ModelFolder:
           config: config to use instead of the config of the run, for example with another beam size.
 
         Raises:
-          UserError: if there is no such checkpoint, if the checkpoints are damaged, of another model, or too
-            few or unequally spaced to average, if the model does not fit into the memory, or if `config` has
-            another model. For an export, if a checkpoint is chosen, or if `read_bundle` raises.
+          UserError: if there is no such checkpoint, if the checkpoints are damaged, belong to a different
+            model, or are too few or unequally spaced to average, if the model does not fit into the memory,
+            or if `config` has a different model. For an export, if a checkpoint is chosen, or if
+            `read_bundle` raises.
         """
         config = self.config if config is None else config
         fixed = [str(change) for change in changes(self.config, config) if change.rule == OnResume.FIXED]
@@ -237,7 +238,7 @@ def parse_config(mapping: Mapping[str, Any] | config_dict.ConfigDict) -> Any:
     """Converts a mapping to the frozen config dataclass of the task that it names.
 
     Raises:
-      UserError: if a field or its value is wrong, or if the task's dataclass lacks a member.
+      UserError: if a field or its value is wrong, or if the task's dataclass lacks one of `REQUIRED_MEMBERS`.
     """
     config = configs.from_mapping(config_class(mapping), mapping)
     for path in REQUIRED_MEMBERS:

@@ -44,13 +44,13 @@ def train(
       workdir: folder of the run.
       initial_variables: returns the variables of a new run, given random variables. None takes the random
         variables. It is not called for a run that has a checkpoint.
-      signals: reports whether a signal asks the run to end. None ignores signals.
+      signals: reports whether a signal requests the end of the run. None ignores signals.
       guard: guard of the work directory, if this process has locked it. None makes a guard.
       hooks: hooks to call during training and to close at its end.
 
     Raises:
-      SystemExit: 128 + the signal's number, after a run that was asked to end has saved its state.
-      UserError: if the checkpoint belongs to another model or tokenizer, all checkpoints are damaged, the
+      SystemExit: 128 + the signal's number, after a signal, when the run has saved its state.
+      UserError: if the checkpoint belongs to a different model or tokenizer, all checkpoints are damaged, the
         data cannot be used, a tracker is not installed, a step needs more memory than a device has, a step is
         not finite, or the run folder was deleted, moved or replaced.
     """

@@ -34,8 +34,8 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
         new run takes all parameters, so both models must be the same.
 
     Raises:
-      UserError: if `source` is no run, is the run itself, or has another model and there is no map, or if an
-        entry of the map has another form.
+      UserError: if `source` is no run, is the run itself, or has a different model and there is no map, or if
+        an entry of the map has the wrong form.
     """
     if os.path.realpath(source) == os.path.realpath(workdir):
         raise UserError("--warm_start names the run itself. Give another --workdir for the new run.")
@@ -115,7 +115,7 @@ def find_initial_variables(
 def copy_frozen_models(config: Any, workdir: str) -> None:
     """Writes the model of each field made by `tfm.training.frozen.frozen_field` into the folder of a run.
 
-    A model that is there already stays as it is, so a run that resumes does not need the other run.
+    A model that exists already stays as it is, so a run that resumes does not need the other run.
 
     Args:
       config: the config of the run.
@@ -136,7 +136,7 @@ def copy_frozen_models(config: Any, workdir: str) -> None:
 def load_variables(
     initial: Variables, source: Variables, entries: Sequence[str], what: str
 ) -> dict[str, Any]:
-    """Replaces parameters, and the state of the same modules, by those that a map finds in other variables.
+    """Replaces parameters, and the state of their modules, by those that a map finds in other variables.
 
     The path of a state is the path of the module and its name, followed by its collection in parentheses. For
     the arguments and the errors, see `tfm.training.parameter_map.load_tree`.

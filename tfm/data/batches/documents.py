@@ -46,10 +46,10 @@ class Pieces(NamedTuple):
 
 
 class DocumentEpochs:
-    """The documents of a cache as rows of `config.row_length` tokens; an `Epochs`.
+    """An `Epochs` of the documents of a cache, in rows of `config.row_length` tokens.
 
-    Contiguous rows cut the stream at another offset in every epoch, so that an epoch leaves out the tokens
-    before the first and after the last whole row. Packed rows have every token once.
+    Contiguous rows cut the stream at a different offset in every epoch, so that an epoch leaves out the
+    tokens before the first and after the last whole row. Packed rows have every token once.
 
     Args:
       cache: the tokens of the split.

@@ -125,8 +125,8 @@ def encode_rows(
       has_tags: whether a label consists of the tags of the words of a single text.
 
     Raises:
-      UserError: if a label is not among the names, a text has not as many words as tags, or a text with tags
-        is too long.
+      UserError: if a label is not among the names, the numbers of words and tags of a text differ, or a text
+        with tags is too long.
     """
     if unknown := sorted(find_labels(rows, has_tags) - set(names)):
         raise UserError(
@@ -196,7 +196,7 @@ def _encode_words(
 
 
 class LabelledTexts:
-    """Labelled texts as rows of similar length; an `Epochs`.
+    """An `Epochs` of labelled texts, in rows of similar length.
 
     Args:
       texts: the rows.

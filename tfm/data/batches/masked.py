@@ -87,7 +87,7 @@ class Chunks(NamedTuple):
 def find_chunks(lengths: np.ndarray, room: int) -> Chunks:
     """Divides documents into runs of sentences with at least `room` tokens, or up to the document's end.
 
-    A last sentence that would be alone is preceded by the sentence before it again. Documents of one sentence
+    If the last part has only one sentence, the sentence before it is repeated. Documents of one sentence
     have no chunk.
 
     Args:
@@ -111,7 +111,7 @@ def find_chunks(lengths: np.ndarray, room: int) -> Chunks:
 
 
 class MaskedPairs:
-    """The documents of a cache as pairs of texts with hidden tokens; an `Epochs`.
+    """An `Epochs` of the documents of a cache, as pairs of texts with hidden tokens.
 
     A row is a run of sentences of a document, divided into two texts between two of its sentences. In half of
     the rows, sentences of another document replace the second text. Division, replacement and hidden tokens
@@ -195,7 +195,7 @@ class MaskedPairs:
 
     def _draw_other(self, rng: np.random.Generator, row: int) -> tuple[int, int]:
         """Returns the second part of a run of sentences of another document, divided at random."""
-        relatives = self._end[row] - self._begin[row]  # runs of the same document
+        relatives = self._end[row] - self._begin[row]  # runs in the same document
         other = int(rng.integers(self.pieces - relatives))
         other += relatives if other >= self._begin[row] else 0
         first, last = int(self._chunks.first[other]), int(self._chunks.last[other])

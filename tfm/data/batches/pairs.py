@@ -47,7 +47,7 @@ class Group(NamedTuple):
 
 
 class PairEpochs:
-    """The usable pairs of a cache as rows; an `Epochs`.
+    """An `Epochs` of the usable pairs of a cache, in rows.
 
     Every epoch has the shares of `config.mixing`, or each pair once. A row has pairs of one corpus. The
     rows of one corpus and width are taken from endless shuffled passes that continue from one epoch to

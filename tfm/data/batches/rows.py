@@ -44,12 +44,19 @@ def bucket(pieces: np.ndarray, lengths: np.ndarray, max_length: int) -> Rows:
 
 
 def pack(pieces: np.ndarray, lengths: np.ndarray, width: int) -> Rows:
-    """First-fit packing: a piece goes into the first open row with room for all its sides.
+    """Packs pieces into rows: each piece goes into the first open row with room for all its sides.
+
+    This is first-fit packing with at most `OPEN_ROWS` open rows. If a piece fits into none of them, it opens
+    a new row. Before that, the fullest row is closed if the maximum is reached.
 
     Args:
       pieces: numbers of pieces, in the order in which they are packed.
-      lengths: int [pieces, sides] tokens of each piece; one side or two.
+      lengths: int [pieces, sides], tokens of each piece on its one side or two sides. No piece may be longer
+        than `width`.
       width: tokens of a row, on each side.
+
+    Returns:
+      The rows in the order in which they were closed. All have the same width.
     """
     packed, counts = array.array("q"), array.array("q")
     opened: list[list[Any]] = []

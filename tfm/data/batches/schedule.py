@@ -26,7 +26,7 @@ class Cut(NamedTuple):
 
 
 class Epochs(Protocol):
-    """Rows of tokens that every epoch has in another order.
+    """Rows of tokens in an order that differs between epochs.
 
     Attributes:
       cuts: the batches of an epoch, the same for every epoch.

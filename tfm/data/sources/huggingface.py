@@ -8,7 +8,7 @@ from tfm.data.data_errors import MissingFile, damage_error
 from tfm.data.source import CHUNK_ROWS, Source, hash_rows
 from tfm.errors import UserError, install_extra
 
-# What `datasets` raises for a folder with parts missing, and for JSON files of another form.
+# The errors that `datasets` raises for a folder with parts missing, and for JSON files of an unexpected form.
 DAMAGE = (OSError, ValueError, LookupError, RuntimeError, AttributeError, TypeError)
 
 

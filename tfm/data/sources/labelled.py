@@ -29,7 +29,7 @@ def parallel(config: Any, split: str) -> Source:
 
 
 def noun_genders(config: Any, split: str) -> Source:
-    """Returns (German sentence, tags), where the tags are those of `toy_language.read_noun_tags`.
+    """Returns (German sentence, tags), with the tags of `toy_language.read_noun_tags`.
 
     Raises:
       UserError: if there is no such split.

@@ -80,7 +80,7 @@ def open_documents(config: DocumentsConfig, split: str) -> Source:
 def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     """Returns the source texts and the target texts of a split, after checking it.
 
-    The texts are those of the data, for an evaluation. They are not joined (`data.joined_share`) and have no
+    The texts are unchanged, for an evaluation. They are not joined (`data.joined_share`) and have no
     prefixes (`data.source_prefix`, `data.target_prefix`). The target texts are normalized
     (`data.normalization`).
     """

@@ -18,7 +18,7 @@ def open_parallel_text(directory: str, name: str, languages: Sequence[str]) -> S
       languages: the endings of both files.
 
     Raises:
-      UserError: if a file is missing; a `MissingFile` if both files are.
+      UserError: if a file is missing; a `MissingFile` if both files are missing.
     """
     endings = [f".{language}{ending}" for language in languages for ending in OPENERS]
     stems = expand_names(directory, name, endings)
@@ -68,5 +68,5 @@ def _open(stem: str, languages: Sequence[str], endings: Sequence[str]) -> Source
 def _describe_counts(source, target):
     return (
         f"{source.path} has {source.content.lines:,} lines and {target.path} has {target.content.lines:,}: "
-        "each line must translate the line of the same number."
+        "each line must translate the line with the same number."
     )

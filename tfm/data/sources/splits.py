@@ -1,7 +1,7 @@
 """The splits that a data section names, and which of them may be missing.
 
-A test split of the default name may be missing: the default asks for a test split only if it exists. A split
-that exists must be usable.
+A test split of the default name may be missing, because the user has not named it. A split that exists must
+be usable.
 """
 
 import contextlib

@@ -192,7 +192,7 @@ def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:
             number = records.line_num + 1
     except csv.Error as error:
         if "new-line character" in str(error):
-            raise file.error(number, "has a CR outside of quotes: quote the field or remove the CR") from None
+            raise file.error(number, "has a CR outside quotes: quote the field or remove the CR") from None
         raise file.error(
             number,
             f"cannot be read because the quotes of this record do not fit ({error}). Put a field that "

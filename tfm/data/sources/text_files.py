@@ -397,8 +397,9 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
 
     Args:
       directory: folder of the files; "" is the current folder.
-      name: names or patterns between commas. Patterns have *, ? or [...]; ** is any folders. The
-        files of a pattern are in the order of their names. A file with the whole name is that file.
+      name: names or patterns between commas. Patterns have *, ? or [...], and ** matches any number of
+        folders. The files of a pattern are in the order of their names. If a file has the whole text, commas
+        and all, as its name, it is that file.
       endings: the endings that a file may have, such as ".en.gz".
 
     Raises:

@@ -98,7 +98,7 @@ def find_builder(name: str, directory: str) -> Any:
     """Returns the builder of a TFDS data set, possibly before its download.
 
     Raises:
-      UserError: if TFDS has no such data set, or its files are damaged or have another format.
+      UserError: if TFDS has no such data set, or its files are damaged or have a different format.
     """
     import tensorflow_datasets as tfds
     import tensorflow_datasets.translate
@@ -215,7 +215,7 @@ def find_parts(name: str, infos: Mapping[str, Any], shown_as: str) -> list[tuple
 
 
 def _predict_splits(builder: Any) -> list[str]:
-    """Returns the splits of a data set before its download; none if its code needs the files."""
+    """Returns the splits of a data set before its download, or no splits if its code needs the files."""
     import tree
     from etils import epath
 

@@ -94,7 +94,7 @@ def _run_in_child(*arguments: str) -> str:
     """
     process = subprocess.Popen(
         [sys.executable, "-m", __name__, *arguments],
-        stdin=subprocess.PIPE,  # its end tells the process that this process has ended
+        stdin=subprocess.PIPE,  # the end of this stream signals the end of this process
         stdout=subprocess.PIPE,
         stderr=None if sys.stderr.isatty() else subprocess.DEVNULL,  # progress is for a terminal
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -1,4 +1,4 @@
-"""What tokenizers that are read from a file of another project have in common."""
+"""The common parts of tokenizers that are read from a file of another project."""
 
 import hashlib
 import re

@@ -19,7 +19,7 @@ MAX_FILE_BYTES = 1 << 26  # 37,000 word pieces take less than one million
 def load_word_pieces(path: str) -> PieceTokenizer:
     """Loads a tokenizer from a model file of SentencePiece or a tokenizer.json, also of a folder.
 
-    In the folder of a run, the source may have another tokenizer, the attribute `source`.
+    In the folder of a run, the source may have a separate tokenizer, the attribute `source`.
 
     Raises:
       UserError: if the file is missing or damaged, or needs a package that is not installed.

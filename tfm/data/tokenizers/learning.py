@@ -115,7 +115,7 @@ def _check_characters(texts: Iterable[str]) -> Iterator[str]:
 def _train(texts: Iterable[str], pieces: int, options: dict[str, Any], file: IO[bytes]) -> str:
     """Trains a model and writes it to `file`. Returns the error message of SentencePiece, or "".
 
-    SentencePiece reports an error of its iterator as an error of its own. The original error is raised
+    SentencePiece reports an error of its iterator as a different error. The original error is raised
     instead, because it may be Ctrl-C or an error of the data.
     """
     errors: list[BaseException] = []

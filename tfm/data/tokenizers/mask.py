@@ -10,7 +10,7 @@ MASK = "[MASK]"
 
 
 class MaskTokenizer:
-    """A tokenizer in whose vocabulary one token is the mask. All other tokens are those of the tokenizer.
+    """A tokenizer in whose vocabulary one token is the mask. All other tokens come from the tokenizer.
 
     The mask is the piece "[MASK]" if the tokenizer has this piece, as BERT's own vocabulary does. Otherwise
     the mask is one more token after all others. Implements `Tokenizer`.

@@ -18,7 +18,7 @@ from tfm.errors import UserError
 class SampledWordPieces:
     """A tokenizer that drops merges at random, with the interface that `TokenCache.open` needs.
 
-    The ids of a text depend only on the texts of the same call of `encode`, the probability and the seed.
+    The ids of a text depend only on the texts of this call of `encode`, the probability and the seed.
     They are the same on every machine.
 
     Args:

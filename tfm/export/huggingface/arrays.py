@@ -1,7 +1,8 @@
 """Conversion of arrays between the layouts of PyTorch and of tfm, in both directions.
 
-An `Entry` says which array of the other project a parameter of tfm comes from. The same entries serve the
-import and the export.
+The other project is transformers or fairseq, and the other model is the model of this project that tfm
+imports or exports. An `Entry` says which array of the other project a parameter of tfm comes from. The same
+entries serve the import and the export.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -46,7 +47,7 @@ def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Converts an array of the other project to a parameter of this shape.
 
     Raises:
-      ValueError: if the array has another number of elements.
+      ValueError: if the array has a different number of elements.
     """
     if entry.part is not None:
         x = np.split(x, FUSED_PARTS, axis=-1)[entry.part]

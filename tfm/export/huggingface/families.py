@@ -61,7 +61,8 @@ class Fields:
         """Returns the value of a field.
 
         Raises:
-          UserError: if the value has another type than `kind`, or is missing and there is no default.
+          UserError: if the value is not a `kind`, or is missing and there is no default. An int is accepted
+            as a float, and null if the default is None.
         """
         value = self._values.get(name, default)
         if kind is float and type(value) is int:
@@ -74,7 +75,7 @@ class Fields:
         return value
 
     def require(self, name: str, expected: Any) -> None:
-        """Raises a UserError if the file has the field with another value than tfm supports."""
+        """Raises a UserError if the file has a value of the field that differs from `expected`."""
         value = self._values.get(name, expected)
         if value != expected:
             raise UserError(
@@ -101,7 +102,7 @@ class Family:
     Attributes:
       architecture: name of the class in transformers.
       task: task in tfm. A head of BERT that classifies has another task, see `find_task`.
-      prefix: beginning of the names of most arrays. Files of a model without its head lack it.
+      prefix: beginning of the names of most arrays. It is missing in files of a model without its head.
       model: maps the fields of config.json to the config of a model.
       entries: maps the config of a model and the fields to the entries of its parameters.
       sines_first: whether the family has the sinusoids of the paper in the order of `arrays.sines_first`.

@@ -127,7 +127,7 @@ def to_parameters(
       order: order of the tokens, or None for a model without tokens.
 
     Raises:
-      UserError: if an array is missing, left over or has another shape than config.json says.
+      UserError: if an array is missing, left over or does not have the shape that config.json implies.
     """
     entries = list(family.entries(model, fields))
     missing = sorted({entry.theirs for entry in entries if not entry.optional} - {"", *weights})
@@ -180,7 +180,7 @@ def _sinusoids(model: Any, length: int) -> np.ndarray:
 
 
 def _check_rows(entries: Sequence[Entry], weights: Weights, order: TokenOrder) -> None:
-    """Raises a UserError if the largest table has another number of rows than the vocabulary."""
+    """Raises a UserError if the largest table does not have `vocab_size` rows."""
     rows = max(
         weights.shapes[entry.theirs][0]
         for entry in entries
@@ -211,7 +211,7 @@ def _fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarra
     transformers reads (x - mean) / deviation of pixels x from 0 to 1.
 
     Raises:
-      UserError: if preprocessor_config.json has other values than one for each channel.
+      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel.
     """
     details = read_json_if_present(os.path.join(folder, "preprocessor_config.json"))
     half = [0.5] * model.channels

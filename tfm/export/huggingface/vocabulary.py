@@ -100,7 +100,7 @@ def read_marian(folder: str, fields: Fields, languages: Languages) -> Vocabulary
 
 
 def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of NLLB or mBART-50: SentencePiece with tags of languages behind its pieces."""
+    """Returns the tokenizer of NLLB or mBART-50: SentencePiece with tags of languages after its pieces."""
     content = _read(folder, "sentencepiece.bpe.model")
     pieces = _read_pieces(folder, "sentencepiece.bpe.model", content)
     ids = {piece.text: i + FAIRSEQ_OFFSET for i, piece in enumerate(pieces) if i >= len(FAIRSEQ_IDS) - 1}

@@ -1,6 +1,6 @@
 """Export of a run as the folder of a model of Hugging Face transformers: MarianMT, GPT-2, BERT or ViT.
 
-The arrays are written by the entries of `families`, as the import reads them. The ids are the ids of tfm.
+The entries of `families` map the arrays, as for the import. Tokens keep their ids of tfm.
 """
 
 import json
@@ -152,10 +152,22 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
 def to_arrays(
     model: Any, params: Arrays, entries: Sequence[Entry], *, is_sines_first: bool
 ) -> dict[str, np.ndarray]:
-    """Returns {name in transformers: array}. Parameters that the model lacks, such as biases, are zeros.
+    """Converts the parameters of a model of tfm to the arrays of its equivalent in transformers.
+
+    If the equivalent has a bias of the logits, the biases of padding and BOS become `EXCLUDED_LOGIT`.
+    Otherwise, padding gets the embedding of EOS if tfm excludes padding from outputs.
+
+    Args:
+      model: the config of the model of tfm.
+      params: {name in an export: array} of its parameters.
+      entries: the arrays of transformers and the parameters with the same content.
+      is_sines_first: see `Family.sines_first`.
+
+    Returns:
+      {name in transformers: array}. Parameters that only transformers has, such as biases, are zeros.
 
     Raises:
-      UserError: if the other model lacks a bias of the logits that is not 0.
+      UserError: if the bias of our logits is not 0 and the model of transformers has none.
     """
     ours = {name: np.array(x, np.float32) for name, x in params.items()}
     if "embedding/bias" in ours and not any(entry.ours == "embedding/bias" for entry in entries):

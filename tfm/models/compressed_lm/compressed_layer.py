@@ -117,7 +117,10 @@ class CompressedLayer(DecoderLayer):
     def prefill(
         self, x: Array, cache: CompressedCache, *, mask: Array, positions: Array, key_positions: Array
     ) -> tuple[Array, CompressedCache]:
-        """Computes P' more positions of the prefix, see `Layer.prefill`."""
+        """Computes more positions of the prefix, see `LocalLayer.prefill` for the arguments.
+
+        Ignores `mask`. A position sees the compressed keys of the windows that are complete.
+        """
         stride, slots = self.stride, max(key_positions.shape[1] // self.stride, 1)
         is_token, _ = find_tokens(x, key_positions)
         # Padding follows the tokens, so tokens of this piece follow the last R - 1 keys of the cache.

@@ -90,7 +90,19 @@ class LocalLayer(DecoderLayer):
     def prefill(
         self, x: Array, cache: LocalCache, *, mask: Array, positions: Array, key_positions: Array
     ) -> tuple[Array, LocalCache]:
-        """Computes P' more positions of the prefix, see `Layer.prefill`."""
+        """Computes more positions of the prefix, see `Layer.prefill`.
+
+        Args:
+          x: Input of the layer at the P' new positions, [B, P', D].
+          cache: The cache of a prefix of P positions. No hypothesis may have written to it.
+          mask: Ignored, because the block of each position decides what it sees.
+          positions: Positions of x, int [B, P'].
+          key_positions: Positions of the whole prefix, int [B, P + P']. Padding has -1. They only serve to
+            find the tokens.
+
+        Returns:
+          The output [B, P', D], and the cache of the longer prefix.
+        """
         is_token, before = find_tokens(x, key_positions)
         # The slots of the cache with positions of the block in which the prefix ended so far.
         slots = jnp.arange(self.block)

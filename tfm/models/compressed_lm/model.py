@@ -17,7 +17,7 @@ from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 
 @dataclasses.dataclass(frozen=True)
 class CompressedLMConfig(DecoderLMConfig):
-    """The config of a decoder with two kinds of attention. The defaults are those of T-DMCA (section 4.2)."""
+    """The config of a decoder with two kinds of attention. The defaults describe T-DMCA (section 4.2)."""
 
     name: str = "compressed_lm"
     layers: int = 5

@@ -50,7 +50,7 @@ def attend_to_hypotheses(
     positions: Array,
     prefix: Any = None,
 ) -> Array:
-    """Computes the attention of W hypotheses to the keys of their own and of a prefix that they share.
+    """Computes the attention of W hypotheses to their own keys and to the keys of a prefix that they share.
 
     Args:
       attention: A `CompressibleAttention`.

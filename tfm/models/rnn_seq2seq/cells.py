@@ -35,7 +35,7 @@ class GRUCell(nn.Module):
         r, z = sigmoid(W x + U h), sigmoid(W_z x + U_z h)
         h' = (1 - z) * h + z * tanh(W_h x + U_h (r * h))
 
-    `flax.linen.GRUCell` multiplies r by U_h h instead. Calls have the same form as calls of Flax cells:
+    `flax.linen.GRUCell` computes r * (U_h h) instead. The cell is called like a Flax cell:
     (h, x) -> (h', h').
 
     Attributes:
@@ -71,7 +71,7 @@ class LSTMCell(nn.Module):
         c' = f * c + i * g
         h' = o * tanh(c')
 
-    Calls have the same form as calls of Flax cells: ((c, h), x) -> ((c', h'), h').
+    The cell is called like a Flax cell: ((c, h), x) -> ((c', h'), h').
 
     Attributes:
       features: Width of the state, F.
@@ -105,7 +105,7 @@ class LSTMCell(nn.Module):
 
 
 def output_of(state: State) -> jax.Array:
-    """Returns the output h [..., F] of a state. The state of a GRU is h, and that of an LSTM is (c, h)."""
+    """Returns the output h [..., F] of a state. The state of a GRU is h. The state of an LSTM is (c, h)."""
     return state[-1] if isinstance(state, tuple) else state
 
 
@@ -123,7 +123,10 @@ class RecurrentLayer(nn.Module):
     reverse: bool = False
 
     def __call__(self, x: jax.Array, segments: jax.Array) -> State:
-        """Returns the state [B, M, F] after each position, for x [B, M, D] and segments int [B, M]."""
+        """Returns the state after each position, for x [B, M, D] and segments int [B, M].
+
+        The state is an array [B, M, F] or, for an LSTM, a pair of such arrays.
+        """
 
         def step(cell, state, inputs):
             x, begins = inputs
@@ -190,7 +193,7 @@ class ScoredAttention(nn.Module):
         return nn.Dense(features, use_bias=False, kernel_init=self.initializers.attention, dtype=self.dtype)
 
     def keys(self, annotations: jax.Array) -> jax.Array:
-        """Returns the keys [B, M, K] of annotations [B, M, A]. They need to be computed once for a source."""
+        """Returns the keys [B, M, K] of annotations [B, M, A]. They are computed only once per source."""
         return annotations if self.score == "dot" else self.key(annotations)
 
     def __call__(

@@ -61,10 +61,10 @@ class RNNConfig(InheritsHelp):
     hidden_features: int = size_field(1000, "Width of the recurrent states, F.")
     initial_state: str = fixed_field(
         "projected",
-        "Initial state of each decoder layer, computed from the final state h of the same encoder layer: "
-        "projected (tanh(W h)) or copied. With a bidirectional encoder, h is the final state of the backward "
-        "direction. With a bidirectional encoder and attention none, h contains both directions and must be "
-        "projected.",
+        "Initial state of each decoder layer, computed from the final state h of the corresponding encoder "
+        "layer: projected (tanh(W h)) or copied. With a bidirectional encoder, h is the final state of the "
+        "backward direction. With a bidirectional encoder and attention none, h contains both directions and "
+        "must be projected.",
         choices=("projected", "copied"),
     )
     attention: str = fixed_field(
@@ -76,12 +76,13 @@ class RNNConfig(InheritsHelp):
     attention_features: int = size_field(1000, "Width of the hidden layer of the additive score.")
     query: str = fixed_field(
         "previous",
-        "Decoder state that is the query of the attention: previous (the state before the step, so that the "
+        "Decoder state that serves as the attention query: previous (the state before the step, so that the "
         "context is an input of the step) or current (the state after the step).",
         choices=("previous", "current"),
     )
     input_feeding: bool = fixed_field(
-        False, "The output features as an input of the next step (Luong et al. 2015, section 3.3)."
+        False,
+        "Feeds the output features back as an input of the next step (Luong et al. 2015, section 3.3).",
     )
     output: str = fixed_field(
         "maxout",
@@ -153,7 +154,7 @@ class RNNConfig(InheritsHelp):
 
         With attention, this is the backward direction, because the first word of the source is the last word
         that it reads (Bahdanau et al. 2015, appendix A.2.2). Without attention, these are both directions,
-        because the decoder would not use the forward direction of the top layer otherwise.
+        because otherwise the decoder would not use the forward direction of the top layer.
         """
         if not self.bidirectional:
             return ("forward",)

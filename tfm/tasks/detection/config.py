@@ -19,7 +19,7 @@ def _weight(default: float, help: str) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The config of a run that detects objects. The weights are those of the paper."""
+    """The config of a run that detects objects. The weights are the paper's."""
 
     task: str = field("detection", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(DETRConfig, "Detector. Its config has channels, classes and queries.")

@@ -73,7 +73,7 @@ class Detection(Task):
         return self.model.init(rng, image, train=False)
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
-        """Computes the losses of the pairs of all decoder layers. The metrics are those of the last layer."""
+        """Computes the losses of the pairs of all decoder layers. The metrics describe the last layer."""
         found, state = apply_model(self.model, variables, batch["images"], batch["valid"], context=context)
         config = self.config
         weights = LossWeights(config.box_weight, config.overlap_weight, config.empty_weight)

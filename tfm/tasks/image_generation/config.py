@@ -10,7 +10,7 @@ from tfm.models.sagan import SelfAttentionGANConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import frozen_field
 
-# Scores take the images of a split and as many generated images with the same labels.
+# Scores compare the images of a split with as many generated images, which have the same labels.
 ACCURACY = "accuracy of asked classes"
 DISTANCE = "Frechet distance of features"
 JUDGE = "judge"
@@ -29,7 +29,7 @@ class Config:
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
     judge: str = frozen_field(
         JUDGE,
-        "Run or export of a classifier of the same images, such as configs/vit.py. It scores the images.",
+        "Run or export of a classifier of such images, which scores them. configs/vit.py trains one.",
     )
     validation_samples: int = field(
         20,

@@ -11,7 +11,7 @@ def observe_image(
     """Describes a generated image.
 
     Args:
-      name: the class that was asked for.
+      name: the requested class.
       image: [height, width, C], from -1 to 1.
       weights: attention weights of the pixels [layers, H, L, M].
       choices: classes and their probabilities according to the classifier, best first.

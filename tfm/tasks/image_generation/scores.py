@@ -1,4 +1,4 @@
-"""The scores of generated images: whether they show the asked classes, and the Frechet distance."""
+"""The scores of generated images: whether they show the requested classes, and the Frechet distance."""
 
 import numpy as np
 
@@ -16,7 +16,7 @@ def score_images(
     Args:
       judge: the classifier.
       images: generated images [N, height, width, C], from -1 to 1.
-      labels: the classes that were asked for, int [N].
+      labels: the requested classes, int [N].
       real: real images of the same classes, like `images`.
 
     Returns:

@@ -49,7 +49,10 @@ SAMPLE_SEED = 1  # of the images that each evaluation shows
 
 
 class ImageGeneration(Task):
-    """A task with two players. For the attributes, see `tfm.tasks.classification.Classification`."""
+    """A task that trains a generator against a discriminator.
+
+    For the attributes, see `tfm.tasks.classification.Classification`.
+    """
 
     best = Best("validation/frechet", "min")
     unit = "images"
@@ -91,7 +94,7 @@ class ImageGeneration(Task):
     def compare(
         self, variables: Variables, batch: Batch, context: Context, images: Any = None
     ) -> tuple[tuple[jax.Array, jax.Array], Mapping[str, Any]]:
-        """Returns the logits [B] of generated images and of `images`, and the new state."""
+        """Returns the discriminator's logits [B] for generated images and for `images`, and the new state."""
         shape = len(batch["labels"]), self.config.model.noise
         noise = jax.random.normal(context.row_rng if context.train else jax.random.key(0), shape)
         rows = Rows(batch["weights"], context.row_axes)
@@ -102,7 +105,7 @@ class ImageGeneration(Task):
         return ClassificationData(self.config, self.label_names)
 
     def assets(self) -> dict[str, str]:
-        """Returns {file name: SHA-256} of the file with the names of the classes."""
+        """Returns {name: fingerprint} of the file with the names of the classes and of the judge."""
         judge = {} if self._judge is None else {JUDGE + SUFFIX: self._judge.fingerprint}
         return {LABELS_FILE: self._fingerprint, **judge}
 
@@ -116,22 +119,29 @@ class ImageGeneration(Task):
             return Evaluation(values)
         labels = np.arange(self.config.validation_samples) % len(self.label_names)
         images = self.generate(variables, labels, seed=SAMPLE_SEED)
-        asked = [self.label_names[label] for label in labels]
+        requested = [self.label_names[label] for label in labels]
         judged = self._required_judge.judge(images)[0].argmax(-1)
         rows = [
             {"class": name, "judged": self.label_names[label]}
-            for name, label in zip(asked, judged, strict=True)
+            for name, label in zip(requested, judged, strict=True)
         ]
-        return Evaluation(values, Samples(rows, {"generated": functools.partial(draw_images, images, asked)}))
+        return Evaluation(
+            values, Samples(rows, {"generated": functools.partial(draw_images, images, requested)})
+        )
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the judged class of a generated image for each image of a split, and the scores."""
+        """Generates an image with the label of each image of a split.
+
+        Yields the classes that the judge assigns to the generated images, and the scores.
+        """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
         outputs, scores = self._score(_single(variables), source)
         rate = len(source) / (time.monotonic() - began)
-        asked = [self.label_names[label] for label in _read(source)[1]]
-        examples = [{"class": name, "judged": output} for name, output in zip(asked, outputs, strict=True)]
+        requested = [self.label_names[label] for label in _read(source)[1]]
+        examples = [
+            {"class": name, "judged": output} for name, output in zip(requested, outputs, strict=True)
+        ]
         yield Report(outputs, scores, examples, {"seed": 0}, rate, source.fingerprint)
 
     def generate(self, variables: Variables, labels: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -196,7 +206,7 @@ class ImageGeneration(Task):
 
 
 def plan(config: Config) -> ImageGeneration:
-    """Returns the task of a run that does not know the names of the classes yet."""
+    """Returns a task without class names and without a judge, to plan a run."""
     return ImageGeneration(config, [], "")
 
 
@@ -212,7 +222,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> ImageGeneration
 
 
 def _sums(values: Mapping[str, jax.Array], batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
-    """Returns {name: (sum, count)} of values [B] of the rows that count."""
+    """Returns {name: (sum, count)} of values [B] over the rows that are not padding."""
     weights = batch["weights"]
     return {name: ((x * weights).sum(), weights.sum()) for name, x in values.items()}
 

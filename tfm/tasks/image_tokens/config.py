@@ -14,7 +14,7 @@ ERROR, USED = "squared error", "used codes"
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The config of a run that learns codes of images. The defaults are those of appendix A.2."""
+    """The config of a run that learns codes of images. The defaults are from appendix A.2."""
 
     task: str = field("image_tokens", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(DVAEConfig, "Autoencoder.")

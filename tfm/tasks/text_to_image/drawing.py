@@ -19,12 +19,13 @@ TITLE_WIDTH = 20  # characters above a drawn picture
 def continue_codes(
     model: Any, params: Any, texts: np.ndarray, first_codes: np.ndarray, decoding: GenerationConfig
 ) -> np.ndarray:
-    """Draws the codes of a picture for each caption. Of several samples, the most probable one is kept.
+    """Draws the codes of a picture for each caption. If there are several samples, the most probable sample
+    is kept.
 
     Args:
       model: the Linen module.
       params: its parameters, or a tuple of the parameters of several models.
-      texts: ids of the captions, int [N, T].
+      texts: ids of the captions, int [N, S].
       first_codes: codes of the upper part of each picture, int [N, P].
       decoding: options of the sampling.
 
@@ -41,7 +42,7 @@ def continue_codes(
 
 
 def describe_drawings(texts: np.ndarray, satisfied: np.ndarray) -> list[dict[str, str]]:
-    """Returns each caption [N, T], and whether its picture is right, [N]."""
+    """Returns each caption [N, S], and whether its picture is right, [N]."""
     return [
         {"caption": describe_text(text), "satisfied": "yes" if is_right else "no"}
         for text, is_right in zip(texts, satisfied, strict=True)
@@ -56,7 +57,7 @@ def make_figures(
     Args:
       rows: the result of `describe_drawings`.
       images: drawn pictures of the captions, [N, height, width, C] from -1 to 1.
-      real, completed: pictures, and the same pictures of which the model drew the lower half.
+      real, completed: pictures, and the same pictures with lower halves that the model drew.
     """
     titles = ["\n".join(textwrap.wrap(row["caption"], TITLE_WIDTH)) for row in rows]
     names = ["original"] * len(real) + ["completed"] * len(completed)

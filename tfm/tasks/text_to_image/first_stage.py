@@ -32,7 +32,7 @@ class FirstStage:
       fingerprint: SHA-256 of its file.
 
     Raises:
-      UserError: if the run has no autoencoder, or its codes are not those of the language model.
+      UserError: if the run has no autoencoder, or its codes do not fit the language model.
     """
 
     def __init__(self, workdir: str, model: DALLEConfig):

@@ -17,7 +17,7 @@ def make_inputs(text: ArrayLike, codes: ArrayLike, model: DALLEConfig) -> jax.Ar
     """Returns the tokens of captions and pictures, int [B, 1 + T + I].
 
     Args:
-      text: ids of the captions, int [B, T].
+      text: ids of the captions, int [B, S].
       codes: codes of the pictures, int [B, I].
       model: config of the model. Its ids of codes come after the ids of words.
     """
@@ -29,7 +29,7 @@ def observe_drawing(text: np.ndarray, image: np.ndarray, weights: np.ndarray, is
     """Describes how a model draws a caption.
 
     Args:
-      text: ids of the caption, int [T].
+      text: ids of the caption, int [S].
       image: the drawn image [height, width, C], from -1 to 1.
       weights: attention weights of the layers, [layers, H, L, L] with L = 1 + T + I.
       is_right: whether the image shows what the caption says.

@@ -160,11 +160,12 @@ class TextToImage(Task):
     def draw_codes(
         self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
     ) -> np.ndarray:
-        """Draws the codes of a picture for each caption. Of several samples, the most probable one is kept.
+        """Draws the codes of a picture for each caption. If there are several samples, the most probable
+        sample is kept.
 
         Args:
           variables: variables of the model, or a tuple of the variables of several models.
-          texts: ids of the captions, int [N, T].
+          texts: ids of the captions, int [N, S].
           first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
             None draws the whole picture.
 
@@ -198,7 +199,7 @@ class TextToImage(Task):
         return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
 
     def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Returns whether images [N, height, width, C] show what captions [N, T] say, bool [N]."""
+        """Returns whether images [N, height, width, C] show what captions [N, S] say, bool [N]."""
         parts = find_digits(images)
         probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
         return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))
@@ -221,8 +222,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
     """Creates the task of a run.
 
     Raises:
-      UserError: if the model has another size of captions, the run has no first stage or no classifier, or
-        they do not fit the model.
+      UserError: if the model has a different size of captions, the run has no first stage or no classifier,
+        or they do not fit the model.
     """
     del new
     sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}

@@ -1,4 +1,4 @@
-"""The observation of a model that translates one sentence: attention, probabilities and the beam."""
+"""Observes a model while it translates a sentence: its attention, its probabilities and the beam."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Observation:
-    """Translates a sentence by the beam search of the run's config, and records what the model computes.
+    """Translates a sentence with the beam search that the run's config sets, and records the computation.
 
     Args:
       task, params: task and parameters of a model that translates.
@@ -96,7 +96,7 @@ def observe_pair(
 def _observe_ids(
     task: Any, params: Any, sentence: str, source: list[int], predicted: list[int], width: int = 0
 ) -> Observation:
-    """Returns the observation of the ids of both sides, padded at least to a width."""
+    """Returns the observation of the ids of both sides, which are padded to at least `width` tokens."""
     tokens = {
         "source": ("source piece", source),
         "read": ("target piece read", [BOS_ID, *predicted[:-1]]),
@@ -110,7 +110,8 @@ def make_samples(
 ) -> Samples:
     """Returns source, reference and hypothesis of `validation_samples` pairs, and a picture of the first.
 
-    The picture shows the cross-attention of the pair. It is missing if the model has no cross-attention.
+    The picture shows the cross-attention of the pair. There is no picture if the model has no cross-attention
+    or a side has no token.
 
     Args:
       task: a `tfm.tasks.translation.Translation`.
@@ -132,7 +133,7 @@ def make_samples(
 
 
 def spread(values: Sequence, most: int) -> list:
-    """Returns at most `most` values at equal distances, beginning with the first."""
+    """Returns up to `most` evenly spaced values, beginning with the first."""
     return list(values[:: -(-len(values) // most)]) if values and most else []
 
 
@@ -150,7 +151,7 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
 
 
 def _draw(observation: Observation, decoding: Any, path: str) -> None:
-    """Draws the mean of the heads of the layer that `decoding` aligns words with."""
+    """Draws the mean over the heads of the layer that `decoding` uses for word alignment."""
     from tfm.visualize.figures import draw_attention  # imported here because it takes a second
     from tfm.visualize.panels import Selection, select
 

@@ -42,8 +42,8 @@ class Hypothesis(NamedTuple):
 class TextTranslation:
     """Translates, scores and aligns texts with a model and its tokenizer.
 
-    The model may read and predict texts in another form than the user's. Subclasses override `read_source`,
-    `read_target` and `write_target` then.
+    The model may read and predict texts in a form that differs from the user's texts. A
+    subclass for such a model overrides `read_source`, `read_target` and `write_target`.
 
     Attributes:
       model: a `tfm.decoding.protocol.SequenceToSequence`.
@@ -112,13 +112,15 @@ class TextTranslation:
 
         The translation of an empty text is empty. An input with `decoding.max_input` tokens or more is split
         or cut, with a warning. The n-th best translation of a split input joins the n-th best translations of
-        its parts, and its score is the sum of their scores.
+        its parts. Its score is the sum of their scores, which are expected utilities for samples and
+        log-probabilities otherwise.
 
         Args:
           params: parameters of the model, or a tuple of the parameters of several models.
           sentences: texts.
           decoding: the search; None uses the search of the config.
-          n_best: see `tfm.decoding.translate.translate_ids`.
+          n_best: maximum number of translations of each text. Equal samples count as one translation, so a
+            list of samples can be shorter.
           prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
             The prefix of a split input applies to its first part.
           phrases: for each text, phrases that its translations must contain, or None. Only for beam search.
@@ -131,7 +133,7 @@ class TextTranslation:
 
         Raises:
           UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
-            `n_best` is larger than the beam.
+            `n_best` is larger than the beam or the number of samples.
         """
         if prefixes is None:
             sentences = check_texts("sentences", sentences)
@@ -200,7 +202,7 @@ class TextTranslation:
           A float32 array [pieces + 1] for each pair.
 
         Raises:
-          UserError: if `sources` and `targets` are not lists of texts of the same length.
+          UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
         sides = self._read_pairs(sources, targets)
@@ -211,14 +213,14 @@ class TextTranslation:
         """Aligns the words of each pair by the attention of the model.
 
         Words are separated by white space. The alignment of a pair is empty if a side is empty or, including
-        EOS, longer than `decoding.max_input` tokens, or if the text that the model reads has other words than
-        the user's text, for example because the vocabulary splits it at an invisible character.
+        EOS, longer than `decoding.max_input` tokens, or if the text that the model reads differs in its words
+        from the user's text, for example because the vocabulary splits it at an invisible character.
 
         Returns:
           For each pair a set of (source word, target word), counted from 0.
 
         Raises:
-          UserError: if `sources` and `targets` are not lists of texts of the same length.
+          UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
         read = self._read_pairs(*sides)
@@ -260,7 +262,7 @@ class TextTranslation:
 
 
 def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Returns two arguments, given by name, as lists of texts of the same length.
+    """Returns two arguments, given by name, as lists of texts with equal lengths.
 
     Raises:
       UserError: if an argument is not a list of texts, for example a single text, or if the lengths differ.

@@ -46,7 +46,7 @@ class Tracker(Protocol):
         """Called at the end of the run. Writes or sends the remaining data.
 
         Args:
-          outcome: "finished", "stopped" by a signal that asked the run to end, or "failed" with an error.
+          outcome: "finished", "stopped" by a signal, or "failed" with an error.
         """
         ...
 
