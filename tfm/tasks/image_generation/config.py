@@ -11,7 +11,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.frozen import frozen_field
 
 # Scores compare the images of a split with as many generated images, which have the same labels.
-ACCURACY = "accuracy of asked classes"
+ACCURACY = "accuracy of requested classes"
 DISTANCE = "Frechet distance of features"
 JUDGE = "judge"
 
