@@ -349,7 +349,8 @@ class SequenceToSequenceContract(SequenceContract):
         difference = np.abs(outputs.sources - outputs.plain).max(-1)  # [M, B, L]
         assert difference[:, 0].min() > 1e-7, "some source token is ignored"
         assert difference[:, 0].max(0).min() > 1e-5, "some position ignores the source"
-        assert not difference[3:, 1].any(), "padding of the source is read"
+        # The batches differ, so some processors round a value in another way.
+        assert difference[3:, 1].max() < 1e-6, "padding of the source is read"
 
     def test_attention_to_the_source_is_a_distribution_over_its_tokens(self, model):
         attention = self.outputs(model).attention
