@@ -8,6 +8,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 from tests.support.tiny import train_run
 from tfm.data.batches.skip_grams import (
@@ -173,6 +174,34 @@ def test_words_of_a_run_are_ordered_by_their_counts(tmp_path):
     assert task.words[0] == "the"
     assert counts == sorted(counts, reverse=True)
     assert min(counts) >= 5
+
+
+class DividedArray:
+    """A stand-in for an array with rows on other hosts, which NumPy cannot read."""
+
+    is_fully_addressable = False
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("The array has rows on other hosts.")
+
+
+@pytest.mark.parametrize("method", ["evaluate", "report"])
+def test_vectors_that_are_divided_over_hosts_are_gathered(method, tmp_path, monkeypatch):
+    config = word_vectors.Config(data=SkipGramsConfig(sentences=2000), validation_samples=0)
+    task = word_vectors.create(config, str(tmp_path))
+    vectors = np.random.default_rng(0).normal(size=(len(task.words), 4))
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda x, **_: x.values)
+
+    def answer(centers):
+        variables = {"params": {"centers": centers}}
+        if method == "evaluate":
+            return task.evaluate(variables, None).scores
+        return [report.outputs for report in task.report(variables, "validation")]
+
+    assert answer(DividedArray(vectors)) == answer(vectors)
 
 
 @pytest.mark.long
