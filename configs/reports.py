@@ -7,8 +7,9 @@
 A report has about 100 tokens, and local attention sees blocks of 16. With --config.model.pattern=L, all
 layers are local, and the model cannot find what it has to copy. Scores: docs/results.md.
 
-Deviations from the paper: the data, the sizes, no dropout, rotary positions in addition to sinusoids, greedy
-search, and Adam in place of Adafactor, with a learning rate that rises to 2e-3 and falls linearly to 0.
+Deviations from the paper: the data, the sizes, no mixture of experts, no dropout, rotary positions in
+addition to sinusoids, greedy search, and Adam in place of Adafactor, with a learning rate that rises to 2e-3
+and falls linearly to 0.
 """
 
 from tfm.config import to_config_dict
