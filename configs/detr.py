@@ -12,7 +12,8 @@ small DETR with this network as its backbone, on scenes of up to three digits. H
 the extra tfm[digits].
 
 Deviations from the paper: a small backbone and a small Transformer without dropout and with norms before the
-sublayers. All parts learn at one rate that falls to 0, and gradients are clipped less.
+sublayers, 8 queries, and pictures that are not changed at random. All parts learn at one rate, which rises to
+1e-3 and falls to 0 with a cosine, and gradients are clipped at a norm of 1 instead of 0.1.
 Scores: docs/results.md.
 """
 

@@ -9,8 +9,8 @@ three days on 16 V100. Time and scores are not measured.
 
 Deviations from the paper: pictures are resized to at most 1,024 x 1,024 pixels and only mirrored, where the
 paper draws sizes and crops at random. The backbone begins with random parameters, not with ImageNet's. To
-begin with the parameters of your own classifier, use --warm_start as in configs/detr.py. The rate falls with
-a cosine, where the paper divides it by 10 after 200 of 300 epochs.
+begin with the parameters of your own classifier, use --warm_start as in configs/detr.py. The rate rises for
+1,000 steps and falls with a cosine, where the paper divides it by 10 after 200 of 300 epochs.
 """
 
 from tfm.config import to_config_dict

@@ -10,8 +10,9 @@ that with --config.r_drop=0. docs/results.md has the measured scores, and benchm
 what each choice gave.
 
 Deviations from the paper, all for small data: 3 + 3 layers with d_model 256, d_ff 512 and 4 heads, dropout
-0.3 and R-Drop, 6,000 word pieces, batches of 4,096 tokens, and 8,930 steps. The learning rate peaks at the
-value of equation 3 and then falls linearly to 0. Evaluation has beam 5 and length penalty 1.
+0.3 and R-Drop, 6,000 word pieces, packed batches of 4,096 tokens, and 8,930 steps. The learning rate rises
+for 992 steps to the value of equation 3 and then falls linearly to 0. Evaluation has beam 5 and length
+penalty 1.
 """
 
 from tfm.config import to_config_dict

@@ -10,8 +10,9 @@ side, and the Transformer for 2,600 steps of 512. This config batches pairs of s
 does not suit a recurrent model: it takes a step for each position of a row, and attends from each position to
 the whole row. Hardware and expected result: see docs/results.md.
 
-Deviations from that paper, all for speed: the sizes, Glorot's random initialization, a single table for
-source, target and output, and Adam instead of AdaDelta.
+Deviations from that paper, all for speed: the sizes, word pieces, Glorot's random initialization, a single
+table for source, target and output, and Adam with a learning rate that falls linearly to 0 instead of
+AdaDelta.
 """
 
 from tfm.config import to_config_dict

@@ -6,11 +6,12 @@
 Hardware, hours and result: see docs/results.md and benchmarks/notes/table3_small.md.
 
 Every width of the paper (d_model, d_ff, features of keys and values) is divided by 16, and every number of
-layers by 2. Heads and rates are as in the paper. Base trains 600 steps of 512 tokens on each side, about 20
-passes over the pairs, and big trains 1,800 steps. There are few pairs, so that base overfits without
-dropout, as in the paper. The learning rate rises for 150 steps to 0.7 times the value of equation 3, and then
-falls linearly to 0, so that the validation loss flattens at the end. The warning about a high peak is
-expected, because the models are narrow. Searches are greedy, because only the perplexity is of interest.
+layers by 2. Heads and dropout rates are as in the paper. There are 500 word pieces. Base trains 600 steps of
+512 tokens on each side, about 20 passes over the pairs, and big trains 1,800 steps. There are few pairs, so
+that base overfits without dropout, as in the paper. The learning rate rises for 150 steps to 0.7 times the
+value of equation 3, and then falls linearly to 0, so that the validation loss flattens at the end. The
+warning about a high peak is expected, because the models are narrow. Searches are greedy, because only the
+perplexity is of interest.
 """
 
 from tfm.config import to_config_dict

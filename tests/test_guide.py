@@ -1,5 +1,6 @@
 """Tests that each page of docs/guide runs and contains its true output and figures."""
 
+import itertools
 import re
 
 import pytest
@@ -8,34 +9,57 @@ from tests.support import pages
 from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_page, update_page
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
+MAX_FIGURE_BYTES = 60_000
 SOLUTION = re.compile(
     r'<details markdown="1"><summary>Solution</summary>\n\n(.*?)\n\n</details>', re.DOTALL
 )  # without the attribute, the site would show the Markdown as it is
 
 
+def find_figures(page):
+    """Returns the figures of a page, such as "figures/name.png"."""
+    return FIGURE.findall(page.read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module", params=guide_pages(), ids=lambda page: page.stem)
+def page_run(request, tmp_path_factory):
+    """Runs the code of a page. Returns (page, blocks as in `run_page`, folder of the figures)."""
+    folder = tmp_path_factory.mktemp("page")
+    return request.param, run_page(request.param, folder), folder / "figures"
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
-def test_code_of_a_page_prints_the_output_of_the_page(page, tmp_path):
+def test_code_of_a_page_prints_the_output_of_the_page(page_run):
     """`python -m tests.support.pages` writes the output."""
-    blocks = run_page(page, tmp_path)
+    _, blocks, _ = page_run
     assert blocks
     for code, expected, printed in blocks:
         assert printed == expected, code
-    figures = FIGURE.findall(page.read_text(encoding="utf-8"))
-    assert sorted(figures) == sorted(f"figures/{path.name}" for path in (tmp_path / "figures").iterdir())
-    for figure in figures:
-        assert (GUIDE / figure).stat().st_size < 60_000, figure
+
+
+@pytest.mark.long
+def test_code_of_a_page_draws_the_figures_of_the_page(page_run):
+    page, _, figures = page_run
+    assert sorted(find_figures(page)) == sorted(f"figures/{path.name}" for path in figures.iterdir())
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_figures_are_small_files(page):
+    sizes = {figure: (GUIDE / figure).stat().st_size for figure in find_figures(page)}
+    assert {figure: size for figure, size in sizes.items() if size >= MAX_FIGURE_BYTES} == {}
 
 
 def test_index_lists_all_pages_in_order():
     linked = re.findall(r"\]\((\d\w+\.md)\)", (GUIDE / "README.md").read_text(encoding="utf-8"))
     assert linked == [page.name for page in guide_pages()]
-    for page, following in zip(guide_pages(), linked[1:], strict=False):
-        assert f"({following})" in page.read_text(encoding="utf-8"), f"{page.name} leads to the next page"
+
+
+def test_each_page_leads_to_the_next_page():
+    for page, following in itertools.pairwise(guide_pages()):
+        assert f"({following.name})" in page.read_text(encoding="utf-8"), page
 
 
 def test_every_figure_is_used():
-    shown = {name for page in guide_pages() for name in FIGURE.findall(page.read_text(encoding="utf-8"))}
+    shown = {name for page in guide_pages() for name in find_figures(page)}
     assert shown == {f"figures/{path.name}" for path in (GUIDE / "figures").iterdir()}
 
 
@@ -49,12 +73,21 @@ def test_update_page_writes_the_output_into_the_page(tmp_path):
     assert [printed for _, _, printed in pages.run_page(page, tmp_path)] == ["", "2\n"]
 
 
+def find_exercises(page):
+    """Returns the text of the last section of a page."""
+    return page.read_text(encoding="utf-8").rpartition("\n## ")[2]
+
+
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
-def test_page_ends_with_two_exercises_whose_solutions_print_their_results(page):
-    last_section = page.read_text(encoding="utf-8").rpartition("\n## ")[2]
-    assert last_section.startswith("Exercises\n")
-    assert re.findall(r"^\*\*(\d)\.\*\* ", last_section, re.MULTILINE) == ["1", "2"]
-    solutions = SOLUTION.findall(last_section)
+def test_page_ends_with_two_exercises(page):
+    section = find_exercises(page)
+    assert section.startswith("Exercises\n")
+    assert re.findall(r"^\*\*(\d)\.\*\* ", section, re.MULTILINE) == ["1", "2"]
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_solutions_of_both_exercises_print_their_results(page):
+    solutions = SOLUTION.findall(find_exercises(page))
     assert len(solutions) == 2
     for solution in solutions:
         ((_, output),) = BLOCK.findall(solution)

@@ -16,7 +16,6 @@ from tfm.positions import (
     sinusoidal_encoding,
 )
 
-RNG = np.random.default_rng(0)
 QUERY_POSITIONS, KEY_POSITIONS = np.array([0, 3, 200]), np.array([1, 3, 255])
 
 
@@ -62,14 +61,16 @@ def rotate(x, positions):
 
 @pytest.mark.parametrize("positions", [np.arange(5), np.array([[0, 1, 2, 0, 1], [7, 90, 900, 0, 3]])])
 def test_rotary_encoding_rotates_pairs_of_features(positions):
-    x = RNG.normal(size=(2, 5, 3, 8)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(2, 5, 3, 8)).astype(np.float32)
     np.testing.assert_allclose(rotary_encoding(x, positions), rotate(x, positions), atol=1e-4)
     assert rotary_encoding(jnp.asarray(x, jnp.bfloat16), positions).dtype == jnp.bfloat16
 
 
 @pytest.mark.long
 def test_rotary_products_depend_only_on_the_distance():
-    query, key = RNG.normal(size=(2, 1, 1, 8)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    query, key = rng.normal(size=(2, 1, 1, 8)).astype(np.float32)
     positions = np.array([[3, 1], [50, 48], [0, 0], [1, 3]])
     rotated = [
         jax.vmap(rotary_encoding, (None, 0))(x, positions[:, i : i + 1]) for i, x in enumerate((query, key))

@@ -1,5 +1,7 @@
 """Tests of `tfm sweep`: variants, plans, mistakes, and a complete sweep of a small task."""
 
+import contextlib
+import io
 import signal
 import subprocess
 import sys
@@ -121,34 +123,78 @@ def test_variants_are_selected_by_the_flag_only(path, tmp_path, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:2]] == ["sgd"]
 
 
-@pytest.mark.long
-def test_sweep_trains_evaluates_and_resumes(path, tmp_path, capsys):
-    workdir = tmp_path / "out"
+@pytest.fixture(scope="module")
+def finished(path, tmp_path_factory):
+    """Runs a sweep of two variants. Returns (working directory, arguments, printed table)."""
+    workdir = tmp_path_factory.mktemp("sweep") / "out"
     command = [str(path), f"--workdir={workdir}", "--seeds=1", "--config.training.seed=7", "--jobs=2"]
-    sweep.main(command)
-    table = capsys.readouterr().out
-    assert table == (workdir / "table.md").read_text()
-    assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        sweep.main(command)
+    return workdir, command, printed.getvalue()
+
+
+def read_log(workdir):
+    return (workdir / "sgd" / "seed_7" / "log.txt").read_text()
+
+
+@pytest.mark.long
+def test_table_of_a_sweep_has_a_row_for_each_variant(finished):
+    _, _, table = finished
     assert table.startswith("Split validation, last checkpoint.\n\n| variant")
-    log = (workdir / "sgd" / "seed_7" / "log.txt").read_text()
-    sweep.main(command)  # all runs are finished
-    assert (workdir / "sgd" / "seed_7" / "log.txt").read_text() == log
-    assert capsys.readouterr().out == table
-    with pytest.raises(UserError) as error:
-        sweep.main([*command, "--config.training.peak_learning_rate=0.3"])
-    changed = "training.peak_learning_rate was 0.1 and is now 0.3"
-    assert f"adam seed 7 ({changed}), sgd seed 7 ({changed})" in str(error.value)
-    with pytest.raises(UserError, match=r"with other configs than the planned ones: .*sgd seed 7 \(training"):
-        # The table still contains sgd.
-        sweep.main([*command, "--only=adam", "--config.training.peak_learning_rate=0.3"])
-    with pytest.raises(UserError, match=r"no score 'eror'.*'error'"):
-        sweep.main([*command, "--score=eror"])
+    assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
+
+
+@pytest.mark.long
+def test_same_command_prints_and_writes_the_same_table_without_training(finished, capsys):
+    workdir, command, table = finished
+    log = read_log(workdir)
+    sweep.main(command)
+    assert read_log(workdir) == log
+    assert capsys.readouterr().out == table == (workdir / "table.md").read_text()
+
+
+CHANGED_RATE = "training.peak_learning_rate was 0.1 and is now 0.3"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            ["--config.training.peak_learning_rate=0.3"],
+            rf"adam seed 7 \({CHANGED_RATE}\), sgd seed 7 \({CHANGED_RATE}\)",
+            id="other config",
+        ),
+        pytest.param(  # the table would still contain sgd
+            ["--only=adam", "--config.training.peak_learning_rate=0.3"],
+            r"with other configs than the planned ones: .*sgd seed 7 \(training",
+            id="other config of a variant",
+        ),
+        pytest.param(["--score=eror"], r"no score 'eror'.*'error'", id="unknown score"),
+    ],
+)
+def test_argument_that_does_not_fit_the_finished_runs_is_an_error(arguments, message, finished):
+    workdir, command, _ = finished
+    table = (workdir / "table.md").read_text()
+    with pytest.raises(UserError, match=message):
+        sweep.main([*command, *arguments])
     assert (workdir / "table.md").read_text() == table
-    sweep.main([*command, "--split=test"])
-    assert capsys.readouterr().out.startswith("Split test, last checkpoint.")
-    assert (workdir / "sgd" / "seed_7" / "log.txt").read_text().startswith(log)
-    sweep.main([*command, "--checkpoint=best"])
-    assert capsys.readouterr().out.startswith("Split validation, best checkpoint.")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("argument", "title"),
+    [
+        ("--split=test", "Split test, last checkpoint."),
+        ("--checkpoint=best", "Split validation, best checkpoint."),
+    ],
+)
+def test_finished_runs_are_evaluated_on_another_split_or_checkpoint(argument, title, finished, capsys):
+    workdir, command, _ = finished
+    log = read_log(workdir)
+    sweep.main([*command, argument])
+    assert capsys.readouterr().out.startswith(title)
+    assert read_log(workdir).startswith(log)  # the evaluation continues the log
 
 
 @pytest.fixture

@@ -72,22 +72,31 @@ def test_data_set_is_loaded_by_name_configuration_and_split(datasets, monkeypatc
     assert asked == [("wmt/wmt14", "de-en", "train[:5]"), ("pairs", None, "train[:5]")]
 
 
-def test_missing_splits_folders_and_columns_are_errors(datasets, saved, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        pytest.param("train", "dev", "'dev', but train, validation", id="split"),
+        pytest.param(
+            "directory", "{saved}/train/no", "save_to_disk .*{saved}/train/no", id="folder of no data set"
+        ),
+        pytest.param("directory", "{saved}/validation", "{saved}/validation .*splits", id="split folder"),
+        pytest.param("target_column", "fr", "'fr', but 'en', 'de', 'id'", id="column"),
+        pytest.param("target_column", "id", "'id' of the split 'train' .* int64", id="column of numbers"),
+        pytest.param("directory", "", r"'train' of no/such \(", id="name"),
+    ],
+)
+def test_missing_split_folder_or_column_is_an_error(field, value, message, saved, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
+    config = saved_config(saved, **{"name": "no/such", field: value.replace("{saved}", str(saved))})
+    with pytest.raises(UserError, match=message.replace("{saved}", str(saved))):
+        sources.check_splits(config, ("train",))
+
+
+def test_data_set_without_rows_is_an_error(datasets, tmp_path):
     empty = datasets.Dataset.from_dict(FLAT).select([])
     datasets.DatasetDict(train=empty).save_to_disk(tmp_path / "empty")
-    for fields, message in {
-        ("train", "dev"): "'dev', but train, validation",
-        ("directory", str(saved / "train" / "no")): f"save_to_disk .*{saved}/train/no",
-        ("directory", str(saved / "validation")): f"{saved}/validation .*splits",
-        ("target_column", "fr"): "'fr', but 'en', 'de', 'id'",
-        ("target_column", "id"): "'id' of the split 'train' .* int64",
-        ("directory", str(tmp_path / "empty")): f"{tmp_path}/empty",
-        ("directory", ""): r"'train' of no/such \(",
-    }.items():
-        config = saved_config(saved, **{"name": "no/such"} | dict([fields]))
-        with pytest.raises(UserError, match=message):
-            sources.check_splits(config, ("train",))
+    with pytest.raises(UserError, match=f"{tmp_path}/empty"):
+        sources.check_splits(saved_config(tmp_path / "empty"), ("train",))
 
 
 def test_damaged_file_of_a_data_set_by_name_is_an_error_with_its_reason(datasets, tmp_path, monkeypatch):

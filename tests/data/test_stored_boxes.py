@@ -174,6 +174,15 @@ def test_too_many_objects_are_an_error_that_names_the_field(tmp_path):
         open_stored(config)
 
 
+def test_the_largest_number_of_objects_of_a_split_is_reported(tmp_path):
+    """Otherwise, data.max_objects would be found only by repeated starts."""
+    annotations = [{"image_id": 10, "bbox": [0, 0, 4, 4], "category_id": 3}] * 2
+    annotations += [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}] * 3
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=1)
+    with pytest.raises(UserError, match=r"has 3 objects.*data\.max_objects to at least 3"):
+        open_stored(config)
+
+
 @pytest.mark.parametrize(("field", "value"), [("channels", 1), ("classes", 7)])
 def test_models_of_other_channels_or_fewer_classes_are_refused(tmp_path, field, value):
     model = type("Other", (Model,), {field: value})

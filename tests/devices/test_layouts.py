@@ -311,10 +311,11 @@ def test_only_devices_with_the_same_rows_draw_the_same_numbers():
 
 
 def test_products_keep_the_sharding_of_rows_and_positions():
+    rng = np.random.default_rng(1)
     for kind in (AxisType.Auto, AxisType.Explicit):
         with jax.set_mesh(jax.make_mesh((4, 2), ("data", "fsdp"), axis_types=(kind,) * 2)):
             divided = PartitionSpec("data", "fsdp", None)
-            x = jax.device_put(RNG.normal(size=(8, 6, 5)).astype(np.float32), divided)
+            x = jax.device_put(rng.normal(size=(8, 6, 5)).astype(np.float32), divided)
             product = jax.jit(dot_general, static_argnums=(2, 3))(
                 x, jnp.ones((5, 3)), (((2,), (0,)), ((), ())), 0
             )

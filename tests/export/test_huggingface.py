@@ -155,6 +155,51 @@ def test_folder_of_an_image_classifier_becomes_an_export(tmp_path):
     assert run.task.label_names[3] == "label 3"
 
 
+def test_two_classes_without_names_have_the_default_names(folder, tmp_path):
+    """transformers leaves the names LABEL_0 and LABEL_1 out of config.json."""
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    arrays |= {name: arrays[name][:2] for name in ("classifier.weight", "classifier.bias")}
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    del values["id2label"]
+    (folder / "config.json").write_text(json.dumps(values))
+    import_folder(str(folder), str(tmp_path / "out"))
+    assert runs.load(str(tmp_path / "out")).task.label_names == ["LABEL_0", "LABEL_1"]
+
+
+@pytest.mark.parametrize(
+    ("details", "mean", "deviation"),
+    [
+        ({}, 0.5, 0.5),
+        ({"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}, [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]),
+        ({"do_normalize": False, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}, 0, 1),
+    ],
+    ids=["default", "normalized", "not normalized"],
+)
+def test_imported_classifier_normalizes_pixels_like_its_preprocessor(
+    details, mean, deviation, folder, tmp_path
+):
+    (folder / "preprocessor_config.json").write_text(json.dumps(details))
+    import_folder(str(folder), str(tmp_path / "out"))
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    projection = "vit.embeddings.patch_embeddings.projection"
+    patch = np.random.default_rng(0).random((4, 4, 3))
+    normalized = ((patch - mean) / deviation).transpose(2, 0, 1)
+    expected = (arrays[f"{projection}.weight"] * normalized).sum((1, 2, 3)) + arrays[f"{projection}.bias"]
+    embedding = runs.load(str(tmp_path / "out")).params["embedding"]
+    found = (2 * patch - 1).reshape(-1) @ np.asarray(embedding["kernel"]) + np.asarray(embedding["bias"])
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("do_rescale", False), ("rescale_factor", 1 / 127.5), ("do_normalize", "no")]
+)
+def test_preprocessor_that_tfm_lacks_is_an_error(field, value, folder, tmp_path):
+    (folder / "preprocessor_config.json").write_text(json.dumps({field: value}))
+    with pytest.raises(UserError, match=rf"preprocessor_config\.json.*{field}"):
+        import_folder(str(folder), str(tmp_path / "out"))
+
+
 def test_checkpoint_of_fairseq_needs_pytorch(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     (tmp_path / "model.pt").write_bytes(b"")

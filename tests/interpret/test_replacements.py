@@ -6,8 +6,7 @@ import pytest
 
 from tfm import interpret
 
-RNG = np.random.default_rng(0)
-VALUE = RNG.normal(size=(2, 3, 4)).astype(np.float32)  # [B, L, D]
+VALUE = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)  # [B, L, D]
 
 
 def point(axes, rows=(0, 1), **positions):
@@ -25,7 +24,8 @@ def test_replacement_of_equal_length_replaces_all_positions_in_order():
 
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_replacement_of_another_length_replaces_positions_by_number(length):
-    new = RNG.normal(size=(2, length, 4)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    new = rng.normal(size=(2, length, 4)).astype(np.float32)
     positions = [[0, 1, 2], [4, 0, 1]]
     replaced = interpret.replace_with(new)(VALUE, point("BLD", L=positions))
     for row, column in np.ndindex(2, 3):
@@ -36,8 +36,9 @@ def test_replacement_of_another_length_replaces_positions_by_number(length):
 
 @pytest.mark.parametrize("position", [0, 1, 3])
 def test_cached_step_uses_its_position_of_a_replacement(position):
+    rng = np.random.default_rng(1)
     for length in (1, 2):
-        new = RNG.normal(size=(2, length, 4)).astype(np.float32)
+        new = rng.normal(size=(2, length, 4)).astype(np.float32)
         step = VALUE[:, :1]
         replaced = interpret.replace_with(new)(step, point("BLD", L=[[position]] * 2))
         expected = new[:, position : position + 1] if position < length else step
@@ -45,15 +46,17 @@ def test_cached_step_uses_its_position_of_a_replacement(position):
 
 
 def test_replaced_weights_of_missing_keys_become_zero():
-    weights = RNG.random((2, 1, 3)).astype(np.float32)  # [B, L, M]
-    new = RNG.random((2, 1, 2)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    weights = rng.random((2, 1, 3)).astype(np.float32)  # [B, L, M]
+    new = rng.random((2, 1, 2)).astype(np.float32)
     at = point("BLM", L=[[0]] * 2, M=[[0, 1, 2]] * 2)
     replaced = interpret.replace_with(new)(weights, at)
     np.testing.assert_array_equal(replaced, np.pad(new, ((0, 0), (0, 0), (0, 1))))
 
 
 def test_replacement_has_a_row_for_each_sentence_or_a_single_row_for_all():
-    new = RNG.normal(size=(2, 3, 4)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    new = rng.normal(size=(2, 3, 4)).astype(np.float32)
     at = point("BLD", rows=(1, 1), L=[[0, 1, 2]] * 2)
     np.testing.assert_array_equal(interpret.replace_with(new)(VALUE, at), new[[1, 1]])
     np.testing.assert_array_equal(interpret.replace_with(new[:1])(VALUE, at), new[[0, 0]])

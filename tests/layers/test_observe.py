@@ -110,20 +110,42 @@ class AttendsTwice(nn.Module):
         return self.attention(x, x, mask=None, train=False)
 
 
-@pytest.mark.long
-def test_second_use_of_a_module_has_its_own_name():
+@pytest.fixture(scope="module")
+def attends_twice():
+    """Returns (input, variables) of `AttendsTwice`."""
     x = np.random.default_rng(0).normal(size=(1, 3, 4)).astype(np.float32)
-    params = AttendsTwice().init(jax.random.key(0), x)
+    return x, AttendsTwice().init(jax.random.key(0), x)
+
+
+@pytest.mark.long
+def test_second_use_of_a_module_has_its_own_name(attends_twice):
+    x, variables = attends_twice
+    recorder = Recorder("*")
+    with activate(recorder):
+        AttendsTwice().apply(variables, x)
+    first = {name for name in recorder.reads if "#" not in name}
+    assert first
+    assert recorder.reads.keys() == recorder.axes.keys() == first | {f"{name}#2" for name in first}
+
+
+@pytest.mark.long
+def test_edit_of_the_second_use_leaves_the_first_use_unchanged(attends_twice):
+    x, variables = attends_twice
     recorder = Recorder("*", {"attention.head_outputs#2": lambda value, point: 0 * value})
     with activate(recorder):
-        AttendsTwice().apply(params, x)
-    first = {name for name in recorder.reads if "#" not in name}
-    assert recorder.reads.keys() == recorder.axes.keys() == first | {f"{name}#2" for name in first}
+        AttendsTwice().apply(variables, x)
     assert recorder.reads["attention.head_outputs"].any()
     assert not recorder.reads["attention.head_outputs#2"].any()
-    _, (_, weights) = read_attention("attention.weights", functools.partial(AttendsTwice().apply, params, x))
+
+
+@pytest.mark.long
+def test_attention_weights_of_the_second_use_equal_those_of_a_single_use(attends_twice):
+    x, variables = attends_twice
+    _, (_, weights) = read_attention(
+        "attention.weights", functools.partial(AttendsTwice().apply, variables, x)
+    )
     attention = layers.MultiHeadAttention(features=4, heads=2)
-    of_first = {"params": params["params"]["attention"]}
+    of_first = {"params": variables["params"]["attention"]}
     once = attention.apply(of_first, x, x, mask=None, train=False)
     again = functools.partial(attention.apply, of_first, once, once, mask=None, train=False)
     np.testing.assert_allclose(weights, read_attention("weights", again)[1][0], atol=1e-6)

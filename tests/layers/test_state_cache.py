@@ -4,14 +4,13 @@ import numpy as np
 
 from tfm.layers.state_cache import StateCache
 
-RNG = np.random.default_rng(0)
-
 
 def test_reordering_moves_states_and_coverage_but_not_what_the_hypotheses_share():
-    carry = [RNG.normal(size=(2, 3, 4)), {"cell": RNG.normal(size=(2, 3, 5, 6))}]
-    coverage = RNG.normal(size=(2, 3, 7))
+    rng = np.random.default_rng(0)
+    carry = [rng.normal(size=(2, 3, 4)), {"cell": rng.normal(size=(2, 3, 5, 6))}]
+    coverage = rng.normal(size=(2, 3, 7))
     cache = StateCache(
-        encoded=RNG.normal(size=(2, 7, 4)),
+        encoded=rng.normal(size=(2, 7, 4)),
         source_mask=np.ones((2, 1, 1, 7), bool),
         carry=carry,
         coverage=coverage,
@@ -27,7 +26,8 @@ def test_reordering_moves_states_and_coverage_but_not_what_the_hypotheses_share(
 
 
 def test_coverage_is_the_sum_of_the_attention_weights_of_all_steps():
-    weights = RNG.uniform(size=(2, 2, 3, 7)).astype(np.float32)
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(size=(2, 2, 3, 7)).astype(np.float32)
     cache = StateCache(None, None, None, np.zeros((2, 3, 7), np.float32))
     for step in weights:
         cache = cache.add_coverage(step)

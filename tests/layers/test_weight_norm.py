@@ -8,13 +8,13 @@ import pytest
 from tfm.layers.neighbours import gather_neighbours
 from tfm.layers.weight_norm import WeightNormDense
 
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(2, 5, 4)).astype(np.float32)
+X = np.random.default_rng(0).normal(size=(2, 5, 4)).astype(np.float32)
 
 
 def test_projection_equals_its_definition():
+    rng = np.random.default_rng(1)
     module = WeightNormDense(3)
-    params = jax.tree.map(lambda x: x + RNG.normal(size=x.shape), module.init(jax.random.key(0), X)["params"])
+    params = jax.tree.map(lambda x: x + rng.normal(size=x.shape), module.init(jax.random.key(0), X)["params"])
     v, g, b = (np.asarray(params[name], np.float64) for name in ("direction", "scale", "bias"))
     expected = X @ (g * v / np.sqrt((v**2).sum(0))) + b
     np.testing.assert_allclose(module.apply({"params": params}, X), expected, atol=1e-5)
@@ -33,7 +33,8 @@ def test_gradient_of_a_direction_is_orthogonal_to_it():
 
 @pytest.mark.parametrize("gain", [1.0, 4.0])
 def test_gain_is_the_initial_variance_of_the_output(gain):
-    x = RNG.normal(size=(500, 100)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(500, 100)).astype(np.float32)
     module = WeightNormDense(200, gain)
     output, variables = module.init_with_output(jax.random.key(0), x)
     np.testing.assert_allclose(output.var(), gain, rtol=0.1)
@@ -54,7 +55,8 @@ def test_neighbours_equal_a_loop_over_positions(offsets):
 
 
 def test_projected_neighbours_equal_a_convolution():
-    kernel = RNG.normal(size=(3, 4, 6)).astype(np.float32)
+    rng = np.random.default_rng(1)
+    kernel = rng.normal(size=(3, 4, 6)).astype(np.float32)
     windows = gather_neighbours(jnp.asarray(X), jnp.ones((2, 5), int), range(-1, 2))
     expected = jax.lax.conv_general_dilated(X, kernel, (1,), "SAME", dimension_numbers=("NWC", "WIO", "NWC"))
     np.testing.assert_allclose(windows @ kernel.reshape(12, 6), expected, atol=1e-5)

@@ -18,9 +18,8 @@ from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 
-RNG = np.random.default_rng(0)
 B, L, D, H = 2, 13, 8, 2
-X = RNG.normal(size=(B, L, D)).astype(np.float32)
+X = np.random.default_rng(0).normal(size=(B, L, D)).astype(np.float32)
 SEGMENTS = np.array([[1] * 8 + [2] * 5, [1] * 3 + [2] * 7 + [0] * 3])
 POSITIONS = np.array([[*range(8), *range(5)], [*range(3), *range(7), 0, 0, 0]])
 LONG = {"d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.0, "attention_dropout": 0.0}
@@ -29,8 +28,9 @@ LONG = {"d_model": 16, "d_ff": 16, "heads": 2, "dropout": 0.0, "attention_dropou
 @pytest.mark.parametrize("name", COMPRESSED)
 def test_nothing_leaks_from_the_future(name):
     """The gradient of the output at each position reaches this token and earlier tokens only."""
+    rng = np.random.default_rng(1)
     model = COMPRESSED[name]
-    tokens = RNG.integers(3, VOCABULARY, (1, 12))
+    tokens = rng.integers(3, VOCABULARY, (1, 12))
     params = random_parameters(model, tokens)
     table = jnp.asarray(params["embedding"]["table"])
     rows = jnp.arange(12)  # each position reads a row of the table of its own
@@ -152,8 +152,9 @@ def test_memory_of_a_forward_pass_is_less_than_half_of_that_of_full_attention():
 @pytest.mark.parametrize("prefix", [0, 1, 5, 8])
 def test_hypotheses_continue_prefixes_of_any_length(prefix):
     """Windows of keys and blocks may begin in the prefix and end in the hypothesis."""
+    rng = np.random.default_rng(1)
     model = COMPRESSED["local and compressed"]
-    tokens = RNG.integers(3, VOCABULARY, (1, 16))
+    tokens = rng.integers(3, VOCABULARY, (1, 16))
     params = random_parameters(model, tokens)
 
     @quick_jit

@@ -15,8 +15,7 @@ from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig, list_layers, scale_gradi
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 
-RNG = np.random.default_rng(0)
-SOURCES, TARGETS = RNG.integers(3, VOCABULARY, (2, 2, 6))
+SOURCES, TARGETS = np.random.default_rng(0).integers(3, VOCABULARY, (2, 2, 6))
 SOURCES[1, 4:] = 0
 
 
@@ -52,7 +51,8 @@ def test_gradient_reaches_exactly_the_receptive_field():
 
     Without attention, the decoder sees 2 more positions before each position with each of its 3 layers.
     """
-    tokens = RNG.integers(3, VOCABULARY, (1, 12))
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(3, VOCABULARY, (1, 12))
     params = random_parameters(FIELD, tokens, tokens, deviation=0.7)
     for attention in ("attentions_0", "attentions_1", "attentions_2"):
         params[attention]["output"] |= {"scale": jnp.zeros(6), "bias": jnp.zeros(6)}

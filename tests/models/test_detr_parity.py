@@ -30,7 +30,6 @@ IMAGES, VALID = fixture.make_images()
 OUTPUTS = np.load(pathlib.Path(fixture.__file__).with_name("detr.npz"))
 NORMS = {"scale": "weight", "bias": "bias", "mean": "running_mean", "variance": "running_var"}
 PROJECTIONS = {"query": "q_proj", "key": "k_proj", "value": "v_proj", "output": "o_proj"}
-LAYER = r"(encoder|decoder)/layers_(\d)/"
 # (pattern of our path, name of their module). Groups of the pattern fill the name.
 MODULES = (
     (r"queries", "model.query_position_embeddings"),

@@ -24,7 +24,6 @@ from tfm.models import Transformer, TransformerConfig
 from tfm.workdir import runs
 from tfm.workdir.runs import parse_config
 
-RNG = np.random.default_rng(0)
 PADDED = np.array([[5, 6, 7, 0, 0, 0, 0], [8, 9, 10, 11, 0, 0, 0]])
 
 

@@ -1,4 +1,4 @@
-"""Tests of the rates of all dropouts of a model."""
+"""Tests of the rates of all dropouts of a model, attention weights included."""
 
 import dataclasses
 import functools
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.models import cases
-from tfm.layers import Dropout
+from tfm import attention
+from tfm.layers import residual
 
 TOKENS = np.ones((1, 4), int)
 IMAGES = np.ones((1, 6, 6, 2), np.float32)
@@ -20,24 +21,37 @@ def with_fields(model, **fields):
     return model.clone(config=dataclasses.replace(model.config, **fields))
 
 
-# name: (model, its arguments, how often each rate of a `Dropout` is used)
+# name: (model, its arguments, how often each rate is used)
 CASES = {
     "Transformer": (
         with_fields(cases.transformer(), encoder_layers=2, decoder_layers=3, **BLOCK_RATES),
         (TOKENS, TOKENS),
-        # Both embedding sums, the output of each sublayer, and the hidden layer of each feed-forward network.
-        {OUTPUT: 2 + 2 * 2 + 3 * 3, HIDDEN: 2 + 3},
+        # Both embedding sums, the output of each sublayer, the hidden layer of each feed-forward network, and
+        # the weights of each attention.
+        {OUTPUT: 2 + 2 * 2 + 3 * 3, HIDDEN: 2 + 3, WEIGHTS: 2 + 3 * 2},
     ),
     "DecoderLM": (
         with_fields(cases.decoder_lm(), layers=2, **BLOCK_RATES),
         (TOKENS,),
-        {OUTPUT: 1 + 2 * 2, HIDDEN: 2},
+        {OUTPUT: 1 + 2 * 2, HIDDEN: 2, WEIGHTS: 2},
     ),
     # The Vision Transformer has one rate for outputs and hidden layers.
     "VisionTransformer": (
         with_fields(cases.CLASSIFIERS["ViT"], encoder_layers=2, dropout=OUTPUT, attention_dropout=WEIGHTS),
         (IMAGES,),
-        {OUTPUT: 1 + 3 * 2},
+        {OUTPUT: 1 + 3 * 2, WEIGHTS: 2},
+    ),
+    # The embedding sum, the output of each sublayer, and the input of the head.
+    "BERT": (
+        with_fields(cases.ENCODERS["BERT, classes"], **BLOCK_RATES),
+        (TOKENS,),
+        {OUTPUT: 1 + 2 * 2 + 1, HIDDEN: 2, WEIGHTS: 2},
+    ),
+    # Both embedding sums, the input of each of two and three layers, and the output.
+    "ConvS2S": (
+        with_fields(cases.CONVOLUTIONAL["two widths"], dropout=OUTPUT),
+        (TOKENS, TOKENS),
+        {OUTPUT: 2 + 2 + 3 + 1},
     ),
     # The input of each layer, the input of each decoder cell, and the features of the output. The count is
     # unknown, because a scan traces its step several times.
@@ -48,10 +62,15 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_every_dropout_uses_the_rate_of_its_field(name, monkeypatch):
     model, arguments, expected = CASES[name]
-    rates, call = [], Dropout.__call__
-    monkeypatch.setattr(
-        Dropout, "__call__", lambda self, x, *, train: rates.append(self.rate) or call(self, x, train=train)
-    )
-    jax.eval_shape(functools.partial(model.init, train=False), jax.random.key(0), *arguments)
+    rates = []
+
+    def record(rng, x, rate):
+        rates.append(rate)
+        return x
+
+    for module in (residual, attention):
+        monkeypatch.setattr(module, "dropout", record)
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    jax.eval_shape(functools.partial(model.init, train=True), keys, *arguments)
     assert set(rates) == set(expected or [OUTPUT])
     assert expected is None or {rate: rates.count(rate) for rate in rates} == expected

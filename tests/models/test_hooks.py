@@ -38,7 +38,8 @@ def make_layer(index=0, **fields):
 def initialize(module, *arguments, **keywords):
     """Returns random variables of a module."""
     init = quick_jit(lambda key: module.init(key, *arguments, **keywords))
-    return jax.tree.map(lambda x: x + 0.1 * RNG.normal(size=x.shape).astype(x.dtype), init(jax.random.key(0)))
+    rng = np.random.default_rng(2)
+    return jax.tree.map(lambda x: x + 0.1 * rng.normal(size=x.shape).astype(x.dtype), init(jax.random.key(0)))
 
 
 def apply(module, variables, *arguments, **keywords):
@@ -106,9 +107,10 @@ def test_subclass_may_add_a_norm_and_embeddings_to_the_input():
 
 @pytest.mark.long
 def test_fused_loss_includes_the_bias_of_the_logits():
+    rng = np.random.default_rng(1)
     embedding = layers.Embedding(20, D, use_bias=True)
     variables = initialize(embedding, TOKENS)
-    variables["params"]["bias"] = RNG.normal(size=20).astype(np.float32)
+    variables["params"]["bias"] = rng.normal(size=20).astype(np.float32)
     logits = apply(embedding, variables, X, method="logits")
     expected = np.einsum("bld,vd->blv", X, variables["params"]["table"]) + variables["params"]["bias"]
     np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -350,9 +352,10 @@ def test_scan_of_layers_with_state_is_an_error():
 
 @pytest.mark.long
 def test_values_of_attention_may_have_their_own_input():
+    rng = np.random.default_rng(1)
     attention, keys, values = (
         layers.MultiHeadAttention(D, H),
-        *RNG.normal(size=(2, B, 3, D)).astype(np.float32),
+        *rng.normal(size=(2, B, 3, D)).astype(np.float32),
     )
     where = {"mask": None, "train": False}
     variables = initialize(attention, X, keys, **where)

@@ -10,20 +10,20 @@ import scipy
 from tfm.sweep.table import Interval, Row, difference_interval, judge, make_table, mean_interval
 from tfm.sweep.variants import Variant
 
-RNG = np.random.default_rng(0)
-
 
 @pytest.mark.parametrize("count", [2, 3, 10])
 def test_mean_interval_equals_scipy(count):
-    values = RNG.normal(20, 2, count)
+    rng = np.random.default_rng(0)
+    values = rng.normal(20, 2, count)
     low, high = scipy.stats.t.interval(0.95, count - 1, np.mean(values), scipy.stats.sem(values))
     assert mean_interval(list(values)) == pytest.approx((np.mean(values), (high - low) / 2))
 
 
 @pytest.mark.parametrize("count", [2, 5])
 def test_difference_interval_is_paired_by_seed(count):
+    rng = np.random.default_rng(0)
     base = {seed: 20.0 + 3 * seed for seed in range(count)}
-    values = {seed: base[seed] + RNG.normal(1, 0.2) for seed in reversed(base)}
+    values = {seed: base[seed] + rng.normal(1, 0.2) for seed in reversed(base)}
     expected = scipy.stats.ttest_rel(
         [values[seed] for seed in base], [base[seed] for seed in base]
     ).confidence_interval(0.95)

@@ -8,6 +8,7 @@ import json
 import jax
 import numpy as np
 import pytest
+from jax.experimental import multihost_utils
 
 from tests.support.tiny import train_run
 from tfm.data.batches.skip_grams import (
@@ -28,7 +29,6 @@ from tfm.training.config import TrainingConfig
 from tfm.training.task import Context
 from tfm.visualize.word_maps import project
 
-RNG = np.random.default_rng(0)
 COUNTS = {"the": 60, "dog": 20, "cat": 15, "runs": 5}
 
 
@@ -38,8 +38,9 @@ def make_task(**fields):
 
 
 def test_pairs_are_the_words_within_reach_of_a_center():
-    words, sentences = RNG.integers(0, 9, 40), np.repeat([0, 1, 2, 3], [12, 1, 20, 7])
-    reach = RNG.integers(1, 5, 40)
+    rng = np.random.default_rng(0)
+    words, sentences = rng.integers(0, 9, 40), np.repeat([0, 1, 2, 3], [12, 1, 20, 7])
+    reach = rng.integers(1, 5, 40)
     expected = [
         (words[i], words[j])
         for i, j in itertools.permutations(range(40), 2)
@@ -88,9 +89,10 @@ def update_like_the_authors(centers, contexts, pairs, noise):
 
 
 def test_loss_and_gradient_equal_the_update_rule_of_the_authors():
+    rng = np.random.default_rng(0)
     task = make_task(negatives=6)
-    params = {name: RNG.normal(size=(4, 3)).astype(np.float32) for name in ("centers", "contexts")}
-    pairs = RNG.integers(0, 4, (5, 2))
+    params = {name: rng.normal(size=(4, 3)).astype(np.float32) for name in ("centers", "contexts")}
+    pairs = rng.integers(0, 4, (5, 2))
     batch = {"centers": pairs[:, 0], "contexts": pairs[:, 1], "weights": np.ones(5, np.float32)}
 
     def compute(params):
@@ -117,8 +119,9 @@ def test_published_vectors_have_300_features():
 
 
 def test_analogies_are_solved_by_adding_the_difference():
-    vectors = RNG.normal(size=(30, 8))
-    questions = np.array([RNG.choice(30, 3, replace=False) for _ in range(20)])
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(30, 8))
+    questions = np.array([rng.choice(30, 3, replace=False) for _ in range(20)])
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     for (a, b, c), answer in zip(questions, solve_analogies(vectors, questions), strict=True):
         goal = unit[b] - unit[a] + unit[c]
@@ -129,7 +132,8 @@ def test_analogies_are_solved_by_adding_the_difference():
 
 
 def test_projection_keeps_the_distances_of_points_in_a_plane():
-    plane = RNG.normal(size=(12, 2)) @ RNG.normal(size=(2, 6))
+    rng = np.random.default_rng(0)
+    plane = rng.normal(size=(12, 2)) @ rng.normal(size=(2, 6))
     distances = [np.linalg.norm(x[:, None] - x, axis=-1) for x in (plane, project(plane))]
     np.testing.assert_allclose(distances[1], distances[0], atol=1e-9)
 
@@ -173,6 +177,34 @@ def test_words_of_a_run_are_ordered_by_their_counts(tmp_path):
     assert task.words[0] == "the"
     assert counts == sorted(counts, reverse=True)
     assert min(counts) >= 5
+
+
+class DividedArray:
+    """A stand-in for an array with rows on other hosts, which NumPy cannot read."""
+
+    is_fully_addressable = False
+
+    def __init__(self, values):
+        self.values = values
+
+    def __array__(self, *_, **__):
+        raise RuntimeError("The array has rows on other hosts.")
+
+
+@pytest.mark.parametrize("method", ["evaluate", "report"])
+def test_vectors_that_are_divided_over_hosts_are_gathered(method, tmp_path, monkeypatch):
+    config = word_vectors.Config(data=SkipGramsConfig(sentences=2000), validation_samples=0)
+    task = word_vectors.create(config, str(tmp_path))
+    vectors = np.random.default_rng(0).normal(size=(len(task.words), 4))
+    monkeypatch.setattr(multihost_utils, "process_allgather", lambda x, **_: x.values)
+
+    def answer(centers):
+        variables = {"params": {"centers": centers}}
+        if method == "evaluate":
+            return task.evaluate(variables, None).scores
+        return [report.outputs for report in task.report(variables, "validation")]
+
+    assert answer(DividedArray(vectors)) == answer(vectors)
 
 
 @pytest.mark.long

@@ -35,34 +35,64 @@ def assert_equal(tree, other):
     jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
-def test_state_is_saved_evaluated_exported_averaged_and_used_in_a_warm_start(tmp_path):
-    run = make_tiny_run(MAKE_CONFIG, tmp_path / "run")
-    workdir = str(run.workdir)
-    save(run.config, runs.config_path(workdir))
-    train(run.task, run.config.training, workdir)
-    found, first = runs.load(workdir, checkpoint="last"), jax.jit(run.task.init)(jax.random.key(0))
-    assert set(found.variables) == {"params", "batch_stats"}
-    mean = found.variables["batch_stats"]["BatchNorm_0"]["mean"]
-    assert not np.array_equal(mean, first["batch_stats"]["BatchNorm_0"]["mean"])
-    # Evaluation uses the statistics.
-    batch = next(run.task.open_data().train_batches(0))
-    other = {**found.variables, "batch_stats": first["batch_stats"]}
-    losses = [run.task.loss(each, batch, Context()).terms["loss"][0] for each in (found.variables, other)]
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns a run that was trained for 4 steps, with a checkpoint after each 2 steps."""
+    run = make_tiny_run(MAKE_CONFIG, tmp_path_factory.mktemp("state") / "folder")
+    save(run.config, runs.config_path(str(run.workdir)))
+    train(run.task, run.config.training, str(run.workdir))
+    return run
+
+
+@pytest.fixture(scope="module")
+def loaded(trained):
+    """Returns the last checkpoint of the run."""
+    return runs.load(str(trained.workdir), checkpoint="last")
+
+
+@pytest.fixture(scope="module")
+def initial_statistics(trained):
+    return jax.jit(trained.task.init)(jax.random.key(0))["batch_stats"]
+
+
+def test_training_changes_and_saves_the_state(loaded, initial_statistics):
+    assert set(loaded.variables) == {"params", "batch_stats"}
+    mean = loaded.variables["batch_stats"]["BatchNorm_0"]["mean"]
+    assert not np.array_equal(mean, initial_statistics["BatchNorm_0"]["mean"])
+
+
+def test_evaluation_uses_the_state(trained, loaded, initial_statistics):
+    batch = next(trained.task.open_data().train_batches(0))
+    other = {**loaded.variables, "batch_stats": initial_statistics}
+    losses = [
+        trained.task.loss(each, batch, Context()).terms["loss"][0] for each in (loaded.variables, other)
+    ]
     assert losses[0] != losses[1]
-    write_bundle(found, str(tmp_path / "export"), workdir=workdir)
-    assert_equal(runs.load(str(tmp_path / "export")).variables, found.variables)
+
+
+def test_export_contains_the_state(trained, loaded, tmp_path):
+    write_bundle(loaded, str(tmp_path / "export"), workdir=str(trained.workdir))
+    assert_equal(runs.load(str(tmp_path / "export")).variables, loaded.variables)
+
+
+def test_state_is_averaged_like_the_parameters(trained):
+    workdir = str(trained.workdir)
     two = [runs.load(workdir, checkpoint=step).variables for step in (2, 4)]
     averaged = runs.load(workdir, checkpoint=4, average=2).variables
     expected = jax.tree.map(lambda a, b: (np.asarray(a, np.float64) + b) / 2, *two)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-7), averaged, expected)
-    # A warm start begins with the state of the exported run.
-    config = dataclasses.replace(
-        run.config, training=dataclasses.replace(run.config.training, steps=1, peak_learning_rate=1e-9)
-    )
+
+
+def test_warm_start_begins_with_the_state_of_an_export(trained, loaded, tmp_path):
+    write_bundle(loaded, str(tmp_path / "export"), workdir=str(trained.workdir))
     (tmp_path / "new").mkdir()
-    task = run.create(tmp_path / "new", config, new=True)
+    config = dataclasses.replace(
+        trained.config,
+        training=dataclasses.replace(trained.config.training, steps=1, peak_learning_rate=1e-9),
+    )
+    task = trained.create(tmp_path / "new", config, new=True)
     start = warm_start.find_initial_variables(task, str(tmp_path / "export"))
-    assert_equal(states(start({})), states(found.variables))
+    assert_equal(states(start({})), states(loaded.variables))
     train(task, config.training, str(tmp_path / "new"), initial_variables=start)
     save(config, runs.config_path(str(tmp_path / "new")))
-    assert_equal(states(runs.load(str(tmp_path / "new"), checkpoint="0").variables), states(found.variables))
+    assert_equal(states(runs.load(str(tmp_path / "new"), checkpoint="0").variables), states(loaded.variables))

@@ -8,9 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax.traverse_util import flatten_dict
+from optax.contrib import MuonDimensionNumbers
 
 from tests.support.tiny import MODEL
+from tfm import models
 from tfm.checkpoints.store import CheckpointStore
+from tfm.configs import lm_pydoc
 from tfm.errors import UserError
 from tfm.models import Transformer
 from tfm.training.config import TrainingConfig
@@ -23,6 +27,7 @@ from tfm.training.optimizers import (
     AdamW,
     Muon,
     decay_mask,
+    find_matrices,
     make_schedule,
     warn_of_large_peak,
 )
@@ -132,8 +137,10 @@ def orthogonalized(x):
     return x
 
 
-@pytest.mark.parametrize(("layer", "shape"), [("query", (6, 2, 3)), ("output", (2, 3, 6))])
-def test_muon_reads_kernels_of_attention_as_matrices(layer, shape):
+@pytest.mark.parametrize(
+    ("layer", "shape"), [("query", (6, 2, 3)), ("output", (2, 3, 6)), ("convolution", (3, 1, 2, 6))]
+)
+def test_muon_reads_kernels_of_attention_and_convolutions_as_matrices(layer, shape):
     gradient = {layer: {"kernel": np.random.default_rng(0).normal(size=shape)}}
     zeros = jax.tree.map(np.zeros_like, gradient)
     config = TrainingConfig(optimizer=Muon(), **SCHEDULE)
@@ -142,6 +149,58 @@ def test_muon_reads_kernels_of_attention_as_matrices(layer, shape):
     rotated = left.T @ np.asarray(found).reshape(6, 6) @ right.T
     assert (abs(np.diag(rotated) - 1) < 0.5).all()
     assert np.abs(rotated - np.diag(np.diag(rotated))).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("layer", "shape", "inputs"),
+    [
+        ("hidden", (6, 5), 1),
+        ("query", (6, 2, 3), 1),
+        ("key", (6, 2, 3), 1),
+        ("value", (6, 2, 3), 1),
+        ("output", (2, 3, 6), 2),
+        ("compress_key", (4, 2, 3, 2, 3), 3),
+        ("compress_value", (4, 2, 3, 2, 3), 3),
+        ("convolution", (3, 3, 5, 6), 3),
+        ("query", (1, 1, 5, 6), 3),  # of SAGAN, whose projections are convolutions
+    ],
+)
+def test_muon_separates_the_axes_of_inputs_and_outputs_of_each_kind_of_kernel(layer, shape, inputs):
+    axes = find_matrices({layer: {"kernel": np.zeros(shape)}})[layer]["kernel"]
+    assert axes == MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, len(shape))))
+
+
+@pytest.mark.parametrize(
+    ("variant", "expected"),
+    [
+        (
+            "",
+            {
+                "self_attention/query": ((0,), (1, 2)),
+                "self_attention/key": ((0,), (1, 2)),
+                "self_attention/value": ((0,), (1, 2)),
+                "self_attention/output": ((0, 1), (2,)),
+                "feed_forward/hidden": ((0,), (1,)),
+                "feed_forward/output": ((0,), (1,)),
+            },
+        ),
+        ("lstm", {"cell/input": ((0,), (1,)), "cell/recurrent": ((0,), (1,))}),
+        ("feed_forward", {"hidden": ((0,), (1,))}),
+    ],
+    ids=lambda value: value or "transformer" if isinstance(value, str) else "",
+)
+def test_muon_reads_these_axes_of_the_kernels_of_lm_pydoc(variant, expected):
+    """The measured results of the config depend on them."""
+    config = lm_pydoc.MODELS[variant]
+    model = models.find(config.name).Model(config, vocabulary_size=20)
+    tokens = jnp.zeros((1, 4), jnp.int32)
+    shapes = jax.eval_shape(lambda rng: model.init(rng, tokens, train=False), jax.random.key(0))
+    found = {
+        "/".join(path.split("/")[-3:-1]): (axes.reduction_axis, axes.output_axis)
+        for path, axes in flatten_dict(find_matrices(shapes["params"]), sep="/").items()
+        if axes is not None
+    }
+    assert found == expected
 
 
 def test_muon_trains_parameters_without_a_module():

@@ -193,28 +193,69 @@ def test_token_under_the_mouse_shows_only_its_own_lines(show, observations):
     assert page.evaluate(VISIBLE) == before
 
 
-def test_everything_works_by_keyboard(show):
+@pytest.fixture
+def token(show):
+    """Returns the page of the first example, in which the second token, "▁Tier", has the focus."""
     page = show("attention=cross&layer=0&head=0&unit=pieces")
-    page.evaluate("document.querySelector('.token').focus()")
-    assert page.evaluate(FOCUSED).startswith("▁Das looks at")
-    page.press("ArrowDown")
-    assert page.evaluate(FOCUSED).startswith("▁Tier looks at")
-    page.press("Enter")
-    assert text_of(page, "step-value") == "2 of 7"
-    page.press("ArrowRight")
-    assert page.evaluate(FOCUSED).startswith("▁ani is looked at by")
-    page.press("Escape")
-    assert text_of(page, "reading").startswith("▁Tier looks at")
+    page.evaluate("document.querySelectorAll('.token')[1].focus()")
+    return page
+
+
+@pytest.mark.parametrize(
+    ("key", "label"),
+    [
+        ("ArrowUp", "▁Das looks at"),
+        ("ArrowDown", "▁ist looks at"),
+        ("ArrowRight", "▁ani is looked at by"),
+    ],
+)
+def test_arrow_keys_move_between_the_tokens(key, label, token):
+    assert token.evaluate(FOCUSED).startswith("▁Tier looks at")
+    token.press(key)
+    assert token.evaluate(FOCUSED).startswith(label)
+
+
+def test_enter_selects_the_step_of_a_token(token):
+    token.press("Enter")
+    assert text_of(token, "step-value") == "2 of 7"
+
+
+def test_escape_shows_the_token_of_the_step_again(token):
+    token.press("Enter")
+    token.press("ArrowRight")
+    token.press("Escape")
+    assert text_of(token, "reading").startswith("▁Tier looks at")
+
+
+@pytest.fixture
+def heads(show):
+    """Returns the page of the first example, in which the button of the selected head has the focus."""
+    page = show("attention=cross&layer=0&head=0&unit=pieces")
     page.evaluate("document.querySelector('#heads button[aria-pressed=true]').focus()")
-    page.press("ArrowDown")
-    page.press("ArrowRight")
-    assert page.evaluate(FOCUSED) == "layer 1, head 1"
-    page.press("Enter")
-    assert text_of(page, "attention-title") == "Cross-attention, layer 1, head 1"
-    assert page.evaluate(FOCUSED) == "layer 1, head 1"
+    return page
+
+
+def test_arrow_keys_move_between_the_heads(heads):
+    heads.press("ArrowDown")
+    heads.press("ArrowRight")
+    assert heads.evaluate(FOCUSED) == "layer 1, head 1"
+
+
+def test_enter_selects_a_head_and_keeps_the_focus(heads):
+    heads.press("ArrowDown")
+    heads.press("Enter")
+    assert text_of(heads, "attention-title") == "Cross-attention, layer 1, head 0"
+    assert heads.evaluate(FOCUSED) == "layer 1, head 0"
+
+
+def test_arrow_keys_change_the_step(show):
+    page = show("attention=cross&layer=0&head=0&unit=pieces&step=1")
+    before = text_of(page, "step-value")
     page.evaluate("document.getElementById('step').focus()")
+    page.press("ArrowRight")
+    after = text_of(page, "step-value")
     page.press("ArrowLeft")
-    assert text_of(page, "step-value") == "1 of 7"
+    assert (before, after, text_of(page, "step-value")) == ("1 of 7", "2 of 7", "1 of 7")
 
 
 def test_every_control_has_a_name(show):

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import os
+import re
 import shutil
 
 import jax
@@ -97,36 +98,66 @@ def begun(tmp_path):
     return begin_with(BASE, tmp_path)
 
 
-@pytest.mark.parametrize("key", LEAVES, ids=lambda key: f"{key[0].__name__}-{key[1]}")
-def test_each_field_may_change_freely_or_with_a_flag_or_never(key, tmp_path, caplog):
+def parametrize_fields(condition):
+    """Parametrizes a test by the fields whose paths fulfil a condition, with the fixture `change`."""
+    keys = [key for key in LEAVES if condition(key[1])]
+    return pytest.mark.parametrize("key", keys, ids=lambda key: f"{key[0].__name__}-{key[1]}")
+
+
+def is_free(path):
+    return path in FREE or path.startswith("decoding.")
+
+
+@pytest.fixture
+def change(key, tmp_path):
+    """Returns (path of a field, run folder, config with another value, text about the change)."""
     base, leaf = LEAVES[key]
-    path, value, begun = leaf.path, another(leaf), begin_with(base, tmp_path)
-    new, saved = changed(base, path, value), (begun / "config.json").read_bytes()
+    value = another(leaf)
+    text = f"{leaf.path} was {leaf.value!r} and is now {value!r}"
+    return leaf.path, begin_with(base, tmp_path), changed(base, leaf.path, value), text
 
-    def save(**options):
-        """Returns the error message, or "" if the config was saved."""
-        try:
-            save_config(new, str(begun), **options)
-        except UserError as error:
-            assert (begun / "config.json").read_bytes() == saved
-            return str(error)
-        return ""
 
-    is_free = path in FREE or path.startswith("decoding.")
+@parametrize_fields(is_free)
+def test_free_field_may_change(change, caplog):
+    _, folder, new, text = change
+    before = (folder / "config.json").read_bytes()
     with caplog.at_level("INFO", "tfm"):
-        message = save()
-    assert is_free == (message == "")
-    assert f"{path} was {leaf.value!r} and is now {value!r}" in (message or caplog.text)
-    if path in FIXED | OPTIMIZER:
-        assert "--allow_change" not in message
-        assert f"--allow_change={path}" in save(allow_change=[path])
-        assert "never" in message
-        assert ("--warm_start" in message) == (path in OPTIMIZER)
-    elif not is_free:
-        assert f"--allow_change={path}" in message
-        assert save(allow_change=[f"config.{path}"]) == ""
-    assert f"config.{path} was" in caplog.text or path in FIXED | OPTIMIZER
-    assert (saved == (begun / "config.json").read_bytes()) == (path in FIXED | OPTIMIZER)
+        save_config(new, str(folder))
+    assert f"config.{text}" in caplog.text
+    assert (folder / "config.json").read_bytes() != before
+
+
+@parametrize_fields(lambda path: path in FIXED | OPTIMIZER)
+def test_fixed_field_may_never_change(change):
+    path, folder, new, text = change
+    before = (folder / "config.json").read_bytes()
+    with pytest.raises(UserError, match="never") as error:
+        save_config(new, str(folder))
+    assert text in str(error.value)
+    assert "--allow_change" not in str(error.value)
+    assert ("--warm_start" in str(error.value)) == (path in OPTIMIZER)
+    assert (folder / "config.json").read_bytes() == before
+
+
+@parametrize_fields(lambda path: path in FIXED | OPTIMIZER)
+def test_flag_does_not_permit_the_change_of_a_fixed_field(change):
+    path, folder, new, _ = change
+    before = (folder / "config.json").read_bytes()
+    with pytest.raises(UserError, match=re.escape(f"--allow_change={path}")):
+        save_config(new, str(folder), allow_change=[path])
+    assert (folder / "config.json").read_bytes() == before
+
+
+@parametrize_fields(lambda path: not is_free(path) and path not in FIXED | OPTIMIZER)
+def test_other_field_may_change_with_a_flag(change, caplog):
+    path, folder, new, text = change
+    with pytest.raises(UserError, match=re.escape(f"--allow_change={path}")) as error:
+        save_config(new, str(folder))
+    assert text in str(error.value)
+    before = (folder / "config.json").read_bytes()
+    save_config(new, str(folder), allow_change=[f"config.{path}"])
+    assert (folder / "config.json").read_bytes() != before
+    assert f"config.{path} was" in caplog.text
 
 
 def test_lost_config_is_read_from_the_record_of_starts(begun, caplog):

@@ -179,6 +179,7 @@ def test_log_gives_the_reason_for_unchanged_parameters(caplog):
         ("head/w=head/w", r"'head/w=head/w' .*shape is \(5,\) there and \(4,\) here"),
         ("head/b=head/b", r"'head/b=head/b' .*has no such parameter.*enc/block/0"),
         ("tail/*=head/*", r"'tail/\*=head/\*' .*matches no parameter.*encoder/layer_0/w"),
+        ("*_0/w=enc/block/1*", r"'\*_0/w=enc/block/1\*' .*earlier entry already matches encoder/layer_0/w"),
     ],
 )
 def test_entry_without_effect_is_an_error_with_the_reason(entry, message):

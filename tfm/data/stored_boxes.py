@@ -231,15 +231,16 @@ class StoredPictures:
             has_area = shares[:, 2:].all(1)
             empty += int((~has_area).sum())
             objects.append((shares[has_area], labels[has_area]))
-            count = int(has_area.sum())
-            if count > self._config.max_objects:
-                raise UserError(
-                    f"{source.name(index)} has {count} objects. Set data.max_objects to at least {count}."
-                )
         if not any(len(labels) for _, labels in objects[: self.evaluated]):
             raise UserError(
                 f"Expected boxes, got {self.evaluated:,} pictures without any box. Check the data, or raise "
                 "data.evaluated."
+            )
+        count, index = max((len(labels), index) for index, (_, labels) in enumerate(objects))
+        if count > self._config.max_objects:
+            raise UserError(
+                f"{source.name(index)} has {count} objects, the maximum of the split. Set "
+                f"data.max_objects to at least {count}."
             )
         if empty:
             log.warning("%s boxes without height or width are left out.", f"{empty:,}")

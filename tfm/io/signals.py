@@ -109,11 +109,11 @@ def handle_signals() -> Iterator[SignalHandler]:
 
 
 class Preemption:
-    """A function that returns in the same step on all hosts whether a signal reached any of them.
+    """A function that returns the number of a signal, or 0, in the same step on all hosts.
 
     Every host must call it once for each step. It returns the largest signal number of all hosts, or 0. With
     several hosts, a call starts an exchange on the devices after the step, and returns the result of the
-    previous call. Therefore, no host waits.
+    previous call, or 0 in the first call. Therefore, no host waits.
     """
 
     def __init__(self, signals: SignalHandler):

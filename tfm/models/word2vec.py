@@ -16,7 +16,7 @@ from tfm.layers.block_config import fixed_field, size_field
 
 @dataclasses.dataclass(frozen=True)
 class Word2VecConfig(InheritsHelp):
-    """The config of word2vec. The default is the width of the published vectors."""
+    """The config of word2vec. The default is the width in the paper; word2vec.c has 100."""
 
     name: str = fixed_field(
         "word2vec", "Name of a module in tfm.models, or package.module:attribute of your own."

@@ -175,7 +175,7 @@ def _extend_independently(
     return Hypotheses(found.tokens * exists[..., None], found.scores, found.lengths * exists)
 
 
-def _sample_token(key, logits, top_k, top_p):
+def _sample_token(key: jax.Array, logits: jax.Array, top_k: int, top_p: float) -> jax.Array:
     """Samples a token from logits [V], truncated to the `top_k` largest and then to the nucleus `top_p`."""
     if top_k == 0 and top_p == 1:
         return jax.random.categorical(key, logits)

@@ -45,7 +45,7 @@ fingerprint, plan = translation.fingerprint, translation.plan
 @dataclasses.dataclass(frozen=True)
 @constants(bleu_tokenizer="auto", ter=False)
 class Config(translation.Config):
-    """The config of a parsing run. The defaults are from section 6.3 of the paper."""
+    """The config of a parsing run. `data` and `decoding` have the values of section 6.3."""
 
     task: str = field("parsing", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     data: PairsConfig = field(DATA, "Trees and their batches.")

@@ -22,6 +22,7 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.batches.skip_grams import SkipGramBatches, SkipGramsConfig, count_words
 from tfm.data.sources.word_questions import Analogy, make_analogies, read_sentences, read_word_classes
+from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
@@ -54,7 +55,11 @@ SHOWN_CLASSES = ("CD", "JJ", "NN", "NNS", "VB", "VBD", "VBZ")  # of the map of w
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """The config of a run that learns word vectors. The defaults are the values of word2vec.c."""
+    """The config of a run that learns word vectors.
+
+    The default of `negatives` is the value of NEG-5 in Table 1 of Mikolov et al. 2013, and of word2vec.c. The
+    defaults of `training` are those of the Transformer.
+    """
 
     task: str = field("word_vectors", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(Word2VecConfig)
@@ -168,7 +173,7 @@ class WordVectors(Task):
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Scores the analogies and the neighbours, and draws a map of the words."""
-        vectors = np.asarray(variables["params"]["centers"])
+        vectors = fetch(variables["params"]["centers"])
         scores = self._score(vectors, "validation")[1]
         values = {
             f"validation/{score.name.replace(' ', '_')}": score.value / 100
@@ -198,7 +203,7 @@ class WordVectors(Task):
             raise UserError("Word vectors cannot be averaged as an ensemble. Evaluate one run at a time.")
         began = time.monotonic()
         questions = self.questions(split)
-        answers, scores = self._score(np.asarray(variables["params"]["centers"]), split)
+        answers, scores = self._score(fetch(variables["params"]["centers"]), split)
         examples = [
             {"analogy": f"{q.first} : {q.second} = {q.third} : {q.fourth}", "answer": answer}
             for q, answer in zip(questions, answers, strict=True)

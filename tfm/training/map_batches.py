@@ -35,7 +35,12 @@ def map_rows(
     """Applies a function to arrays [N, ...] in batches of `size` rows, and joins the results.
 
     For function and variables, see `map_batches`. Returns a tree of NumPy arrays [N, ...].
+
+    Raises:
+      ValueError: if N is 0, because no result shows the shapes of the tree.
     """
+    if not len(next(iter(arrays.values()))):
+        raise ValueError("Expected at least one row, got none.")
     results = [result for _, result in map_batches(function, variables, _split(arrays, size))]
     return jax.tree.map(lambda *parts: np.concatenate(parts), *results)
 

@@ -200,21 +200,25 @@ class Muon(OptimizerConfig):
             weight_decay=self.weight_decay,
             adam_b2=self.b2,
             adam_learning_rate=lambda count: self.adam_factor * learning_rate(count),
-            muon_weight_dimension_numbers=_find_matrices,
+            muon_weight_dimension_numbers=find_matrices,
         )
 
 
-def _find_matrices(params: Any) -> Any:
+def find_matrices(params: Any) -> Any:
     """Returns the axes of each kernel as a matrix: inputs and outputs. Returns None for other parameters.
 
-    The output of attention has a kernel [H, V, D], and its queries, keys and values have kernels [D, H, K].
+    The last axis of a kernel is its output, as in dense layers, convolutions [..., I, O] and the output
+    [H, V, D] of attention. Only the projections of attention to heads have two output axes.
     """
 
     def find(path: Any, x: jax.Array) -> MuonDimensionNumbers | None:
-        name = "/" + join_path(path)
-        if not name.endswith("/kernel"):
+        *_, module, name = ("", *join_path(path).split("/"))
+        if name != "kernel":
             return None
-        inputs = x.ndim - 1 if name.endswith("/output/kernel") else 1
+        # Convolutions can have these names, too, but have four axes.
+        is_projection = x.ndim == 3 and module in ("query", "key", "value")
+        outputs = 2 if is_projection or module in ("compress_key", "compress_value") else 1
+        inputs = x.ndim - outputs
         return MuonDimensionNumbers(tuple(range(inputs)), tuple(range(inputs, x.ndim)))
 
     return jax.tree.map_with_path(find, params)

@@ -74,36 +74,53 @@ def load_tree(
     parsed = list(map(Entry.parse, entries))
     theirs = flatten_dict(source, sep="/")
     result = flatten_dict(initial, sep="/")
-    reasons: dict[str, list[str]] = collections.defaultdict(list)
-    useful: set[str] = set()
+    taken = f"taken from {what}"
+    matches: dict[str, Entry | None] = {}  # the first entry that matches each path
+    reasons: dict[str, str] = {}
     for path, leaf in result.items():
         pairs = ((entry, entry.find_source(path)) for entry in parsed)
-        entry, name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
-        if entry is None:
-            reasons["keeps its initial value, because no entry of the map matches"].append(path)
+        matches[path], name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
+        if matches[path] is None:
+            reasons[path] = "keeps its initial value, because no entry of the map matches"
         elif name not in theirs:
-            reasons[f"keeps its initial value, because {what} has no such parameter"].append(path)
+            reasons[path] = f"keeps its initial value, because {what} has no such parameter"
         elif np.shape(theirs[name]) != np.shape(leaf):
             shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
-            reasons[f"keeps its initial value, because its shape is {shapes}"].append(path)
+            reasons[path] = f"keeps its initial value, because its shape is {shapes}"
         else:
             result[path] = np.asarray(theirs[name]).astype(leaf.dtype)
-            useful.add(entry.text)
-            reasons[f"taken from {what}"].append(path)
+            reasons[path] = taken
     for entry in parsed:
-        if entry.text in useful:
-            continue
-        problem = f"it matches no parameter of this model, such as {_some(result)}"
-        if matching := [path for path in result if entry.find_source(path) is not None]:
-            reason = next(reason for reason, paths in reasons.items() if matching[0] in paths)
-            problem = f"{matching[0]} {reason}"
-        raise UserError(
-            f"Expected each entry of the map of parameters to take a parameter from {what}, but "
-            f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
-        )
-    for reason, paths in reasons.items():
+        if problem := _find_problem(entry, matches, reasons, taken):
+            raise UserError(
+                f"Expected each entry of the map of parameters to take a parameter from {what}, but "
+                f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
+            )
+    for reason in dict.fromkeys(reasons.values()):
+        paths = [path for path in reasons if reasons[path] == reason]
         log.info("%s of %s parameters %s: %s", len(paths), len(result), reason, summarize(paths))
     return unflatten_dict(result, sep="/")
+
+
+def _find_problem(
+    entry: Entry, matches: Mapping[str, Entry | None], reasons: Mapping[str, str], taken: str
+) -> str:
+    """Returns why an entry takes no parameter, or "" if it takes one.
+
+    Args:
+      entry: the entry.
+      matches: {path of each parameter: the first entry that matches it}.
+      reasons: {path of each parameter: why it was taken or not}.
+      taken: the reason of parameters that were taken.
+    """
+    paths = [path for path, match in matches.items() if match == entry]
+    if any(reasons[path] == taken for path in paths):
+        return ""
+    if paths:
+        return f"{paths[0]} {reasons[paths[0]]}"
+    if shadowed := [path for path in matches if entry.find_source(path) is not None]:
+        return f"an earlier entry already matches {_some(shadowed)}"
+    return f"it matches no parameter of this model, such as {_some(matches)}"
 
 
 def _some(paths: Iterable[str]) -> str:

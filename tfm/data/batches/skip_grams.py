@@ -27,7 +27,11 @@ MAX_BLOCKS = 200  # of a batch; subsampling may leave so few words that a batch 
 
 @dataclasses.dataclass(frozen=True)
 class SkipGramsConfig:
-    """The sentences of the built-in language, and how they become pairs of words."""
+    """The sentences of the built-in language, and how they become pairs of words.
+
+    The defaults of `minimum_count`, `window` and `subsampling` are values of Mikolov et al. 2013 (sections
+    2.3 to 4). word2vec.c has a subsampling of 1e-3, and the same other values. We chose the batch size.
+    """
 
     sentences: int = field(
         50_000, "Number of training sentences.", minimum=1, maximum=50_000, unit="sentences"

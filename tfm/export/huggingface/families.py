@@ -40,6 +40,7 @@ UNUSED = re.compile(
     r"|bert\.pooler\.dense\.(weight|bias)"  # of token classifiers
 )
 SINUSOIDS = re.compile(r"model\.(encoder|decoder)\.embed_positions\.weights?")
+TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # names that transformers leaves out of config.json
 MISSING = object()
 
 
@@ -346,7 +347,7 @@ def gpt2_entries(model: DecoderLMConfig, fields: Fields) -> Iterator[Entry]:
 
 def vit_model(fields: Fields) -> ViTConfig:
     """Returns the config of ViT."""
-    labels = fields.get("id2label", dict)
+    labels = fields.get("id2label", dict, TWO_LABELS)
     fields.require("qkv_bias", True)
     activation, _ = fields.activation("hidden_act")
     return ViTConfig(
@@ -388,7 +389,6 @@ BERT_HEADS = {
     "BertForSequenceClassification": "classes",
     "BertForTokenClassification": "tags",
 }
-TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # names that transformers leaves out of config.json
 
 
 def bert_model(fields: Fields) -> BertConfig:

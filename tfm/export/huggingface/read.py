@@ -208,13 +208,20 @@ def _read_labels(fields: Fields, classes: int) -> list[str]:
 def _fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
     """Changes the kernel and bias of the patches, in place, for pixels from -1 to 1.
 
-    transformers reads (x - mean) / deviation of pixels x from 0 to 1.
+    transformers reads (x - mean) / deviation of pixels x from 0 to 1, or x if do_normalize is false.
 
     Raises:
-      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel.
+      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel, or
+        does not divide the pixels by 255.
     """
-    details = read_json_if_present(os.path.join(folder, "preprocessor_config.json"))
+    path = os.path.join(folder, "preprocessor_config.json")
+    details = read_json_if_present(path)
+    fields = Fields(details, path)
+    fields.require("do_rescale", True)
+    fields.require("rescale_factor", 1 / 255)
     half = [0.5] * model.channels
+    if not fields.get("do_normalize", bool, True):
+        details = {"image_mean": [0] * model.channels, "image_std": [1] * model.channels}
     try:
         mean, deviation = (np.asarray(details.get(f"image_{name}", half), float) for name in ("mean", "std"))
     except (TypeError, ValueError):
