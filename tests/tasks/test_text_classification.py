@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import labelled_texts
 from tests.support.commands import run_command
 from tests.support.labelled_texts import BERT, make_config, write_tables
 from tests.support.tiny import train_run
@@ -17,6 +18,7 @@ from tfm.data.batches.masked import SentencesConfig
 from tfm.data.sources.labelled import noun_genders, parallel, pronouns, translations
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import NOUN_TAGS
 from tfm.errors import UserError
@@ -50,9 +52,20 @@ def test_a_pair_of_texts_has_two_types_and_is_cut_to_the_row():
 
 
 def test_the_first_token_of_a_word_has_its_tag():
-    ((_, _, labels, weights),) = encode([("ab c de", "yes - no")], has_tags=True)
-    assert labels.tolist() == [0, 1, 0, 0, 0, 0, 0]
-    assert weights.tolist() == [0, 1, 0, 0, 1, 0, 0]
+    ((tokens, _, labels, weights),) = encode([("ab  c de", "yes - no")], has_tags=True)
+    assert tokens.tolist() == [BOS_ID, *ids("ab c de"), EOS_ID]
+    assert labels.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert weights.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("has_lines", [False, True])
+def test_words_with_tags_have_the_pieces_that_they_have_in_their_text(has_lines, tmp_path):
+    words = list(labelled_texts.TAGS)
+    tokenizer = learn_word_pieces([" ".join(words)] * 9, 290, str(tmp_path / "model"), has_lines=has_lines)
+    text = "dog the unseen dog"
+    ((tokens, _, _, weights),) = encode_rows([(text, "no no no no")], tokenizer, NAMES, 40, True)
+    assert tokens[1:-1].tolist() == tokenizer.encode([text])[0]
+    assert weights[1:-1].tolist() == tokenizer.word_starts(tokens[1:-1])
 
 
 @pytest.mark.parametrize(
