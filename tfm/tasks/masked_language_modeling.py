@@ -234,7 +234,7 @@ class MaskedLanguageModeling(Task):
         if not example.strip():
             raise UserError("Expected a text to read and draw, got an empty one.")
         sentences = split_sentences(example)
-        read, _ = join_texts(self.tokenizer.encode_masked(" ".join(sentences)))
+        read, _ = join_texts([i for text in sentences for i in self.tokenizer.encode_masked(text)])
         check_length(len(read), min(max_tokens, self.model.config.max_length or max_tokens))
         targets = read.tolist()
         if MASK not in example:
