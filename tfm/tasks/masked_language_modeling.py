@@ -39,7 +39,17 @@ from tfm.models.bert import BertConfig
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means
-from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Task,
+    Variables,
+    require_single,
+)
 
 EVALUATION_SEED = 0  # the validation and test splits hide the same tokens in every run
 
@@ -183,6 +193,7 @@ class MaskedLanguageModeling(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the scores of a split and the predicted tokens of each row."""
+        variables = require_single(variables, "Models of hidden tokens")
         pairs, fingerprint = self.open_split(split, EVALUATION_SEED)
         began = time.monotonic()
         sums: dict[str, tuple[float, float]] = {}
@@ -210,10 +221,9 @@ class MaskedLanguageModeling(Task):
 
     @functools.partial(jax.jit, static_argnums=0)
     def _predict(self, variables: Any, batch: Batch) -> Any:
-        """Returns the most probable tokens [B, K] and the metrics. Uses the first member of an ensemble."""
-        member = variables[0] if isinstance(variables, tuple) else variables
-        ((x, table), _), _ = self._outputs(member, batch, Context())
-        return (x @ table.T.astype(x.dtype)).argmax(-1), self.loss(member, batch, Context()).metrics
+        """Returns the most probable tokens [B, K] and the metrics."""
+        ((x, table), _), _ = self._outputs(variables, batch, Context())
+        return (x @ table.T.astype(x.dtype)).argmax(-1), self.loss(variables, batch, Context()).metrics
 
     def default_examples(self) -> list[str]:
         """See `tfm.interpret.observation.Observes`."""

@@ -40,6 +40,7 @@ from tfm.training.task import (
     Samples,
     Task,
     Variables,
+    require_single,
 )
 from tfm.visualize.word_maps import draw_word_map, project
 
@@ -194,8 +195,7 @@ class WordVectors(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the answers to the analogies of a split, and their scores."""
-        if isinstance(variables, tuple):
-            raise UserError("Word vectors cannot be averaged as an ensemble. Evaluate one run at a time.")
+        variables = require_single(variables, "Word vectors")
         began = time.monotonic()
         questions = self.questions(split)
         answers, scores = self._score(np.asarray(variables["params"]["centers"]), split)

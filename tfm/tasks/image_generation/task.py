@@ -42,6 +42,7 @@ from tfm.training.task import (
     Task,
     Update,
     Variables,
+    require_single,
 )
 from tfm.visualize.pictures import draw_images
 
@@ -136,7 +137,7 @@ class ImageGeneration(Task):
         """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
-        outputs, scores = self._score(_single(variables), source)
+        outputs, scores = self._score(require_single(variables, "Generators"), source)
         rate = len(source) / (time.monotonic() - began)
         requested = [self.label_names[label] for label in _read(source)[1]]
         examples = [
@@ -231,10 +232,3 @@ def _read(source: Images) -> tuple[np.ndarray, np.ndarray]:
     """Returns all images of a split from -1 to 1, [N, height, width, C], and their labels, int [N]."""
     images, labels = source.take(np.arange(len(source)))
     return assemble(images, labels, source.largest, len(images))["images"], labels
-
-
-def _single(variables: Any) -> Variables:
-    """Returns the variables of a single model. Raises a UserError for an ensemble."""
-    if isinstance(variables, tuple):
-        raise UserError("Generators cannot be averaged as an ensemble. Evaluate one run at a time.")
-    return variables

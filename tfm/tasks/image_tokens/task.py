@@ -33,6 +33,7 @@ from tfm.training.task import (
     Samples,
     Task,
     Variables,
+    require_single,
 )
 from tfm.visualize.pictures import draw_images
 
@@ -122,8 +123,7 @@ class ImageTokens(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the codes of each image of a split, the error of the restored images and the used codes."""
-        if isinstance(variables, tuple):
-            raise UserError("Autoencoders cannot be averaged as an ensemble. Evaluate one run at a time.")
+        variables = require_single(variables, "Autoencoders")
         digits = CaptionedDigits(split)
         began = time.monotonic()
         images, restored, codes = self.reconstruct(variables, digits)
