@@ -22,6 +22,8 @@ from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import NOUN_TAGS
 from tfm.errors import UserError
+from tfm.interpret.observation import MAX_TOKENS
+from tfm.interpret.words import split_words
 from tfm.tasks import masked_language_modeling, text_classification
 from tfm.testing.tasks import TRAINING
 from tfm.workdir.warm_start import load_variables
@@ -219,7 +221,38 @@ def test_observation_has_a_prediction_for_the_text_or_for_each_token(
     assert observed.attention["encoder"].weights.shape == (2, 2, tokens, tokens)
     for wrong in ("", "a" * 40):
         with pytest.raises(UserError):
-            task.observe({}, wrong, 64)
+            task.observe({}, wrong, 12)
+
+
+@pytest.mark.parametrize(
+    ("head", "second", "row", "example"),
+    [
+        ("classes", "", (" ab c", "no"), " ab c"),
+        ("classes", "", ("ab" * 30, "no"), "ab" * 30),
+        ("classes", "b", ("ab " * 30, "c", "no"), f"{'ab ' * 30}||| c"),
+        ("tags", "", ("ab  c ", "no yes"), "ab  c "),
+    ],
+)
+def test_an_observed_text_has_the_tokens_of_training(head, second, row, example):
+    data = LabelledConfig(max_length=32, second_column=second)
+    config = text_classification.Config(model=dataclasses.replace(BERT, head=head), data=data)
+    task = text_classification.TextClassification(config, TOKENIZER, NAMES, "")
+    ((tokens, *_),) = encode([row], max_length=32, has_tags=head == "tags")
+    observed = task.observe(task.init(jax.random.key(0)), example, 64)
+    assert observed.tracks["read"].labels == split_words(TOKENIZER, tokens.tolist())[0]
+
+
+@pytest.mark.parametrize("head", ["classes", "tags"])
+def test_default_examples_are_beginnings_of_validation_texts_that_are_not_blank(head, monkeypatch):
+    texts = [" ", "word " * 40, "a b", "c"]
+    monkeypatch.setattr(text_classification, "open_pairs", lambda *_: [(text, "no") for text in texts])
+    model = dataclasses.replace(BERT, head=head, max_positions=256)
+    config = text_classification.Config(model=model, data=LabelledConfig(max_length=256))
+    task = text_classification.TextClassification(config, TOKENIZER, NAMES, "")
+    beginning, text = task.default_examples()
+    assert ("word " * 40).startswith(beginning)
+    assert text == "a b"
+    task.observe(task.init(jax.random.key(0)), beginning, MAX_TOKENS)
 
 
 def test_data_command_describes_each_column():

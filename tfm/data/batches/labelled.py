@@ -143,12 +143,12 @@ def encode_rows(
         ]
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
     return [
-        _label(*join_texts(*_cut(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
+        _label(*join_texts(*cut_texts(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
         for row, *ids in zip(rows, *encoded, strict=True)
     ]
 
 
-def _cut(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
+def cut_texts(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
     """Returns the beginnings of one or two texts that fit into a row."""
     if len(texts) == 1:
         return [texts[0][: max_length - SPECIAL_TOKENS + 1]]
