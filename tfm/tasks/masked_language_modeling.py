@@ -33,23 +33,13 @@ from tfm.data.tokenizers.mask import MASK, add_mask
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
+from tfm.interpret.observation import EXAMPLES, Observation, check_length, cut_examples, observe_tokens
 from tfm.losses import fused_linear_cross_entropy, smoothed_cross_entropy
 from tfm.models.bert import BertConfig
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means
-from tfm.training.task import (
-    Batch,
-    Best,
-    Context,
-    Evaluation,
-    LossOutput,
-    Report,
-    Task,
-    Variables,
-    require_single,
-)
+from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means, require_single
+from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 EVALUATION_SEED = 0  # the validation and test splits hide the same tokens in every run
 
@@ -227,7 +217,7 @@ class MaskedLanguageModeling(Task):
 
     def default_examples(self) -> list[str]:
         """See `tfm.interpret.observation.Observes`."""
-        return list(EXAMPLES)
+        return cut_examples(self.tokenizer, EXAMPLES, self.config.data.row_length - 2)
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for a text.

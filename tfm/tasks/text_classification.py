@@ -25,7 +25,7 @@ from tfm.data.batches.labelled import (
     encode_rows,
     find_labels,
 )
-from tfm.data.batches.masked import join_texts
+from tfm.data.batches.masked import SPECIAL_TOKENS, join_texts
 from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.data_errors import collect, raise_all
@@ -36,7 +36,7 @@ from tfm.data.tokenizers.mask import add_mask
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
-from tfm.interpret.observation import Observation, Prediction, Track, check_length, observe
+from tfm.interpret.observation import Observation, Prediction, Track, check_length, cut_examples, observe
 from tfm.interpret.words import split_words
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.bert import BertConfig
@@ -221,10 +221,10 @@ class TextClassification(Task):
             rows = open_pairs(self.config.data, "validation")[: 2 * DEFAULT_EXAMPLES]
         except UserError:
             return []
-        limit = min(DEFAULT_TOKENS, self.config.data.max_length)
-        cut = [cut_texts(self.tokenizer.encode(row[:-1]), limit) for row in rows]
-        examples = [[self.tokenizer.decode(ids).rstrip("\ufffd").strip() for ids in texts] for texts in cut]
-        return [f" {SEPARATOR} ".join(texts) for texts in examples if all(texts)][:DEFAULT_EXAMPLES]
+        columns = len(self.config.data.text_columns)
+        limit = min(DEFAULT_TOKENS, self.config.data.max_length - SPECIAL_TOKENS) // columns
+        examples = [cut_examples(self.tokenizer, row[:-1], limit) for row in rows]
+        return [f" {SEPARATOR} ".join(each) for each in examples if len(each) == columns][:DEFAULT_EXAMPLES]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for a text, or for two texts with "|||" between them.

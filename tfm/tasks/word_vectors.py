@@ -29,7 +29,7 @@ from tfm.evaluation.word_vector_metrics import find_neighbours, normalize, solve
 from tfm.io.files import atomic_file, read_limited
 from tfm.models.word2vec import Word2VecConfig
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.task import (
     Batch,
     Best,
@@ -40,7 +40,6 @@ from tfm.training.task import (
     Samples,
     Task,
     Variables,
-    require_single,
 )
 from tfm.visualize.word_maps import draw_word_map, project
 

@@ -245,13 +245,6 @@ def parameters_of(variables: Any) -> Any:
     return variables["params"]
 
 
-def require_single(variables: Any, kind: str) -> Variables:
-    """Returns the variables of a single model. Raises a UserError for an ensemble of models of a kind."""
-    if isinstance(variables, tuple):
-        raise UserError(f"{kind} cannot be averaged as an ensemble. Omit --ensemble, or use --average.")
-    return variables
-
-
 def variable_shapes(task: Task) -> Variables:
     """Returns the shapes of a task's variables. Nothing is allocated.
 

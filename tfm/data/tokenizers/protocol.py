@@ -9,8 +9,8 @@ from tfm.errors import UserError
 PAD_ID, BOS_ID, EOS_ID = range(3)
 SENTENCE_ENDS = (".", "!", "?", ";", "\u0964", "\u061f")  # before a word; also of Hindi and Arabic
 WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff61")  # of Chinese and Japanese, which have no spaces
-CONTEXT = "\U00013000"  # a letter of a dead script, which no vocabulary merges with the text after it
 CLOSING = ("\u300d", "\u300f", "\u201d", "\uff09", *WIDE_ENDS)  # belong to the sentence before them
+CONTEXT = "\U00013000"  # a letter of a dead script, which no vocabulary merges with the text after it
 
 
 class Tokenizer(Protocol):

@@ -25,7 +25,7 @@ from tfm.tasks.detection.data import Pictures, open_pictures, open_splits
 from tfm.tasks.detection.describe import describe_objects, make_boxes
 from tfm.tasks.detection.observe import observe_queries
 from tfm.tasks.detection.set_loss import LossWeights, set_loss
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -37,7 +37,6 @@ from tfm.training.task import (
     Samples,
     Task,
     Variables,
-    require_single,
 )
 from tfm.visualize.pictures import draw_images
 

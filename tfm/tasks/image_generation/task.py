@@ -29,7 +29,7 @@ from tfm.tasks.image_generation.scores import score_images
 from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.map_batches import map_rows
 from tfm.training.task import (
     Batch,
@@ -42,7 +42,6 @@ from tfm.training.task import (
     Task,
     Update,
     Variables,
-    require_single,
 )
 from tfm.visualize.pictures import draw_images
 

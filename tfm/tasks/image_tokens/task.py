@@ -21,7 +21,7 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.models.dvae import DVAEConfig, logit_laplace_nll
 from tfm.tasks.image_tokens.config import ERROR, USED, Config
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -33,7 +33,6 @@ from tfm.training.task import (
     Samples,
     Task,
     Variables,
-    require_single,
 )
 from tfm.visualize.pictures import draw_images
 
