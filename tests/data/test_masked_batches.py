@@ -14,10 +14,12 @@ from tfm.data.batches.masked import (
 from tfm.data.source import hold
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.mask import MASK, MaskTokenizer, add_mask
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
+TEXT = "It is tired. It is too wide, too."
 TOKENIZER = MaskTokenizer(Characters())
 CONFIG = SentencesConfig(row_length=32, batch_tokens=160)
 # Each sentence has a single letter, which names its document in lower case, and counts the sentences.
@@ -148,6 +150,23 @@ def test_mask_is_one_more_token_without_a_piece_of_this_name(tokenizer, mask_id,
     ids = masked.encode_masked(f"a{MASK}b")
     assert ids == [*tokenizer.encode(["a"])[0], mask_id, *tokenizer.encode(["b"])[0]]
     assert masked.decode(ids) == f"a{MASK}b"
+
+
+@pytest.mark.parametrize("has_lines", [False, True])
+def test_a_mask_takes_the_place_of_a_token_of_the_text(has_lines, tmp_path):
+    masked = add_mask(learn_word_pieces([TEXT] * 9, 290, str(tmp_path / "model"), has_lines=has_lines))
+    (ids,) = masked.encode([TEXT])
+    for place, piece in enumerate(masked.pieces(ids)):
+        before, after = (masked.decode(part) for part in (ids[:place], ids[place + 1 :]))
+        blanks = [" " * (x.startswith("\u2581") and i > 0) for i, x in enumerate(masked.pieces(ids))]
+        follows = (blanks[place + 1 :] or [""])[0]
+        hidden = masked.encode_masked(f"{before}{blanks[place]}{MASK}{follows}{after.lstrip()}")
+        assert hidden == [*ids[:place], masked.mask_id, *ids[place + 1 :]], piece
+
+
+def test_pieces_of_an_iterator_are_those_of_a_list():
+    masked = add_mask(Pieces())
+    assert masked.pieces(iter([99, masked.mask_id])) == ["piece 99", MASK]
 
 
 def test_mask_is_the_piece_of_this_name():

@@ -2,15 +2,22 @@
 
 import pkgutil
 
+import numpy as np
 import pytest
 
 from tests.tasks.cases import TASKS
 from tfm import models, tasks
+from tfm.data.sources.opening import open_pairs
 from tfm.testing.tasks import TaskContract
 
 
 class TestTranslation(TaskContract):
     cases, test_examples = TASKS["translation"], 20
+    text_track = "source"
+
+    @staticmethod
+    def read_tokens(batch):
+        return batch["inputs"]
 
 
 @pytest.mark.long
@@ -21,6 +28,11 @@ class TestClassification(TaskContract):
 @pytest.mark.long
 class TestLanguageModeling(TaskContract):
     cases, test_examples = TASKS["language_modeling"], 8
+    text_track = "predicted"
+
+    @staticmethod
+    def read_tokens(batch):
+        return batch["targets"]
 
 
 @pytest.mark.long
@@ -67,11 +79,24 @@ class TestParsing(TaskContract):
 @pytest.mark.long
 class TestMaskedLanguageModeling(TaskContract):
     cases, test_examples = TASKS["masked_language_modeling"], 16
+    text_track = "predicted"
+
+    @staticmethod
+    def read_tokens(batch):
+        tokens = batch["tokens"].copy()
+        rows, places = np.nonzero(batch["weights"])
+        tokens[rows, batch["predicted"][rows, places]] = batch["targets"][rows, places]
+        return tokens
 
 
 @pytest.mark.long
 class TestTextClassification(TaskContract):
     cases, test_examples = TASKS["text_classification"], 9
+    text_track = "read"
+
+    @staticmethod
+    def read_example(data):
+        return " ||| ".join(open_pairs(data, "train")[0][:-1])
 
 
 def modules(package):

@@ -11,6 +11,7 @@ from tfm.models.memory_network import MemoryNetworkConfig
 from tfm.tasks import question_answering
 from tfm.testing.parameters import random_parameters
 from tfm.training.config import TrainingConfig
+from tfm.training.task import Context
 
 
 def test_report_measures_each_kind_of_question_and_the_attended_facts():
@@ -31,6 +32,16 @@ def test_report_measures_each_kind_of_question_and_the_attended_facts():
     assert scores["attended facts"] == pytest.approx(100 * np.mean(attended))
     (double,) = task.report((variables, variables), "test")
     assert double.outputs == report.outputs
+
+
+def test_padding_is_no_answer_in_the_accuracy_of_training(monkeypatch):
+    task = question_answering.create(question_answering.Config(), "")
+    logits = np.array([[9.0, 2, 1], [9, 1, 2], [9, 2, 1]])  # padding is the most probable class
+    monkeypatch.setattr(question_answering, "apply_model", lambda *args, **options: (logits, {}))
+    answers, weights = np.array([1, 1, 0]), np.array([1.0, 1, 0])
+    batch = {"stories": None, "questions": None, "answers": answers, "weights": weights}
+    right, count = task.loss({}, batch, Context()).metrics["accuracy"]
+    assert (float(right), float(count)) == (1, 2)
 
 
 @pytest.mark.long

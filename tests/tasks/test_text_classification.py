@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support import labelled_texts
 from tests.support.commands import run_command
 from tests.support.labelled_texts import BERT, make_config, write_tables
 from tests.support.tiny import train_run
@@ -17,9 +18,12 @@ from tfm.data.batches.masked import SentencesConfig
 from tfm.data.sources.labelled import noun_genders, parallel, pronouns, translations
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import NOUN_TAGS
 from tfm.errors import UserError
+from tfm.interpret.observation import MAX_TOKENS
+from tfm.interpret.words import split_words
 from tfm.tasks import masked_language_modeling, text_classification
 from tfm.testing.tasks import TRAINING
 from tfm.workdir.warm_start import load_variables
@@ -50,9 +54,20 @@ def test_a_pair_of_texts_has_two_types_and_is_cut_to_the_row():
 
 
 def test_the_first_token_of_a_word_has_its_tag():
-    ((_, _, labels, weights),) = encode([("ab c de", "yes - no")], has_tags=True)
-    assert labels.tolist() == [0, 1, 0, 0, 0, 0, 0]
-    assert weights.tolist() == [0, 1, 0, 0, 1, 0, 0]
+    ((tokens, _, labels, weights),) = encode([("ab  c de", "yes - no")], has_tags=True)
+    assert tokens.tolist() == [BOS_ID, *ids("ab c de"), EOS_ID]
+    assert labels.tolist() == [0, 1, 0, 0, 0, 0, 0, 0, 0]
+    assert weights.tolist() == [0, 1, 0, 0, 0, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize("has_lines", [False, True])
+def test_words_with_tags_have_the_pieces_that_they_have_in_their_text(has_lines, tmp_path):
+    words = list(labelled_texts.TAGS)
+    tokenizer = learn_word_pieces([" ".join(words)] * 9, 290, str(tmp_path / "model"), has_lines=has_lines)
+    text = "dog the unseen dog"
+    ((tokens, _, _, weights),) = encode_rows([(text, "no no no no")], tokenizer, NAMES, 40, True)
+    assert tokens[1:-1].tolist() == tokenizer.encode([text])[0]
+    assert weights[1:-1].tolist() == tokenizer.word_starts(tokens[1:-1])
 
 
 @pytest.mark.parametrize(
@@ -206,7 +221,38 @@ def test_observation_has_a_prediction_for_the_text_or_for_each_token(
     assert observed.attention["encoder"].weights.shape == (2, 2, tokens, tokens)
     for wrong in ("", "a" * 40):
         with pytest.raises(UserError):
-            task.observe({}, wrong, 64)
+            task.observe({}, wrong, 12)
+
+
+@pytest.mark.parametrize(
+    ("head", "second", "row", "example"),
+    [
+        ("classes", "", (" ab c", "no"), " ab c"),
+        ("classes", "", ("ab" * 30, "no"), "ab" * 30),
+        ("classes", "b", ("ab " * 30, "c", "no"), f"{'ab ' * 30}||| c"),
+        ("tags", "", ("ab  c ", "no yes"), "ab  c "),
+    ],
+)
+def test_an_observed_text_has_the_tokens_of_training(head, second, row, example):
+    data = LabelledConfig(max_length=32, second_column=second)
+    config = text_classification.Config(model=dataclasses.replace(BERT, head=head), data=data)
+    task = text_classification.TextClassification(config, TOKENIZER, NAMES, "")
+    ((tokens, *_),) = encode([row], max_length=32, has_tags=head == "tags")
+    observed = task.observe(task.init(jax.random.key(0)), example, 64)
+    assert observed.tracks["read"].labels == split_words(TOKENIZER, tokens.tolist())[0]
+
+
+@pytest.mark.parametrize("head", ["classes", "tags"])
+def test_default_examples_are_beginnings_of_validation_texts_that_are_not_blank(head, monkeypatch):
+    texts = [" ", "word " * 40, "a b", "c"]
+    monkeypatch.setattr(text_classification, "open_pairs", lambda *_: [(text, "no") for text in texts])
+    model = dataclasses.replace(BERT, head=head, max_positions=256)
+    config = text_classification.Config(model=model, data=LabelledConfig(max_length=256))
+    task = text_classification.TextClassification(config, TOKENIZER, NAMES, "")
+    beginning, text = task.default_examples()
+    assert ("word " * 40).startswith(beginning)
+    assert text == "a b"
+    task.observe(task.init(jax.random.key(0)), beginning, MAX_TOKENS)
 
 
 def test_data_command_describes_each_column():

@@ -8,9 +8,11 @@ import pytest
 
 from tests.support.tiny_lm import WORDS, write_documents
 from tests.support.tiny_regression import Config, create
+from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.tokenizers.files import load_word_pieces
 from tfm.errors import UserError
-from tfm.training.assets import prepare_tokenizer, read_labels, write_labels
+from tfm.training.assets import make_tokenizer, prepare_tokenizer, read_labels, write_labels
 
 
 @pytest.fixture
@@ -41,6 +43,15 @@ def test_a_new_run_makes_a_tokenizer_once(kind, sections, tmp_path):
     assert prepare(tmp_path, sections[kind]).fingerprint == tokenizer.fingerprint
     assert prepare(tmp_path, sections[kind], new=False).fingerprint == tokenizer.fingerprint
     assert (tmp_path / "tokenizer").stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize(("section", "blank"), [(SentencesConfig, "\u2581"), (DocumentsConfig, "")])
+def test_only_the_first_word_of_a_sentence_has_the_pieces_of_other_words(section, blank, tmp_path):
+    (tmp_path / "train").write_text("Dogs bark. Dogs sleep.\nDogs eat.\n")
+    data = section(directory=str(tmp_path), tokenizer="word_pieces", vocabulary_size=290)
+    make_tokenizer(data, str(tmp_path / "model"))
+    tokenizer = load_word_pieces(str(tmp_path / "model"))
+    assert tokenizer.pieces(tokenizer.encode(["Dogs"])[0])[0].startswith(blank + "D")
 
 
 @pytest.mark.parametrize("kind", ["documents", "pairs"])

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shutil
+import types
 
 import jax
 import numpy as np
@@ -217,6 +218,24 @@ def test_map_loads_part_of_the_model_of_another_task(known, tmp_path, caplog):
     assert paths
     assert all("feed_forward" in path for path in paths)
     assert f"taken from {known}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "fingerprint", "warns"),
+    [("tokenizer.model", "b", True), ("vocabulary.model", "b", True), ("tokenizer.model", "a", False)],
+)
+def test_another_tokenizer_is_a_warning_whatever_the_name_of_its_file(
+    name, fingerprint, warns, monkeypatch, caplog
+):
+    def task(assets):
+        return types.SimpleNamespace(assets=lambda: assets)
+
+    parameters = {"params": {"table": np.zeros(2)}}
+    source = types.SimpleNamespace(task=task({name: fingerprint}), variables=parameters)
+    monkeypatch.setattr(runs, "load", lambda _: source)
+    load = warm_start.find_initial_variables(task({"vocabulary.model": "a"}), "pretrained", ["*=*"])
+    load(parameters)
+    assert (f"the {name} of pretrained" in caplog.text) == warns
 
 
 def test_map_loads_model_state_with_the_parameters_of_its_module():

@@ -7,7 +7,7 @@ features of a value, D model width.
 import fnmatch
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -258,6 +258,14 @@ def check_probabilities(values: np.ndarray) -> None:
             "Expected probabilities that are numbers, got NaN. The parameters are damaged, or training "
             "diverged. Use another checkpoint."
         )
+
+
+def cut_examples(tokenizer: Any, texts: Iterable[str], limit: int) -> list[str]:
+    """Returns the beginnings of the texts that are not blank, of about `limit` tokens."""
+    begins = (tokenizer.decode(ids[:limit]) for ids in tokenizer.encode(texts))
+    # A cut within the bytes of a character leaves a replacement character.
+    stripped = (text.rstrip("\ufffd").strip() for text in begins)
+    return [text for text in stripped if text]
 
 
 def check_length(tokens: int, max_tokens: int) -> None:

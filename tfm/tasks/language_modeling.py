@@ -33,7 +33,7 @@ from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import likelihood_scores
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
+from tfm.interpret.observation import EXAMPLES, Observation, check_length, cut_examples, observe_tokens
 from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import chunked_log_probabilities, fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLMConfig
@@ -390,10 +390,7 @@ class LanguageModeling(Task):
         except UserError:
             texts = list(EXAMPLES)
         limit = min(DEFAULT_TOKENS, self.model.config.max_length or DEFAULT_TOKENS) - 1  # the end is a token
-        begins = (self.tokenizer.decode(ids[:limit]) for ids in self.tokenizer.encode(texts))
-        # A cut within the bytes of a character leaves a replacement character.
-        stripped = (text.rstrip("\ufffd").strip() for text in begins)
-        return [text for text in stripped if text][:DEFAULT_EXAMPLES]
+        return cut_examples(self.tokenizer, texts, limit)[:DEFAULT_EXAMPLES]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for each token of a text and for its end.

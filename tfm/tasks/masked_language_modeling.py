@@ -33,12 +33,12 @@ from tfm.data.tokenizers.mask import MASK, add_mask
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import EXAMPLES, Observation, check_length, observe_tokens
+from tfm.interpret.observation import EXAMPLES, Observation, check_length, cut_examples, observe_tokens
 from tfm.losses import fused_linear_cross_entropy, smoothed_cross_entropy
 from tfm.models.bert import BertConfig
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means
+from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means, require_single
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 EVALUATION_SEED = 0  # the validation and test splits hide the same tokens in every run
@@ -183,6 +183,7 @@ class MaskedLanguageModeling(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the scores of a split and the predicted tokens of each row."""
+        variables = require_single(variables, "Models of hidden tokens")
         pairs, fingerprint = self.open_split(split, EVALUATION_SEED)
         began = time.monotonic()
         sums: dict[str, tuple[float, float]] = {}
@@ -210,14 +211,13 @@ class MaskedLanguageModeling(Task):
 
     @functools.partial(jax.jit, static_argnums=0)
     def _predict(self, variables: Any, batch: Batch) -> Any:
-        """Returns the most probable tokens [B, K] and the metrics. Uses the first member of an ensemble."""
-        member = variables[0] if isinstance(variables, tuple) else variables
-        ((x, table), _), _ = self._outputs(member, batch, Context())
-        return (x @ table.T.astype(x.dtype)).argmax(-1), self.loss(member, batch, Context()).metrics
+        """Returns the most probable tokens [B, K] and the metrics."""
+        ((x, table), _), _ = self._outputs(variables, batch, Context())
+        return (x @ table.T.astype(x.dtype)).argmax(-1), self.loss(variables, batch, Context()).metrics
 
     def default_examples(self) -> list[str]:
         """See `tfm.interpret.observation.Observes`."""
-        return list(EXAMPLES)
+        return cut_examples(self.tokenizer, EXAMPLES, self.config.data.row_length - 2)
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for a text.
@@ -234,7 +234,7 @@ class MaskedLanguageModeling(Task):
         if not example.strip():
             raise UserError("Expected a text to read and draw, got an empty one.")
         sentences = split_sentences(example)
-        read, _ = join_texts(self.tokenizer.encode_masked(" ".join(sentences)))
+        read, _ = join_texts([i for text in sentences for i in self.tokenizer.encode_masked(text)])
         check_length(len(read), min(max_tokens, self.model.config.max_length or max_tokens))
         targets = read.tolist()
         if MASK not in example:

@@ -87,7 +87,7 @@ class QuestionAnswering(Task):
         inputs = batch["stories"], batch["questions"]
         logits, state = apply_model(self.model, variables, *inputs, context=context)
         nll = smoothed_cross_entropy(logits, batch["answers"], batch["weights"], smoothing=0.0)
-        correct = ((logits.argmax(-1) == batch["answers"]) * batch["weights"]).sum()
+        correct = ((_best_words(logits) + 1 == batch["answers"]) * batch["weights"]).sum()
         return LossOutput({"loss": nll}, {"nll": nll, "accuracy": (correct, nll[1])}, state)
 
     def open_data(self) -> GeneratedData:
@@ -155,7 +155,12 @@ class QuestionAnswering(Task):
         ]
         logits, weights = (jnp.stack(parts) for parts in zip(*results, strict=True))
         probabilities = jax.nn.softmax(logits).mean(0)
-        return probabilities[:, 1:].argmax(-1), weights.mean(0)[:, :, 0, 0].swapaxes(0, 1)
+        return _best_words(probabilities), weights.mean(0)[:, :, 0, 0].swapaxes(0, 1)
+
+
+def _best_words(scores: jax.Array) -> jax.Array:
+    """Returns the indices of `WORDS` with the largest scores. Class 0 is padding, which is no answer."""
+    return scores[:, 1:].argmax(-1)
 
 
 def _describe(story: Story, answer: str) -> dict[str, str]:

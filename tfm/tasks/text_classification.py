@@ -21,10 +21,11 @@ from tfm.data.batches.labelled import (
     NO_LABEL,
     LabelledConfig,
     LabelledTexts,
+    cut_texts,
     encode_rows,
     find_labels,
 )
-from tfm.data.batches.masked import join_texts
+from tfm.data.batches.masked import SPECIAL_TOKENS, join_texts
 from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.data_errors import collect, raise_all
@@ -35,7 +36,7 @@ from tfm.data.tokenizers.mask import add_mask
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
-from tfm.interpret.observation import Observation, Prediction, Track, check_length, observe
+from tfm.interpret.observation import Observation, Prediction, Track, check_length, cut_examples, observe
 from tfm.interpret.words import split_words
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.bert import BertConfig
@@ -45,7 +46,7 @@ from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 SEPARATOR = "|||"  # between the two texts of an example to observe
-DEFAULT_EXAMPLES = 2  # number of texts to observe
+DEFAULT_EXAMPLES, DEFAULT_TOKENS = 2, 40  # number of texts to observe, and of the tokens of each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -215,32 +216,40 @@ class TextClassification(Task):
         return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
 
     def default_examples(self) -> list[str]:
-        """Returns the first texts of the validation split. An export on another machine may have none."""
+        """Returns the beginnings of some validation texts. An export on another machine may have none."""
         try:
-            rows = open_pairs(self.config.data, "validation")[:DEFAULT_EXAMPLES]
+            rows = open_pairs(self.config.data, "validation")[: 2 * DEFAULT_EXAMPLES]
         except UserError:
             return []
-        return [f" {SEPARATOR} ".join(row[:-1]) for row in rows]
+        columns = len(self.config.data.text_columns)
+        limit = min(DEFAULT_TOKENS, self.config.data.max_length - SPECIAL_TOKENS) // columns
+        examples = [cut_examples(self.tokenizer, row[:-1], limit) for row in rows]
+        return [f" {SEPARATOR} ".join(each) for each in examples if len(each) == columns][:DEFAULT_EXAMPLES]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for a text, or for two texts with "|||" between them.
 
         Args:
           variables: variables of the model.
-          example: the texts.
+          example: the texts. Texts without tags are cut to `data.max_length` tokens, as in training.
           max_tokens: maximum number of tokens, including BOS and EOS.
 
         Raises:
           UserError: if a text is blank, the tokens are too many, or their attention does not fit into the
             memory.
         """
-        texts = example.split(SEPARATOR) if self.config.data.second_column else [example]
+        texts = [" ".join(example.split()) if self._has_tags else example]
+        if self.config.data.second_column:
+            texts = [text.strip() for text in example.split(SEPARATOR)]
         if len(texts) != len(self.config.data.text_columns) or not all(map(str.strip, texts)):
             raise UserError(
                 f"Expected {' and '.join(self.config.data.text_columns)} of the data as text to read and draw"
                 f"{', with ||| between them' if self.config.data.second_column else ''}, got {example!r}."
             )
-        tokens, types = join_texts(*self.tokenizer.encode(texts))
+        encoded = self.tokenizer.encode(texts)
+        if not self._has_tags:
+            encoded = cut_texts(encoded, self.config.data.max_length)
+        tokens, types = join_texts(*encoded)
         check_length(len(tokens), min(max_tokens, self.model.config.max_length or max_tokens))
         shape = (1, len(tokens)) if self._has_tags else (1,)
         labels = np.zeros(shape, int)  # the true labels are unknown

@@ -30,7 +30,7 @@ from tfm.evaluation.word_vector_metrics import find_neighbours, normalize, solve
 from tfm.io.files import atomic_file, read_limited
 from tfm.models.word2vec import Word2VecConfig
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.task import (
     Batch,
     Best,
@@ -199,8 +199,7 @@ class WordVectors(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the answers to the analogies of a split, and their scores."""
-        if isinstance(variables, tuple):
-            raise UserError("Word vectors cannot be averaged as an ensemble. Evaluate one run at a time.")
+        variables = require_single(variables, "Word vectors")
         began = time.monotonic()
         questions = self.questions(split)
         answers, scores = self._score(fetch(variables["params"]["centers"]), split)

@@ -8,7 +8,7 @@ import os
 import pathlib
 import shutil
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 from unittest import mock
 
@@ -20,9 +20,14 @@ import pytest
 
 from tfm import dropout, tasks
 from tfm.config import from_mapping, load, save, walk_fields
+from tfm.data.tokenizers.protocol import source_tokenizer
 from tfm.devices import rows
+from tfm.errors import UserError
+from tfm.interpret.observation import MAX_TOKENS, Observation, Observes
+from tfm.interpret.words import SPECIAL_LABELS, label_tokens
 from tfm.io.signals import SignalHandler
 from tfm.testing.models import assert_trees_close, quick_jit
+from tfm.training.assets import read_training_texts
 from tfm.training.config import TrainingConfig
 from tfm.training.hooks import Hook
 from tfm.training.loss_calls import check_zero_rows
@@ -42,6 +47,7 @@ from tfm.workdir.train import train
 
 STEPS = 5
 LEARNED_ROWS, LEARNING_STEPS = 3, 300  # rows of a batch, and steps in which a tiny model learns them by heart
+SEARCHED_BATCHES, OBSERVED_TOKENS = 40, 8  # batches in which the first tokens of a training text are found
 # Four checkpoints. The last one is not a multiple of checkpoint_every.
 TRAINING = TrainingConfig(
     steps=STEPS,
@@ -101,11 +107,23 @@ class TaskContract:
       cases: {name: make_config}, as `make_tiny_run` takes it. The config must have dropout.
       test_examples: number of examples in the split "test" of all cases.
       learning_rate: rate with which the models learn the first rows of a batch by heart.
+      text_track: the track of an observation that has the tokens of a text of the training data, or "".
     """
 
     cases: ClassVar[Mapping[str, Callable[[pathlib.Path], Any]]] = {}
     test_examples: ClassVar[int] = 0
     learning_rate: ClassVar[float] = 5e-3
+    text_track: ClassVar[str] = ""
+
+    @staticmethod
+    def read_example(data: Any) -> str:
+        """Returns the example to observe that is the first text of the training split."""
+        return next(iter(read_training_texts(data)))
+
+    @staticmethod
+    def read_tokens(batch: Any) -> Any:
+        """Returns the array of a batch whose rows have the tokens of texts, before any of them are hidden."""
+        return batch["tokens"]
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
         """Parametrizes each test by all cases."""
@@ -315,6 +333,38 @@ class TaskContract:
         for before, after in itertools.pairwise(reports):
             assert after.scores[: len(before.scores)] == before.scores
 
+    @pytest.mark.long
+    def test_an_ensemble_differs_from_its_members_or_is_an_error(self, run, variables, trained):
+        members = variables, trained.variables
+        try:
+            *_, ensemble = run.task.report(members, "test")
+        except UserError as error:
+            message = str(error)
+            assert "ensemble" in message
+        else:
+            for member in members:
+                *_, single = run.task.report(member, "test")
+                assert (single.outputs, single.scores) != (ensemble.outputs, ensemble.scores)
+
+    @pytest.mark.long
+    def test_every_default_example_can_be_observed(self, run, variables):
+        if not isinstance(run.task, Observes):
+            pytest.skip("the task has no examples")
+        for example in run.task.default_examples():
+            assert isinstance(run.task.observe(variables, example, MAX_TOKENS), Observation)
+
+    @pytest.mark.long
+    def test_an_observed_text_has_the_tokens_that_training_reads(self, run, data, variables):
+        if not self.text_track:
+            pytest.skip("the task observes no single texts of its training data")
+        tokenizer = source_tokenizer(run.task.tokenizer)
+        batches = itertools.islice(data.train_batches(0), SEARCHED_BATCHES)
+        rows = [_join_labels(label_tokens(tokenizer, row)) for b in batches for row in self.read_tokens(b)]
+        observation = run.task.observe(variables, self.read_example(run.config.data), MAX_TOKENS)
+        # Rows may cut a text, but some row has its beginning.
+        labels = _join_labels(observation.tracks[self.text_track].labels[:OBSERVED_TOKENS])
+        assert any(labels in row for row in rows), labels
+
     def test_assets_are_files_that_recreate_the_task(self, run, variables, tmp_path):
         assets = run.task.assets()
         for name, fingerprint in assets.items():
@@ -354,6 +404,11 @@ class TaskContract:
         one, other = (_last_state(run, workdir) for workdir in (run.workdir, tmp_path))
         jax.tree.map(np.testing.assert_array_equal, one, other)
         assert int(one["optimizer"]["step"]) == STEPS
+
+
+def _join_labels(labels: Sequence[str]) -> str:
+    """Returns the labels of tokens as one text without special tokens and padding."""
+    return "\0".join(label for label in labels if label not in SPECIAL_LABELS.values())
 
 
 class _StopAfterStep(Hook):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tfm.data.batches.masked import list_sentences
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.sources.opening import check_splits, find_problems, open_documents, open_pairs
 from tfm.data.token_cache import check_folder
@@ -75,14 +76,18 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
         normalization = data.normalization
         learn_word_pieces(texts, data.vocabulary_size, path, normalization=normalization, symbols=symbols)
     else:
-        learn_word_pieces(texts, data.vocabulary_size, path, has_lines=True)
+        learn_word_pieces(texts, data.vocabulary_size, path, has_lines=data.rows != "sentences")
 
 
 def read_training_texts(data: PairsConfig | DocumentsConfig) -> Iterator[str]:
-    """Yields the texts of the training split: documents, or both sides of `vocabulary_pairs` pairs."""
+    """Yields the texts of the training split that the tokenizer encodes.
+
+    These are documents, their sentences, or both sides of `vocabulary_pairs` pairs.
+    """
     if isinstance(data, PairsConfig):
         return sample_evenly(open_pairs(data, "train"), data.vocabulary_pairs, len(data.text_columns))
-    return (text for (text,) in open_documents(data, "train"))
+    documents = open_documents(data, "train")
+    return (text for (text,) in (list_sentences(documents) if data.rows == "sentences" else documents))
 
 
 def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:

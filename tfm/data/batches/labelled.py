@@ -23,6 +23,7 @@ from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, VOCABULARY_FILE, PairsConfig
 from tfm.data.source import Row
+from tfm.data.tokenizers.protocol import Tokenizer, encode_inside
 from tfm.errors import UserError
 
 NO_LABEL = "-"  # in place of the tag of a word without a tag
@@ -113,7 +114,7 @@ def find_labels(rows: Sequence[Row], has_tags: bool) -> set[str]:
 
 
 def encode_rows(
-    rows: Sequence[Row], tokenizer: Any, names: Sequence[str], max_length: int, has_tags: bool
+    rows: Sequence[Row], tokenizer: Tokenizer, names: Sequence[str], max_length: int, has_tags: bool
 ) -> list[LabelledText]:
     """Returns the arrays of rows of texts and labels.
 
@@ -142,12 +143,12 @@ def encode_rows(
         ]
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
     return [
-        _label(*join_texts(*_cut(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
+        _label(*join_texts(*cut_texts(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
         for row, *ids in zip(rows, *encoded, strict=True)
     ]
 
 
-def _cut(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
+def cut_texts(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
     """Returns the beginnings of one or two texts that fit into a row."""
     if len(texts) == 1:
         return [texts[0][: max_length - SPECIAL_TOKENS + 1]]
@@ -169,7 +170,7 @@ def _label(
 
 
 def _encode_words(
-    number: int, text: str, label: str, tokenizer: Any, classes: dict[str, int], max_length: int
+    number: int, text: str, label: str, tokenizer: Tokenizer, classes: dict[str, int], max_length: int
 ) -> LabelledText:
     """Returns the arrays of a text whose words have tags. `number` is the number of its row, from 1."""
     tags, words = label.split(), text.split()
@@ -178,7 +179,7 @@ def _encode_words(
             f"Expected a tag for each of the {len(words)} words of row {number:,}, {text!r}, got {len(tags)} "
             f"tags: {label!r}. Words are separated by blanks."
         )
-    ids = tokenizer.encode(words)
+    ids = [*tokenizer.encode(words[:1]), *encode_inside(tokenizer, [f" {word}" for word in words[1:]])]
     if not all(ids):
         raise UserError(
             f"Row {number:,}: the tokenizer has no token for {words[ids.index([])]!r}, so its tag "

@@ -61,7 +61,7 @@ def learn_word_pieces(
       normalization: rule by which SentencePiece changes texts, one of `NORMALIZATIONS`. "none" keeps every
         character.
       has_lines: whether texts are documents. Then a line end is always a piece, and no blank is added before
-        a text.
+        a text. Other texts get a blank, so that their first word has the pieces that it has elsewhere.
       symbols: texts that always become a single piece, wherever they occur.
 
     Raises:

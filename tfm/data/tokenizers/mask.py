@@ -1,12 +1,14 @@
 """A tokenizer with a token that hides other tokens, as BERT's pretraining needs it."""
 
 import itertools
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfm.data.tokenizers.protocol import EOS_ID
+from tfm.data.tokenizers.protocol import EOS_ID, Tokenizer, encode_inside
 
 MASK = "[MASK]"
+BLANKS_BEFORE_MASK = re.compile(rf"\s+(?={re.escape(MASK)})")
 
 
 class MaskTokenizer:
@@ -20,30 +22,27 @@ class MaskTokenizer:
 
     Attributes:
       mask_id: id of the mask.
-      fingerprint: fingerprint of the tokenizer.
+      fingerprint: fingerprint of the tokenizer, "" for a range.
     """
 
     def __init__(self, tokenizer: Any):
         self._tokenizer = tokenizer
+        self.fingerprint: str = getattr(tokenizer, "fingerprint", "")
         pieces = tokenizer.pieces(range(len(tokenizer))) if hasattr(tokenizer, "pieces") else []
         self.mask_id = pieces.index(MASK) if MASK in pieces else len(tokenizer)
 
     def __len__(self) -> int:
         return max(len(self._tokenizer), self.mask_id + 1)
 
-    @property
-    def fingerprint(self) -> str:
-        """Identifies the tokenizer."""
-        return self._tokenizer.fingerprint
-
-    def encode(self, texts: Any) -> list[list[int]]:
+    def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """See `Tokenizer.encode`."""
         return self._tokenizer.encode(texts)
 
     def encode_masked(self, text: str) -> list[int]:
         """Returns the ids of a text in which each "[MASK]" stands for the mask."""
-        first, *others = self.encode(text.split(MASK))
-        return first + [i for ids in others for i in (self.mask_id, *ids)]
+        first, *others = text.split(MASK)
+        parts = encode_inside(self, others)
+        return self.encode([first])[0] + [i for ids in parts for i in (self.mask_id, *ids)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Tokenizer.decode`. A mask becomes "[MASK]"."""
@@ -53,7 +52,7 @@ class MaskTokenizer:
             for is_mask, group in groups
         )
 
-    def unknown_characters(self, characters: Any) -> list[str]:
+    def unknown_characters(self, characters: Iterable[str]) -> list[str]:
         """See `Tokenizer.unknown_characters`."""
         return self._tokenizer.unknown_characters(characters)
 
@@ -61,8 +60,13 @@ class MaskTokenizer:
 class MaskPieceTokenizer(MaskTokenizer):
     """A `MaskTokenizer` of parts of words. Implements `PieceTokenizer`."""
 
+    def encode_masked(self, text: str) -> list[int]:
+        """See `MaskTokenizer.encode_masked`. A blank before a mask belongs to the token that it hides."""
+        return super().encode_masked(BLANKS_BEFORE_MASK.sub("", text))
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See `PieceTokenizer.pieces`."""
+        ids = list(ids)
         known = self._tokenizer.pieces(self._without_masks(ids))
         return [MASK if i == self.mask_id else piece for i, piece in zip(ids, known, strict=True)]
 
@@ -76,6 +80,6 @@ class MaskPieceTokenizer(MaskTokenizer):
         return [EOS_ID if i == self.mask_id else int(i) for i in ids]
 
 
-def add_mask(tokenizer: Any) -> Any:
+def add_mask(tokenizer: Tokenizer | range) -> MaskTokenizer:
     """Returns the tokenizer with a mask: a `MaskPieceTokenizer` if its tokens are pieces."""
     return (MaskPieceTokenizer if hasattr(tokenizer, "pieces") else MaskTokenizer)(tokenizer)

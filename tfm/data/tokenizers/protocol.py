@@ -10,6 +10,7 @@ PAD_ID, BOS_ID, EOS_ID = range(3)
 SENTENCE_ENDS = (".", "!", "?", ";", "\u0964", "\u061f")  # before a word; also of Hindi and Arabic
 WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff61")  # of Chinese and Japanese, which have no spaces
 CLOSING = ("\u300d", "\u300f", "\u201d", "\uff09", *WIDE_ENDS)  # belong to the sentence before them
+CONTEXT = "\U00013000"  # a letter of a dead script, which no vocabulary merges with the text after it
 
 
 class Tokenizer(Protocol):
@@ -60,6 +61,12 @@ def encode_sides(tokenizer: Any, *sides: Iterable[str]) -> list[list[list[int]]]
         return [tokenizer.encode(sides[0])]
     sources, targets = sides
     return [source_tokenizer(tokenizer).encode(sources), tokenizer.encode(targets)]
+
+
+def encode_inside(tokenizer: Tokenizer, texts: Iterable[str]) -> list[list[int]]:
+    """Returns the ids of parts of a text that follow its beginning, where no tokenizer adds a blank."""
+    before, *ids = tokenizer.encode([CONTEXT, *(CONTEXT + text for text in texts)])
+    return [part[len(before) :] for part in ids]
 
 
 def cut_at_end(ids: Iterable[int]) -> list[int]:

@@ -16,7 +16,6 @@ from tfm import models
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.boxed_pictures import picture_size
 from tfm.devices.mesh import fetch
-from tfm.errors import UserError
 from tfm.evaluation.detection_metrics import Objects, detection_scores
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation, read_index
@@ -26,7 +25,7 @@ from tfm.tasks.detection.data import Pictures, open_pictures, open_splits
 from tfm.tasks.detection.describe import describe_objects, make_boxes
 from tfm.tasks.detection.observe import observe_queries
 from tfm.tasks.detection.set_loss import LossWeights, set_loss
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -102,8 +101,7 @@ class Detection(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the detected objects of each picture of a split, and the average precision."""
-        if isinstance(variables, tuple):
-            raise UserError("Detectors cannot be averaged as an ensemble. Evaluate one run at a time.")
+        variables = require_single(variables, "Detectors")
         pictures = open_pictures(self.config.data, split, self.config.model)
         began = time.monotonic()
         results = self._detect(variables, pictures)

@@ -29,7 +29,7 @@ from tfm.tasks.image_generation.scores import score_images
 from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, require_single
 from tfm.training.map_batches import map_rows
 from tfm.training.task import (
     Batch,
@@ -136,7 +136,7 @@ class ImageGeneration(Task):
         """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
-        outputs, scores = self._score(_single(variables), source)
+        outputs, scores = self._score(require_single(variables, "Generators"), source)
         rate = len(source) / (time.monotonic() - began)
         requested = [self.label_names[label] for label in _read(source)[1]]
         examples = [
@@ -231,10 +231,3 @@ def _read(source: Images) -> tuple[np.ndarray, np.ndarray]:
     """Returns all images of a split from -1 to 1, [N, height, width, C], and their labels, int [N]."""
     images, labels = source.take(np.arange(len(source)))
     return assemble(images, labels, source.largest, len(images))["images"], labels
-
-
-def _single(variables: Any) -> Variables:
-    """Returns the variables of a single model. Raises a UserError for an ensemble."""
-    if isinstance(variables, tuple):
-        raise UserError("Generators cannot be averaged as an ensemble. Evaluate one run at a time.")
-    return variables
