@@ -4,7 +4,6 @@ Shape letters: N layers, B rows, H heads, L queries, M keys, G groups of heads t
 features of a value, D model width.
 """
 
-import fnmatch
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ from tfm.errors import UserError
 from tfm.interpret import reductions
 from tfm.interpret.beam import Beam
 from tfm.interpret.words import label_tokens, split_words
-from tfm.layers.observe import Recorder, activate, check_attention
+from tfm.layers.observe import Recorder, activate, check_attention, matches
 
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
@@ -289,8 +288,7 @@ def _forward(
 ) -> tuple[Probabilities, dict[str, _Read]]:
     """Returns the probabilities of the labels, and a `_Read` of each kind of attention of the model."""
     points = {kind: model.attention_points[kind] for kind in _tracks_of(model)}
-    # A module that is called several times names its later activations "weights#2" and so on.
-    recorder = Recorder([*(f"{point}*" for point in points.values()), "*.value*"])
+    recorder = Recorder([*points.values(), "*.value"])
     with activate(recorder):
         logits = jax.tree.leaves(model.apply(variables, *inputs, train=False))[0]
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
@@ -316,7 +314,7 @@ def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _R
     Raises:
       UserError: if the model has no attention weights of this name.
     """
-    names = [name for name in reads if fnmatch.fnmatchcase(name.partition("#")[0], point)]
+    names = [name for name in reads if matches(name, point)]
     check_attention(point, names)
     weights = jnp.stack([reads[name] for name in names])
     values, kernels = [], []
