@@ -159,6 +159,12 @@ def image_track(image: np.ndarray, elements: int, grid: tuple[int, int] | None =
     return Track("patch", labels, list(range(elements)), labels, picture, (rows, columns))
 
 
+def label_track(name: str, elements: int) -> Track:
+    """Returns the track of elements that have no place in an image, such as "latents 0", "latents 1"."""
+    labels = [f"{name} {index}" for index in range(elements)]
+    return Track(name, labels, list(range(elements)), labels)
+
+
 def read_index(text: str, split: str, count: int) -> int:
     """Returns the index of one of the `count` images of a split.
 
@@ -301,8 +307,15 @@ def _forward(
 
 
 def _tracks_of(model: Any) -> Mapping[str, tuple[str, str]]:
-    """Returns {kind of attention: (track of the queries, track of the keys)} of a model."""
-    return getattr(model, "attention_tracks", {})
+    """Returns {kind of attention: (track of the queries, track of the keys)} of a model.
+
+    Raises:
+      UserError: if the model does not name the weights of a kind.
+    """
+    tracks = getattr(model, "attention_tracks", {})
+    if missing := tracks.keys() - getattr(model, "attention_points", {}).keys():
+        raise UserError(f"attention_tracks has {min(missing)!r}, which attention_points of the model lacks.")
+    return tracks
 
 
 def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _Read:
