@@ -213,7 +213,6 @@ class TaskContract:
         assert same != other, "the config must have dropout"
         assert same != plain
 
-    @pytest.mark.long
     def test_training_on_a_few_rows_learns_their_targets(self, run, batch):
         if len(run.task.updates()) > 1:
             pytest.skip("the updates of the task oppose each other")

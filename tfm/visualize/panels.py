@@ -1,6 +1,5 @@
 """Selects the part of an observation's attention that a figure shows: layers, heads, pieces or words."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +46,7 @@ def parse_head(text: str | None) -> int | str | None:
     return int(text)
 
 
-def selectable_kinds(attention: Mapping[str, AttentionMap], selection: Selection) -> list[str]:
+def selectable_kinds(attention: dict[str, AttentionMap], selection: Selection) -> list[str]:
     """Returns the kinds of attention that have the selected layer and head.
 
     The kinds can differ, because the encoder and the decoder can have different numbers of layers, and
