@@ -60,6 +60,7 @@ def test_metric_of_a_task_without_its_prefix_is_an_error():
     task = types.SimpleNamespace(best=Best("bleu"))
     with pytest.raises(UserError, match=r"best of the task .*\(validation/bleu\).*'bleu'"):
         check_best(task, TrainingConfig(), {"validation/bleu": 1.0})
+    check_best(types.SimpleNamespace(best=Best("")), TrainingConfig(), {"validation/bleu": 1.0})
 
 
 def test_ranking_omits_nan_and_negates_scores_to_minimize(tmp_path):

@@ -31,7 +31,7 @@ def find_best(task: Task, config: TrainingConfig) -> Best:
 def check_best(task: Task, config: TrainingConfig, scores: Mapping[str, float]) -> None:
     """Raises a UserError if the scores of an evaluation lack the metric that selects the best checkpoint."""
     metric = find_best(task, config).metric
-    if metric not in scores:
+    if metric and metric not in scores:
         place, prefix = ("training.best_by", VALIDATION) if config.best_by else ("best of the task", "")
         names = ", ".join(each.removeprefix(prefix) for each in scores)
         raise UserError(

@@ -103,7 +103,10 @@ class Update(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The metric of `Task.evaluate` that selects the best checkpoint, and whether more or less is better."""
+    """The metric of `Task.evaluate` that selects the best checkpoint, and whether more or less is better.
+
+    Without a metric, "", no checkpoint is the best.
+    """
 
     metric: str
     order: Literal["max", "min"] = "max"
