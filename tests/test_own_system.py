@@ -83,7 +83,10 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
     export.main([f"--workdir={run}", "--output=exported", "--import=which_language"])
     exported, trained = runs.load("exported"), runs.load(str(run))
     jax.tree.map(np.testing.assert_array_equal, exported.params, trained.params)
-    assert r"A model of the task which\_language:TASK" in (folder / "exported" / "README.md").read_text()
+    card = (folder / "exported" / "README.md").read_text()
+    assert r"A model of the task which\_language:TASK" in card
+    assert "allow_modules(['which_language'])\nrun = runs.load(" in card
+    assert "tfm evaluate --workdir=FOLDER --import=which_language\n" in card
     train.main(["--config=which_language.py", "--workdir=warm", "--warm_start=exported", *SHORT[1:-1],
                 "--config.training.steps=1", "--config.training.warmup_steps=1"])  # fmt: skip
     assert runs.load("warm", checkpoint="last").steps == [1]
