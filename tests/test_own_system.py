@@ -15,6 +15,7 @@ from tests.support.paths import ROOT
 from tfm import config
 from tfm.commands import evaluate, export, train, visualize
 from tfm.errors import UserError
+from tfm.testing.tasks import TaskContract
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
@@ -102,7 +103,7 @@ def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
 def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
     module = "hide_letters"
     text = FILE.replace("which_language:TASK", f"{module}:TASK")
-    text = text.replace("TASK = ", "\n".join(["import jax", VARIANTS[0], "TASK = "]), 1)
+    text = text.replace("TASK = ", "\n".join([VARIANTS[0], "TASK = "]), 1)
     text = text.replace("create=WhichLanguage", "create=HideLetters")
     (folder / f"{module}.py").write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
@@ -112,6 +113,14 @@ def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
     run = runs.load(f"{module}_run", checkpoint="last")
     assert run.steps == [2]
     export.main([f"--workdir={module}_run", f"--output={module}_export", f"--import={module}"])
+
+
+TASKS = {"page": lambda folder: importlib.import_module("which_language").Config()}
+
+
+class TestTaskOfThePage(TaskContract):
+    cases = TASKS
+    test_examples = 2000
 
 
 def test_test_class_of_the_page_has_the_tests_of_the_contract():
