@@ -187,7 +187,7 @@ def test_only_allowed_modules_are_imported(my_lab):
         ),
         ("my_lab.needy:x", "importing the module 'my_lab.needy' fails: ModuleNotFoundError: No module named"),
         ("my lab:x", "must be one of ['"),
-        ("wide", "'package.module' or 'package.module:attribute'"),
+        ("wide", "or your own 'package.module[:attribute]'"),
         ("my_lab.models:", "must be one of ['"),
         (".models:x", "must be one of ['"),
         ("my_lab..models:x", "must be one of ['"),

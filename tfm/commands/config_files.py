@@ -43,10 +43,7 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
     has_variants = "get_variants" in functions
     made = _call(functions, "get_config", file, *([variant] if variant and not has_variants else []))
     if not isinstance(made, config_dict.ConfigDict):
-        raise UserError(
-            f"Expected get_config() in {file} to return a ConfigDict, got {shorten(made)}. Return "
-            "tfm.config.to_config_dict(CONFIG)."
-        )
+        raise UserError(f"get_config() in {file} must return to_config_dict(CONFIG), got {shorten(made)}.")
     config.allow_modules(config.dotted_names(made))  # the user trusts the file
     return runs.parse_config(made), find_variant(file, variant).flags if variant and has_variants else []
 

@@ -53,8 +53,7 @@ def find_by_name(
         return importlib.import_module(f"{known.__name__}.{name}")
     if not is_dotted(name):
         raise UserError(
-            f"{path} must be one of {names}, or 'package.module' or 'package.module:attribute' of your own "
-            f"package, got {name!r}."
+            f"{path} must be one of {names}, or your own 'package.module[:attribute]', got {name!r}."
         )
     found = _import(name, path)
     missing = [attribute for attribute in needs if not hasattr(found, attribute)]

@@ -63,20 +63,20 @@ def write(
         "data": getattr(data, "summary", _fields(vars(data))),
         "training": f"{_which(steps)} of {settings.training.steps:,}",
     }
-    header, call = "from tfm.workdir import runs", 'run = runs.load("FOLDER")  # run.task and run.params'
-    command = "tfm evaluate --workdir=FOLDER"
+    modules = sorted({name.partition(":")[0] for name in dotted_names(dataclasses.asdict(settings))})
+    folder = " --import=".join(["FOLDER", *modules])
+    python = 'from tfm.workdir import runs\n\nrun = runs.load("FOLDER")  # run.task and run.params'
+    command = f"tfm evaluate --workdir={folder}"
     if translates:
         rows = {"source and target": f"{data.source_language}, {data.target_language}"} | rows
         rows["vocabulary"] = f"{pieces:,} word pieces, joint for both sides"
         rows["decoding by default"] = _fields(dataclasses.asdict(settings.decoding))
-        header, call = "import tfm", 'tfm.Translator.load("FOLDER").translate(["..."])'
-        command = "tfm translate --workdir=FOLDER < source.txt > translation.txt"
-    modules = sorted({name.partition(":")[0] for name in dotted_names(dataclasses.asdict(settings))})
+        python = 'import tfm\n\ntfm.Translator.load("FOLDER").translate(["..."])'
+        command = f"tfm translate --workdir={folder} < source.txt > translation.txt"
     if modules:
-        header = f"from tfm.config import allow_modules\n{header}"
-        call = f"allow_modules({modules})\n{call}"
-        flags = "".join(f" --import={module}" for module in modules)
-        command = command.replace("FOLDER", f"FOLDER{flags}")
+        python = python.replace(
+            "\n\n", f"\nfrom tfm.config import allow_modules\n\nallow_modules({modules})\n"
+        )
     title = f"A model of the task {settings.task}"
     if settings.task == "translation":
         title = f"Translation from {data.source_language} to {data.target_language}"
@@ -85,7 +85,7 @@ def write(
         version=__version__,
         table=format_table(("", ""), rows.items()),
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
-        python=f"{header}\n\n{call}",
+        python=python,
         command=command,
         vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
     )

@@ -46,7 +46,7 @@ from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 DEFAULT_EXAMPLES = 2  # number of images to observe
-IMAGE_TRACKS = ("patches", "pixels")  # the tracks of attention that are drawn on the image
+ON_IMAGE = ("patches", "pixels")  # the tracks of attention that are drawn on the image
 log = logging.getLogger(__name__)
 
 
@@ -257,13 +257,10 @@ class Classification(Task):
         choices = zip(probabilities.ids[0].tolist(), probabilities.best[0].tolist(), strict=True)
         named = [(self.label_names[i], probability) for i, probability in choices]
         title = f"image {example} of the {split} split: {self.label_names[labels[0]]}"
-        counts = {}
+        tracks = {}
         for each in attention.values():
-            counts[each.queries], counts[each.keys] = each.weights.shape[2:]
-        tracks = {
-            name: image_track(images[0], count) if name in IMAGE_TRACKS else label_track(name, count)
-            for name, count in counts.items()
-        }
+            for name, count in zip(each[:2], each.weights.shape[2:], strict=True):
+                tracks[name] = image_track(images[0], count) if name in ON_IMAGE else label_track(name, count)
         return Observation(title, named[0][0], tracks, attention, [Prediction(named[0][1], named)])
 
     def _predict(self, variables: Any, source: Images) -> tuple[np.ndarray, np.ndarray]:
