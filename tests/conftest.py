@@ -40,6 +40,7 @@ os.environ["GIT_OPTIONAL_LOCKS"] = "0"
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
+LONG_TESTS_OF_CONTRACTS = {"test_training_on_a_few_rows_learns_their_targets"}
 MAX_RESIDENT_BYTES = 800 << 20  # of a worker; above it, compiled programs are dropped after a file
 MAX_CACHE_BYTES = 1 << 30  # of compiled programs on disk; above it, the cache is emptied
 
@@ -65,9 +66,13 @@ def pytest_xdist_auto_num_workers():
 
 
 def pytest_itemcollected(item):
-    """Marks tests of contracts as long, except those of the first case with the first other arguments."""
+    """Marks tests of contracts as long, except those of the first case with the first other arguments.
+
+    The marker is unknown outside this repository, so the contracts in tfm.testing do not use it.
+    """
     is_contract = hasattr(getattr(item, "cls", None), "cases")
-    if is_contract and hasattr(item, "callspec") and any(item.callspec.indices.values()):
+    is_repeated = hasattr(item, "callspec") and any(item.callspec.indices.values())
+    if is_contract and (is_repeated or item.originalname in LONG_TESTS_OF_CONTRACTS):
         item.add_marker(pytest.mark.long)
 
 

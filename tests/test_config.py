@@ -154,7 +154,7 @@ def test_constants_leave_out_fields_of_the_base_class():
             return self.size**2
 
     @dataclasses.dataclass(frozen=True)
-    @config.constants(size=5)
+    @config.without_fields(size=5)
     class Fixed(Base):
         pass
 

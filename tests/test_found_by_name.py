@@ -174,6 +174,10 @@ def test_only_allowed_modules_are_imported(my_lab):
             "my_lab.nothing:x",
             "names the module 'my_lab.nothing', but there is no 'my_lab.nothing' on sys.path",
         ),
+        (
+            "my_lab.model:wide",
+            "no 'my_lab.model' on sys.path or in the current folder; did you mean 'models'?",
+        ),
         ("my_lab.models.wide", "an attribute of a module is written 'package.module:attribute'"),
         ("my_lab.models:absent", "the module 'my_lab.models' has no 'absent'"),
         ("my_lab.models:narrow", "must have Config and Model, but it has no Model"),
@@ -183,6 +187,7 @@ def test_only_allowed_modules_are_imported(my_lab):
         ),
         ("my_lab.needy:x", "importing the module 'my_lab.needy' fails: ModuleNotFoundError: No module named"),
         ("my lab:x", "must be one of ['"),
+        ("wide", "or your own 'package.module[:attribute]'"),
         ("my_lab.models:", "must be one of ['"),
         (".models:x", "must be one of ['"),
         ("my_lab..models:x", "must be one of ['"),

@@ -15,6 +15,7 @@ from tests.support.paths import ROOT
 from tfm import config
 from tfm.commands import evaluate, export, train, visualize
 from tfm.errors import UserError
+from tfm.testing.tasks import TaskContract
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
 
@@ -83,7 +84,10 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
     export.main([f"--workdir={run}", "--output=exported", "--import=which_language"])
     exported, trained = runs.load("exported"), runs.load(str(run))
     jax.tree.map(np.testing.assert_array_equal, exported.params, trained.params)
-    assert r"A model of the task which\_language:TASK" in (folder / "exported" / "README.md").read_text()
+    card = (folder / "exported" / "README.md").read_text()
+    assert r"A model of the task which\_language:TASK" in card
+    assert "allow_modules(['which_language'])\nrun = runs.load(" in card
+    assert "tfm evaluate --workdir=FOLDER --import=which_language\n" in card
     train.main(["--config=which_language.py", "--workdir=warm", "--warm_start=exported", *SHORT[1:-1],
                 "--config.training.steps=1", "--config.training.warmup_steps=1"])  # fmt: skip
     assert runs.load("warm", checkpoint="last").steps == [1]
@@ -99,7 +103,7 @@ def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
 def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
     module = "hide_letters"
     text = FILE.replace("which_language:TASK", f"{module}:TASK")
-    text = text.replace("TASK = ", "\n".join(["import jax", VARIANTS[0], "TASK = "]), 1)
+    text = text.replace("TASK = ", "\n".join([VARIANTS[0], "TASK = "]), 1)
     text = text.replace("create=WhichLanguage", "create=HideLetters")
     (folder / f"{module}.py").write_text(text, encoding="utf-8")
     importlib.invalidate_caches()
@@ -109,6 +113,14 @@ def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
     run = runs.load(f"{module}_run", checkpoint="last")
     assert run.steps == [2]
     export.main([f"--workdir={module}_run", f"--output={module}_export", f"--import={module}"])
+
+
+TASKS = {"page": lambda folder: importlib.import_module("which_language").Config()}
+
+
+class TestTaskOfThePage(TaskContract):
+    cases = TASKS
+    test_examples = 2000
 
 
 def test_test_class_of_the_page_has_the_tests_of_the_contract():

@@ -29,7 +29,8 @@ def test_config_of_a_run_is_a_config_file(tiny_run, tmp_path):
     [
         ("a.json", "{", "Expected JSON in"),
         ("a.json", json.dumps({"task": "translation", "steps": 3}), "config.steps does not exist"),
-        ("a.py", "x = 1", "Expected get_config() in {path} to return a ConfigDict, got None."),
+        ("a.py", "x = 1", "{path} defines no get_config()."),
+        ("a.py", "def get_config(): return 3", "must return to_config_dict(CONFIG), got 3."),
         ("a.py", "\n\nx = (", "The config file fails at {path}, line 3: SyntaxError: "),
         ("a.py", "def get_config():\n  return 1 / 0", "{path}, line 2: ZeroDivisionError: division by zero."),
         ("a.py", "def get_config(size): pass", "The config file fails at {path}: TypeError: "),

@@ -119,6 +119,17 @@ def test_declared_weights_that_are_not_computed_are_an_error():
         observe(MissingWeights(), {"params": {}}, X, labels=LABELS)
 
 
+class UnnamedPoint(OwnAttention):
+    """A model whose `attention_points` lack a kind of attention."""
+
+    attention_tracks: ClassVar = {"encoder": ("source", "source")}
+
+
+def test_tracks_without_a_point_are_an_error():
+    with pytest.raises(UserError, match=r"attention_tracks.*'encoder'.*attention_points"):
+        observe(UnnamedPoint(), {"params": {}}, X, labels=LABELS)
+
+
 def test_example_that_exceeds_the_memory_or_the_limit_is_an_error(monkeypatch):
     monkeypatch.setattr(observation, "host_memory", lambda: 10)
     with pytest.raises(UserError, match=r"attention .* needs"):

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.bare_task import make_state, make_step
 from tests.support.search_programs import CONFIG, INPUTS, MODEL, SEARCHES, make_search, parameters
-from tfm import layers
+from tfm import interpret, layers
 from tfm.layers import observe
 from tfm.layers.observe import Recorder, activate, is_active, read_attention
 from tfm.losses import fused_linear_cross_entropy
@@ -183,6 +183,54 @@ def test_positions_of_an_activation_replace_those_of_the_context():
     with activate(Recorder(edit={"*": edit})), observe.with_positions(jnp.array([1, 2])):
         ObservesTwice().apply({}, jnp.ones((1, 2, 4)))
     assert positions == {"first": [[1, 2]], "second": [[3, 5]]}
+
+
+class Counts(nn.Module):
+    """A module that adds one. Its input is a point."""
+
+    def __call__(self, x):
+        return observe.observe(self, "input", x) + 1
+
+
+class CountsToThree(nn.Module):
+    """A module that uses another module three times."""
+
+    @nn.compact
+    def __call__(self, x):
+        counts = Counts(name="counts")
+        return counts(counts(counts(x)))
+
+
+ALL_USES = {"counts.input", "counts.input#2", "counts.input#3"}
+USES = {
+    "counts.input": ALL_USES,
+    "counts.*": ALL_USES,
+    "*.input#*": ALL_USES,
+    "*.input#1": {"counts.input"},
+    "counts.input#3": {"counts.input#3"},
+}
+
+
+@pytest.mark.parametrize("pattern", USES)
+def test_glob_without_a_number_reads_and_edits_all_uses_of_a_module(pattern):
+    edited = []
+
+    def edit(value, point):
+        edited.append(point.name)
+        return value
+
+    recorder = Recorder(pattern, {pattern: edit})
+    with activate(recorder):
+        CountsToThree().apply({}, jnp.zeros((1, 2, 4)))
+    recorder.check()
+    assert recorder.reads.keys() == set(edited) == USES[pattern]
+
+
+def test_patch_of_the_first_use_of_a_module_keeps_the_later_uses():
+    recorder = Recorder("counts.input", interpret.patch({"counts.input": jnp.full((1, 2, 4), 5.0)}))
+    with activate(recorder):
+        CountsToThree().apply({}, jnp.zeros((1, 2, 4)))
+    assert [float(value[0, 0, 0]) for value in recorder.reads.values()] == [5, 6, 7]
 
 
 def test_recorders_are_inactive_after_their_block():

@@ -18,6 +18,7 @@ from tfm.config import from_mapping, save
 from tfm.data.config import ImagesConfig
 from tfm.data.images import open_images
 from tfm.errors import UserError
+from tfm.interpret.observation import AttentionMap, Probabilities
 from tfm.models.vit import ViTConfig
 from tfm.tasks import classification
 from tfm.tasks.classification import Config
@@ -228,6 +229,16 @@ def test_observation_of_an_image_has_its_class_and_its_patches(task, params):
     weights = observation.attention["encoder"].weights
     np.testing.assert_allclose(weights.sum(-1), 1, rtol=1e-5)
     assert len(observation.tracks["patches"].labels) == task.config.model.patches + 1 == weights.shape[-1]
+
+
+def test_only_patches_and_pixels_are_drawn_on_the_image(task, monkeypatch):
+    probabilities = Probabilities(np.ones((1, 1)), np.ones((1, 1)), np.zeros((1, 1), int))
+    weights = np.full((1, 2, 3, 64), 1 / 64)
+    attention = {"cross": AttentionMap("latents", "pixels", weights)}
+    monkeypatch.setattr(classification, "observe", lambda *_, **__: (probabilities, attention))
+    tracks = task.observe({}, "0", 64).tracks
+    assert tracks["latents"].labels == ["latents 0", "latents 1", "latents 2"]
+    assert {name: track.grid for name, track in tracks.items()} == {"latents": None, "pixels": (8, 8)}
 
 
 @pytest.mark.parametrize("example", ["5", "-1", "cat", "", "1" * 20, "٣"])

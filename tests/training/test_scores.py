@@ -49,11 +49,18 @@ def test_config_chooses_the_score_that_selects_the_best_checkpoint():
     assert find_best(task, TrainingConfig()) == task.best
     config = TrainingConfig(best_by="min:loss")
     assert find_best(task, config) == Best("validation/loss", "min")
-    check_best(config, {"validation/loss": 1.0})
+    check_best(task, config, {"validation/loss": 1.0})
     with pytest.raises(UserError, match=r"training\.best_by.*\(bleu\).*'loss'"):
-        check_best(config, {"validation/bleu": 1.0})
+        check_best(task, config, {"validation/bleu": 1.0})
     with pytest.raises(UserError, match=r"training\.best_by"):
         TrainingConfig(best_by="loss")
+
+
+def test_metric_of_a_task_without_its_prefix_is_an_error():
+    task = types.SimpleNamespace(best=Best("bleu"))
+    with pytest.raises(UserError, match=r"best of the task .*\(validation/bleu\).*'bleu'"):
+        check_best(task, TrainingConfig(), {"validation/bleu": 1.0})
+    check_best(types.SimpleNamespace(best=Best("")), TrainingConfig(), {"validation/bleu": 1.0})
 
 
 def test_ranking_omits_nan_and_negates_scores_to_minimize(tmp_path):

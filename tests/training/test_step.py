@@ -17,7 +17,7 @@ from tfm.training.non_finite import explain, split_step
 from tfm.training.optimizers import SGD
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
-from tfm.training.task import LossOutput, Update, check_data, check_task
+from tfm.training.task import Data, LossOutput, Update, check_data, check_task
 
 ROWS = {"x": np.float32([1, 2, 3, 4])}
 
@@ -338,6 +338,16 @@ def test_missing_members_of_tasks_and_data_are_errors():
         check_task(object())
     with pytest.raises(UserError, match=r"data of the task.*describe_batch"):
         check_data(object())
+
+    class WithoutCount(Data):
+        def train_batches(self, start_step):
+            yield {}
+
+        def identity(self):
+            return {}
+
+    with pytest.raises(UserError, match=r"WithoutCount.* count is missing"):
+        check_data(WithoutCount())
     incomplete = Incomplete()
     incomplete.loss, incomplete.init = detection_loss, lambda rng: jnp.zeros(2)
     with pytest.raises(UserError, match=r"init.*params"):

@@ -19,6 +19,7 @@ from tests.support.observations import (
     make_text,
 )
 from tests.support.paths import ROOT
+from tfm.interpret.observation import AttentionMap, image_track, label_track
 from tfm.visualize.page import make_page
 from tfm.visualize.panels import Selection, select
 
@@ -417,6 +418,29 @@ def test_page_of_a_detector_opens_at_the_first_query_and_frames_what_it_finds(sh
     assert page.evaluate(BOXES) == [[150, 99, 150, 150], [474, 99, 150, 150]]
     assert texts_of(page, "#probabilities .text") == ["query 1: seven", "query 0: no object"]
     assert text_of(page, "choices-title") == "Most probable for query 1: seven"
+
+
+TOPS = """[...document.querySelectorAll('.patch[data-side=queries] rect')].map((rect) =>
+  Number(rect.getAttribute('y')))"""
+
+
+def test_queries_without_a_place_in_the_image_are_labels_below_it(show):
+    scene = make_scene()
+    tracks = {"places": scene.tracks["places"], "latents": label_track("latents", 2)}
+    attention = {"cross": scene.attention["cross"]._replace(queries="latents")}
+    page = show(examples=[scene._replace(tracks=tracks, attention=attention)])
+    assert min(page.evaluate(TOPS)) > 300  # pixels, the height of the image
+    assert texts_of(page, ".patch[data-side=queries] text") == ["latents 0", "latents 1"]
+
+
+def test_queries_with_more_patches_than_keys_have_places_of_their_own(show):
+    image = make_image()
+    tracks = {"pixels": image_track(np.zeros((8, 8, 1)), 64), "areas": image_track(np.zeros((8, 8, 1)), 16)}
+    attention = {"generator": AttentionMap("pixels", "areas", np.full((1, 2, 64, 16), 1 / 16))}
+    page = show(examples=[image._replace(tracks=tracks, attention=attention)])
+    tops = page.evaluate(TOPS)
+    assert len(set(tops)) == 8
+    assert max(tops) < 300
 
 
 def test_click_on_a_query_without_an_object_hides_the_box_where_it_looks(show):

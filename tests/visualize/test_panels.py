@@ -5,10 +5,10 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.observations import SOURCE, TARGET, make_image, make_observation
+from tests.support.observations import SOURCE, TARGET, make_image, make_observation, make_scene
 from tfm.errors import UserError
 from tfm.interpret import reductions
-from tfm.visualize.panels import Selection, parse_head, select, summarize
+from tfm.visualize.panels import Selection, parse_head, select, selectable_kinds, summarize
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +91,13 @@ def test_selecting_missing_attention_is_an_error(selection, message):
     select(observation, "cross", Selection(1, 2))
     with pytest.raises(UserError, match=message):
         select(observation, "cross", selection)
+
+
+def test_kinds_without_a_rollout_are_skipped():
+    image, scene = make_image(), make_scene()
+    attention = image.attention | scene.attention
+    assert selectable_kinds(attention, Selection(head="rollout")) == ["encoder"]
+    assert selectable_kinds(scene.attention, Selection(head="rollout")) == ["cross"]  # `select` fails
 
 
 def test_rollout_of_an_encoder_equals_the_rollout_of_self_attention():

@@ -38,10 +38,12 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
             raise UserError(f"{file} has no variants. Leave out :{variant}.")
         return runs.parse_config(config.load(file)), []
     functions = _run_file(file)
+    if "get_config" not in functions:
+        raise UserError(f"{file} defines no get_config().")
     has_variants = "get_variants" in functions
     made = _call(functions, "get_config", file, *([variant] if variant and not has_variants else []))
     if not isinstance(made, config_dict.ConfigDict):
-        raise UserError(f"Expected get_config() in {file} to return a ConfigDict, got {shorten(made)}.")
+        raise UserError(f"get_config() in {file} must return to_config_dict(CONFIG), got {shorten(made)}.")
     config.allow_modules(config.dotted_names(made))  # the user trusts the file
     return runs.parse_config(made), find_variant(file, variant).flags if variant and has_variants else []
 

@@ -17,7 +17,6 @@ from tfm.config.fields import (
     OnResume,
     changes,
     check_fields,
-    constants,
     field,
     field_like,
     find_problem,
@@ -25,6 +24,7 @@ from tfm.config.fields import (
     info_of,
     value_class,
     walk_fields,
+    without_fields,
 )
 from tfm.config.names import (
     DOTTED,
@@ -47,7 +47,6 @@ __all__ = [
     "allow_modules",
     "changes",
     "check_fields",
-    "constants",
     "defaults_of_name",
     "dotted_names",
     "field",
@@ -64,4 +63,5 @@ __all__ = [
     "to_config_dict",
     "value_class",
     "walk_fields",
+    "without_fields",
 ]

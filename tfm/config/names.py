@@ -1,5 +1,6 @@
 """Parts that a config names: short names of tfm, and dotted names of other packages."""
 
+import difflib
 import functools
 import importlib
 import importlib.machinery
@@ -52,7 +53,7 @@ def find_by_name(
         return importlib.import_module(f"{known.__name__}.{name}")
     if not is_dotted(name):
         raise UserError(
-            f"{path} must be one of {names}, or 'package.module:attribute' of your own package, got {name!r}."
+            f"{path} must be one of {names}, or your own 'package.module[:attribute]', got {name!r}."
         )
     found = _import(name, path)
     missing = [attribute for attribute in needs if not hasattr(found, attribute)]
@@ -147,9 +148,13 @@ def _import(name: str, path: str) -> Any:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         problem = f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
         if absent and f"{module}.".startswith(f"{absent}."):
+            parent, _, last = absent.rpartition(".")
+            folders = getattr(sys.modules.get(parent), "__path__", [os.getcwd()])
+            near = difflib.get_close_matches(last, [each.name for each in pkgutil.iter_modules(folders)], n=1)
             problem = (
                 f"{path} names the module {module!r}, but there is no {absent!r} on sys.path or in the "
-                "current folder; an attribute of a module is written 'package.module:attribute'."
+                f"current folder; {f'did you mean {near[0]!r}? An' if near else 'an'} attribute of a module "
+                "is written 'package.module:attribute'."
             )
         raise UserError(problem) from error
     if attribute and not hasattr(found, attribute):

@@ -147,7 +147,8 @@ def patch(reads: Mapping[str, jax.Array]) -> dict[str, Edit]:
     Args:
       reads: {name: value of the activation}, as `run` returns it.
     """
-    return {name: replace_with(value) for name, value in reads.items()}
+    # Without "#1", the edit of the first use of a module would also replace the later uses.
+    return {name if "#" in name else f"{name}#1": replace_with(value) for name, value in reads.items()}
 
 
 def _multiply(value: jax.Array, factor: ArrayLike) -> jax.Array:

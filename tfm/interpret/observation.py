@@ -4,7 +4,6 @@ Shape letters: N layers, B rows, H heads, L queries, M keys, G groups of heads t
 features of a value, D model width.
 """
 
-import fnmatch
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +21,7 @@ from tfm.errors import UserError
 from tfm.interpret import reductions
 from tfm.interpret.beam import Beam
 from tfm.interpret.words import label_tokens, split_words
-from tfm.layers.observe import Recorder, activate, check_attention
+from tfm.layers.observe import Recorder, activate, check_attention, matches
 
 MAX_TOKENS = 64
 MAX_CHOICES = 8  # number of most probable tokens kept for each prediction
@@ -158,6 +157,12 @@ def image_track(image: np.ndarray, elements: int, grid: tuple[int, int] | None =
     labels += [f"row {row}, column {column}" for row in range(rows) for column in range(columns)]
     picture = pixels[..., :3] if image.shape[-1] > 2 else pixels[..., 0]
     return Track("patch", labels, list(range(elements)), labels, picture, (rows, columns))
+
+
+def label_track(name: str, elements: int) -> Track:
+    """Returns the track of elements that have no place in an image, such as "latents 0", "latents 1"."""
+    labels = [f"{name} {index}" for index in range(elements)]
+    return Track(name, labels, list(range(elements)), labels)
 
 
 def read_index(text: str, split: str, count: int) -> int:
@@ -297,8 +302,7 @@ def _forward(
 ) -> tuple[Probabilities, dict[str, _Read]]:
     """Returns the probabilities of the labels, and a `_Read` of each kind of attention of the model."""
     points = {kind: model.attention_points[kind] for kind in _tracks_of(model)}
-    # A module that is called several times names its later activations "weights#2" and so on.
-    recorder = Recorder([*(f"{point}*" for point in points.values()), "*.value*"])
+    recorder = Recorder([*points.values(), "*.value"])
     with activate(recorder):
         logits = jax.tree.leaves(model.apply(variables, *inputs, train=False))[0]
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
@@ -311,8 +315,15 @@ def _forward(
 
 
 def _tracks_of(model: Any) -> Mapping[str, tuple[str, str]]:
-    """Returns {kind of attention: (track of the queries, track of the keys)} of a model."""
-    return getattr(model, "attention_tracks", {})
+    """Returns {kind of attention: (track of the queries, track of the keys)} of a model.
+
+    Raises:
+      UserError: if the model does not name the weights of a kind.
+    """
+    tracks = getattr(model, "attention_tracks", {})
+    if missing := tracks.keys() - getattr(model, "attention_points", {}).keys():
+        raise UserError(f"attention_tracks has {min(missing)!r}, which attention_points of the model lacks.")
+    return tracks
 
 
 def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _Read:
@@ -324,7 +335,7 @@ def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _R
     Raises:
       UserError: if the model has no attention weights of this name.
     """
-    names = [name for name in reads if fnmatch.fnmatchcase(name.partition("#")[0], point)]
+    names = [name for name in reads if matches(name, point)]
     check_attention(point, names)
     weights = jnp.stack([reads[name] for name in names])
     values, kernels = [], []

@@ -125,8 +125,8 @@ class MultiHeadAttention(nn.Module):
 
         Args:
           x: Input of the query projection, [B, L, D].
-          keys: Input of the key projection, [B, M, D]. In self-attention this is `x`.
-          values: Input of the value projection, [B, M, D]. None means `keys`.
+          keys: Input of the key projection, [B, M, C] with any width C. In self-attention this is `x`.
+          values: Input of the value projection, [B, M, C]. None means `keys`.
           mask: bool [B, 1 or H, L, M], or an array that broadcasts to it. True where a query may attend to a
             key. None lets every query attend to every key. An `AttentionMask` does the same faster.
           positions: Positions of the queries, int [B, L] or [L]. None means 0, 1, 2, ...
@@ -158,9 +158,9 @@ class MultiHeadAttention(nn.Module):
         """Computes the keys and values that a decoder caches.
 
         Args:
-          keys: Input of the key projection, [B, M, D].
+          keys: Input of the key projection, [B, M, C].
           positions: Positions of the keys, int [B, M] or [M]. None means 0, 1, 2, ...
-          values: Input of the value projection, [B, M, D]. None means `keys`.
+          values: Input of the value projection, [B, M, C]. None means `keys`.
 
         Returns:
           Keys [B, M, G, K] and values [B, M, G, V].

@@ -46,8 +46,18 @@ class Point(NamedTuple):
 Edit = Callable[[jax.Array, Point], jax.Array]
 
 
+def matches(name: str, pattern: str) -> bool:
+    """Returns whether a glob matches the full name of an activation.
+
+    If a module is used several times, its activations are "name", "name#2" and so on. A glob without "#"
+    matches all of them, "name#2" the second and "name#1" the first.
+    """
+    base, _, use = name.partition("#")
+    return fnmatch.fnmatchcase(f"{base}#{use or 1}" if "#" in pattern else base, pattern)
+
+
 class Recorder:
-    """Reads and edits the activations whose names match given globs.
+    """Reads and edits the activations whose names match given globs, see `matches`.
 
     Attributes:
       reads: {name: value after the edits} of the activations that are read.
@@ -88,19 +98,18 @@ class Recorder:
     ) -> jax.Array:
         """Returns an activation after its edits, and records it if it is read.
 
-        If a module is used several times, its second activation has the name "name#2", and so on. See the
-        function `observe` for the arguments.
+        See the function `observe` for the arguments, and `matches` for modules that are used several times.
         """
         uses = sum(known.partition("#")[0] == name for known in self.axes)
         name = f"{name}#{uses + 1}" if uses else name
         self.axes[name] = axes
         for pattern, edit in self._edit.items():
-            if fnmatch.fnmatchcase(name, pattern):
+            if matches(name, pattern):
                 if not editable:
                     raise UserError(f"{name} can be read, but not edited. Remove the edit of {pattern!r}.")
                 point = self._make_point(name, value.shape, axes, positions)
                 value = _check_edited(pattern, point, value, edit(value, point))
-        if any(fnmatch.fnmatchcase(name, pattern) for pattern in self._read):
+        if any(matches(name, pattern) for pattern in self._read):
             self.reads[name] = value
         return value
 
@@ -126,7 +135,7 @@ class Recorder:
         """
         names = [*self.axes, *other_names]
         for pattern in self._patterns:
-            if not fnmatch.filter(names, pattern):
+            if not any(matches(name, pattern) for name in names):
                 known = dict.fromkeys([*names, *self._asked])
                 raise UserError(_describe_no_match(pattern, known, self.reasons))
 
@@ -146,7 +155,7 @@ def _check_edited(pattern: str, point: Point, value: jax.Array, edited: Any) -> 
 def _describe_no_match(pattern: str, names: Iterable[str], reasons: Mapping[str, str]) -> str:
     """Returns the error message for a glob that matches none of the names."""
     for name, reason in reasons.items():
-        if fnmatch.fnmatchcase(name, pattern):
+        if matches(name, pattern):
             return f"There is no activation {name}: {reason}."
     near = sorted(names, key=lambda name: _similarity(pattern, name), reverse=True)[:MAX_SHOWN_NAMES]
     return (
@@ -269,12 +278,12 @@ def read_attention(point: str, compute: Callable[[], Any]) -> tuple[Any, jax.Arr
       compute: Function without arguments that applies the model.
 
     Returns:
-      The result of `compute`, and the weights of all matching layers, [layers, B, H, L, M].
+      The result of `compute`, and the weights of all uses of all matching layers, [layers, B, H, L, M].
 
     Raises:
       UserError: If the model has no attention weights with this name.
     """
-    recorder = Recorder([point, f"{point}#*"])  # a shared layer has weights for each of its uses
+    recorder = Recorder(point)
     with activate(recorder):
         result = compute()
     check_attention(point, recorder.reads)

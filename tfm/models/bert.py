@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.nn.initializers import Initializer
 
 from tfm import layers
-from tfm.config import constants
+from tfm.config import without_fields
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.feed_forward import ACTIVATIONS
@@ -30,7 +30,9 @@ HEADS = ("pretraining", "classes", "tags")
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(first_position=0, scale_embedding=False, embedding_norm=True, logits_bias=True, random_start=0)
+@without_fields(
+    first_position=0, scale_embedding=False, embedding_norm=True, logits_bias=True, random_start=0
+)
 class BertConfig(SequenceConfig):
     """The config of BERT. The defaults describe BERT base."""
 

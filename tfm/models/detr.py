@@ -19,7 +19,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from tfm import layers
-from tfm.config import constants
+from tfm.config import without_fields
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
@@ -29,7 +29,7 @@ TEMPERATURE = 10_000.0  # of the sinusoids
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(
+@without_fields(
     positions="none", first_position=0, attention_window=None, scan=False
 )  # places have vectors instead
 class DETRConfig(BlockConfig):

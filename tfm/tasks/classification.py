@@ -35,7 +35,7 @@ from tfm.data.sources.splits import list_splits
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
-from tfm.interpret.observation import Observation, Prediction, image_track, observe, read_index
+from tfm.interpret.observation import Observation, Prediction, image_track, label_track, observe, read_index
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
 from tfm.models.vit import ViTConfig
@@ -46,6 +46,7 @@ from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 DEFAULT_EXAMPLES = 2  # number of images to observe
+ON_IMAGE = ("patches", "pixels")  # the tracks of attention that are drawn on the image
 log = logging.getLogger(__name__)
 
 
@@ -256,7 +257,10 @@ class Classification(Task):
         choices = zip(probabilities.ids[0].tolist(), probabilities.best[0].tolist(), strict=True)
         named = [(self.label_names[i], probability) for i, probability in choices]
         title = f"image {example} of the {split} split: {self.label_names[labels[0]]}"
-        tracks = {each.keys: image_track(images[0], each.weights.shape[-1]) for each in attention.values()}
+        tracks = {}
+        for each in attention.values():
+            for name, count in zip(each[:2], each.weights.shape[2:], strict=True):
+                tracks[name] = image_track(images[0], count) if name in ON_IMAGE else label_track(name, count)
         return Observation(title, named[0][0], tracks, attention, [Prediction(named[0][1], named)])
 
     def _predict(self, variables: Any, source: Images) -> tuple[np.ndarray, np.ndarray]:

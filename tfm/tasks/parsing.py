@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from tfm.config import OnResume, constants, field
+from tfm.config import OnResume, field, without_fields
 from tfm.data.config import VOCABULARY_FILE, PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
@@ -43,7 +43,7 @@ fingerprint, plan = translation.fingerprint, translation.plan
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(bleu_tokenizer="auto", ter=False)
+@without_fields(bleu_tokenizer="auto", ter=False)
 class Config(translation.Config):
     """The config of a parsing run. `data` and `decoding` have the values of section 6.3."""
 

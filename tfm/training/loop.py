@@ -115,7 +115,7 @@ class Loop:
                 return
             self.guard.check()
             scores, samples = _check_evaluation(evaluation)
-            check_best(self.setup.config, scores)
+            check_best(self.setup.task, self.setup.config, scores)
             self.hooks.on_evaluation(self.step, scores)
             if samples is not None and (samples.rows or samples.pictures):
                 self.hooks.on_samples(self.step, samples)

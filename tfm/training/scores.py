@@ -28,14 +28,15 @@ def find_best(task: Task, config: TrainingConfig) -> Best:
     return Best(f"{VALIDATION}{name}", cast(Literal["max", "min"], order))
 
 
-def check_best(config: TrainingConfig, scores: Mapping[str, float]) -> None:
-    """Raises a UserError if the scores of an evaluation lack the score that `config.best_by` names."""
-    name = config.best_by.partition(":")[2]
-    if name and VALIDATION + name not in scores:
-        names = ", ".join(each.removeprefix(VALIDATION) for each in scores)
+def check_best(task: Task, config: TrainingConfig, scores: Mapping[str, float]) -> None:
+    """Raises a UserError if the scores of an evaluation lack the metric that selects the best checkpoint."""
+    metric = find_best(task, config).metric
+    if metric and metric not in scores:
+        place, prefix = ("training.best_by", VALIDATION) if config.best_by else ("best of the task", "")
+        names = ", ".join(each.removeprefix(prefix) for each in scores)
         raise UserError(
-            f"Expected training.best_by to name a score of the evaluations ({names}), got {name!r}. The next "
-            "start may change it."
+            f"Expected {place} to name a score of the evaluations ({names}), got "
+            f"{metric.removeprefix(prefix)!r}. The next start may change it."
         )
 
 

@@ -14,7 +14,7 @@ A batch is a dict of NumPy arrays whose first axis is the rows. Training pads a 
 that its rows divide evenly over devices and micro-batches. A loss must not count such a row.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 import flax.struct
@@ -103,7 +103,10 @@ class Update(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The metric of `Task.evaluate` that selects the best checkpoint, and whether more or less is better."""
+    """The metric of `Task.evaluate` that selects the best checkpoint, and whether more or less is better.
+
+    Without a metric, "", no checkpoint is the best.
+    """
 
     metric: str
     order: Literal["max", "min"] = "max"
@@ -255,7 +258,11 @@ def variable_shapes(task: Task) -> Variables:
     return jax.eval_shape(lambda: task.init(jax.random.key(0)))
 
 
-REQUIRED = ("init", "loss", "open_data", "evaluate", "report")  # methods of `Task` without a default
+# Methods without a default.
+REQUIRED = {
+    Task: ("init", "loss", "open_data", "evaluate", "report"),
+    Data: ("train_batches", "identity", "count"),
+}
 
 
 def check_task(task: Any) -> None:
@@ -264,10 +271,7 @@ def check_task(task: Any) -> None:
     Raises:
       UserError: if a member is missing.
     """
-    names = [name for name in {**Task.__annotations__, **vars(Task)} if not name.startswith("_")]
-    methods = {name: getattr(getattr(task, name, None), "__func__", None) for name in REQUIRED}
-    inherited = [name for name, method in methods.items() if method is getattr(Task, name)]
-    _check_members(task, names, "task", missing=inherited)
+    _check_members(task, Task, "task")
 
 
 def check_data(data: Any) -> None:
@@ -276,11 +280,14 @@ def check_data(data: Any) -> None:
     Raises:
       UserError: if a member is missing.
     """
-    _check_members(data, [name for name in vars(Data) if not name.startswith("_")], "data of the task")
+    _check_members(data, Data, "data of the task")
 
 
-def _check_members(instance: Any, names: Iterable[str], what: str, missing: Sequence[str] = ()) -> None:
-    missing = [*(name for name in names if not hasattr(instance, name)), *missing]
+def _check_members(instance: Any, contract: type[object], what: str) -> None:
+    names = [name for name in {**contract.__annotations__, **vars(contract)} if not name.startswith("_")]
+    missing = [name for name in names if not hasattr(instance, name)]
+    methods = {name: getattr(getattr(instance, name, None), "__func__", None) for name in REQUIRED[contract]}
+    missing += [name for name, method in methods.items() if method is getattr(contract, name)]
     if missing:
         owner = f"{type(instance).__module__}.{type(instance).__qualname__}"
         raise UserError(

@@ -1,6 +1,5 @@
 """Selects the part of an observation's attention that a figure shows: layers, heads, pieces or words."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -47,10 +46,11 @@ def parse_head(text: str | None) -> int | str | None:
     return int(text)
 
 
-def selectable_kinds(attention: Mapping[str, AttentionMap], selection: Selection) -> list[str]:
+def selectable_kinds(attention: dict[str, AttentionMap], selection: Selection) -> list[str]:
     """Returns the kinds of attention that have the selected layer and head.
 
-    The kinds can differ, because the encoder and the decoder can have different numbers of layers.
+    The kinds can differ, because the encoder and the decoder can have different numbers of layers, and
+    because not all have a rollout.
 
     Raises:
       UserError: if there are kinds, but none has the selected layer and head.
@@ -64,6 +64,8 @@ def selectable_kinds(attention: Mapping[str, AttentionMap], selection: Selection
         if counts and not kinds:
             ranges = ", ".join(f"0 to {count - 1} for {kind} attention" for kind, count in counts.items())
             raise UserError(f"Expected --{name} to be from {ranges}, got {index}.")
+    if selection.head == "rollout":
+        kinds = [kind for kind in kinds if summarize(attention, kind, "rollout") is not None] or kinds
     return kinds
 
 

@@ -63,6 +63,11 @@ def test_no_samples_if_the_number_of_samples_is_0(fields, run):
     assert samples.pictures == {}
 
 
+def test_no_checkpoint_is_the_best_without_validation_sentences(run):
+    assert make_task(run, validation_sentences=0).best.metric == ""
+    assert run.task.best.metric == "validation/bleu"
+
+
 def test_spread_picks_items_at_equal_distances():
     assert spread("abcdefgh", 3) == ["a", "d", "g"]
     assert spread("abc", 9) == ["a", "b", "c"]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.config import DOTTED, constants, field
+from tfm.config import DOTTED, field, without_fields
 from tfm.data.batches.masked import SPECIAL_TOKENS, fit_lengths, join_texts
 from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
@@ -33,7 +33,7 @@ _asset_field = functools.partial(field, asset=VOCABULARY_FILE)
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(
+@without_fields(
     source_language="text",
     target_language="label",
     source_column="",

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.config import constants, field
+from tfm.config import field, without_fields
 from tfm.data.batches.rows import concatenate_ranges
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, DocumentsConfig
@@ -38,7 +38,7 @@ SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 
 
 @dataclasses.dataclass(frozen=True)
-@constants(rows="sentences")
+@without_fields(rows="sentences")
 class SentencesConfig(DocumentsConfig):
     """The source of documents, their tokenizer, and the size of rows with two texts of sentences."""
 

@@ -175,6 +175,8 @@ class Translation(TextTranslation, Task):
 
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
+        if not config.validation_sentences:
+            self.best = Best("")  # no evaluation has the score
         self.tokenizer = tokenizer
         self.source_prefix = config.data.source_prefix
         self.target_prefix = config.data.target_prefix

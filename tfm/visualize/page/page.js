@@ -118,7 +118,7 @@ function mergeWords(rows, queries, keys) {
 }
 
 /**
- * Of one example and head: {rows, queries, keys: labels, track, boxes, largest: that a number may be, indices}.
+ * Of one example and head: {rows, queries, keys: labels, tracks of both, largest: that a number may be, indices}.
  * `indices` has the index in the first example of each query and key, which identifies a token in all drawings.
  */
 function matrixOf(number, head, unit) {
@@ -133,8 +133,7 @@ function matrixOf(number, head, unit) {
   const largest = view.scale === "view" ? largestOf(rows) : norms ? packed.scale : 1;
   const labels = { queries: queries[unit], keys: keys[unit] };
   const indices = { queries: [...labels.queries.keys()], keys: [...labels.keys.keys()] };
-  const { boxes } = queries; // of the queries that are no patches themselves
-  return { rows, ...labels, indices, track: keys, boxes, largest: largest || 1, signed: false };
+  return { rows, ...labels, indices, tracks: { queries, keys }, largest: largest || 1, signed: false };
 }
 
 const largestOf = (rows) => Math.max(0, ...rows.map((row) => Math.max(0, ...row.map(Math.abs))));
@@ -149,8 +148,9 @@ function difference(first, second, pairs) {
   const largest = (view.scale === "view" && largestOf(rows)) || first.largest;
   const labels = { queries: names("queries"), keys: names("keys") };
   const indices = { queries: pairs.queries.map(([i]) => i), keys: pairs.keys.map(([i]) => i) };
-  const boxes = first.boxes && pairs.queries.map(() => null);
-  return { rows, ...labels, indices, track: first.track, boxes, largest, signed: true };
+  const { queries, keys } = first.tracks;
+  const tracks = { queries: { ...queries, boxes: null }, keys };
+  return { rows, ...labels, indices, tracks, largest, signed: true };
 }
 
 /** The `indices` of tokens of the second example. A token that the first example lacks has a negative number. */
@@ -198,7 +198,7 @@ const cut = (text, width) => {
 
 /** Two columns of tokens, joined by lines as wide as their numbers; returns what follows the active token. */
 function drawLines(parent, matrix, name) {
-  if (matrix.track.grid) return drawPatches(parent, matrix, name);
+  if (matrix.tracks.keys.grid) return drawPatches(parent, matrix, name);
   const place = placeColumns(parent, matrix);
   const { width, height, left, right } = place;
   const viewBox = `0 0 ${width} ${height}`;
@@ -311,7 +311,7 @@ const numberBetween = (matrix, token, index) =>
 /** The largest numbers of a token, as text. */
 function describeToken(matrix, side, index) {
   const others = side === "queries" ? matrix.keys : matrix.queries;
-  const [colon, comma] = matrix.track.grid ? [": ", "; "] : [" ", ", "]; // names of patches have commas
+  const [colon, comma] = matrix.tracks.keys.grid ? [": ", "; "] : [" ", ", "]; // names of patches have commas
   const told = others
     .map((token, i) => [token, numberBetween(matrix, { side, index }, i) || 0])
     .sort(([, a], [, b]) => Math.abs(b) - Math.abs(a))
@@ -381,11 +381,11 @@ function moveToken(event, lists) {
 
 /** The image twice: the left one shows the query, the right one is tinted where the query looks. */
 function drawPatches(parent, matrix, name) {
-  const [rows, columns] = matrix.track.grid;
   const size = Math.min(300, (widthOf(parent) - ROW) / 2);
-  const extra = matrix.keys.length - rows * columns; // tokens before the patches, such as the class token
-  const bars = { queries: matrix.boxes ? matrix.queries.length : extra, keys: extra };
-  const box = { width: 2 * size + ROW, height: size + ROW * (1 + Math.max(bars.queries, extra)) + 4 };
+  const gridOf = (side) => matrix.tracks[side].grid || [0, 1];
+  // Tokens before the patches, such as the class token, and queries without a place in the image become bars.
+  const barsOf = (side) => matrix[side].length - gridOf(side)[0] * gridOf(side)[1];
+  const box = { width: 2 * size + ROW, height: size + ROW * (1 + Math.max(...SIDES.map(barsOf))) + 4 };
   const viewBox = `0 0 ${box.width} ${box.height}`;
   const svg = add(parent, "svg", { ...box, viewBox, role: "group", "aria-label": name });
   const titles = { queries: "query", keys: "what it looks at" };
@@ -394,21 +394,22 @@ function drawPatches(parent, matrix, name) {
   for (const side of SIDES) {
     add(svg, "text", { x: lefts[side], y: ROW / 2, class: "axis" }, titles[side]);
     const place = { x: lefts[side], y: ROW, width: size, height: size, preserveAspectRatio: "none" };
-    add(svg, "image", { ...place, href: matrix.track.picture });
+    add(svg, "image", { ...place, href: matrix.tracks.keys.picture });
   }
   for (const side of SIDES) {
     const left = lefts[side];
+    const [rows, columns] = gridOf(side);
     const list = add(svg, "g", { role: "listbox", "aria-label": side === "queries" ? "Queries" : "Keys" });
     lists[side] = matrix[side].map((label, index) => {
       const option = addOption(list, "patch", matrix, side, index);
-      const patch = index - bars[side];
+      const patch = index - barsOf(side);
       const [width, height] = [size / columns, size / rows];
       const y = ROW + (patch < 0 ? size + 4 + ROW * index : height * Math.floor(patch / columns));
       const cell = { x: left + width * (patch % columns), y, width, height };
       const bar = { x: left, y, width: size, height: ROW - 4 };
       const rect = add(option, "rect", patch < 0 ? bar : cell);
       if (patch < 0) add(option, "text", { x: left + 6, y: y + ROW / 2 - 2 }, label);
-      const [x, top, right, bottom] = (side === "queries" && matrix.boxes?.[index]) || [];
+      const [x, top, right, bottom] = matrix.tracks[side].boxes?.[index] || [];
       const found = { y: ROW + size * top, width: size * (right - x), height: size * (bottom - top) };
       for (const [kind, shift] of right ? [["box", 0], ["box copy", lefts.keys]] : [])
         add(option, "rect", { ...found, x: size * x + shift, class: kind });
@@ -690,7 +691,7 @@ function drawTable(parent, matrix, name) {
 /** The tokens of the example: the query is framed, keys are as dark as the query looks at them. */
 function drawStrip(matrix) {
   const strip = clear(byId("strip"));
-  strip.hidden = Boolean(matrix.track.grid);
+  strip.hidden = Boolean(matrix.tracks.keys.grid);
   if (strip.hidden) return () => {};
   const isOneText = mapNow().queries === mapNow().keys;
   const rows = isOneText
