@@ -71,7 +71,7 @@ DOCUMENTS = ["--config.data.train=train.en", "--config.data.validation=val.en", 
 TRAINED = {  # {family: (assets, flags of the data)}
     "marian": (
         ["vocabulary.model", "source_vocabulary.model"],
-        ["--config.data.validation=val", "--config.validation_samples=0"],
+        ["--config.data.validation=val", "--config.validation_sentences=0", "--config.validation_samples=0"],
     ),
     "gpt2": (["tokenizer.model"], [*DOCUMENTS, "--config.data.documents=line", "--config.stride=16"]),
 }
