@@ -9,7 +9,7 @@
 
 codes: the autoencoder. images (the default): the language model of captions and codes. A classifier of digits
 judges the drawn pictures. It is larger than the default of configs/vit.py, because it must judge well.
-Hardware: any CPU; needs the extra tfm[digits].
+Hardware: any CPU; needs the extra digits.
 
 Deviations from the paper: small models without dropout, 512 codes, short runs without an average of the
 parameters, clipping at a norm of 1, and a learning rate that falls to 0. The codes have noise on the pixels,

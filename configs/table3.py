@@ -5,7 +5,7 @@
     python train.py --config=configs/table3.py:C-d1024 --workdir=runs/C-d1024
 
 Hardware in the paper: 8 P100, 12 hours for 100,000 steps of base. Here: not measured;
-configs/table3_small.py has the same table with models an eighth as wide. TFDS downloads and prepares the
+configs/table3_small.py has the same table with models a sixteenth as wide. TFDS downloads and prepares the
 pairs on first use.
 
 Like the paper, `tfm sweep` scores the last checkpoint without averaging. The paper counts the parameters as

@@ -36,7 +36,7 @@ def choose_implementation(
     capability = backend.cuda_capability()
     reasons = {"cudnn": unsupported_reason("cudnn", query, key, value, train=True, **options)}
     if capability < 8:
-        reasons["cudnn"] = "needs a CUDA device with compute capability 8"
+        reasons["cudnn"] = "needs a CUDA device with compute capability 8 or higher"
     elif capability < 9 and key.shape[-1] > MAX_CUDNN_FEATURES // 2:
         reasons["cudnn"] = f"needs compute capability 9 for {key.shape[-1]} key features"
     if not reasons["cudnn"]:

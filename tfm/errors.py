@@ -41,7 +41,7 @@ def install_extra(extra: str) -> str:
     The advice is to install from a checkout, because on the package index the name tfm belongs to another
     project.
     """
-    return f"run pip install '.[{extra}]' in a checkout of tfm"
+    return f"run pip install -e '.[{extra}]' in a checkout of tfm"
 
 
 def check_texts(name: str, given: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ from tfm.tasks import translation
 
 BATCH = [f"{side}{part}" for side in ("input", "target") for part in ("s", "_positions", "_segments")]
 needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install '.[tpu]'"
+    importlib.util.find_spec("libtpu") is None, reason="needs libtpu: pip install -e '.[tpu]'"
 )
 
 
@@ -33,7 +33,7 @@ def test_unknown_generation_is_an_error(name):
 
 def test_error_without_libtpu_advises_installing_it(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    with pytest.raises(UserError, match=re.escape("pip install '.[tpu]'")):
+    with pytest.raises(UserError, match=re.escape("pip install -e '.[tpu]'")):
         topology.find_devices("v5e:4x4")
 
 

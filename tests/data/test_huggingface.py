@@ -17,7 +17,7 @@ FLAT = {"en": [a for a, _ in PAIRS], "de": [b for _, b in PAIRS], "id": list(ran
 
 @pytest.fixture
 def datasets():
-    return pytest.importorskip("datasets", reason="needs pip install '.[datasets]'")
+    return pytest.importorskip("datasets", reason="needs pip install -e '.[datasets]'")
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_error_asks_to_install_the_package(monkeypatch, tmp_path):
     with pytest.raises(UserError, match=r"set data\.name or data\.directory"):
         huggingface.open_dataset("", "", "train", ("en", "de"), str.strip)
     for directory in ("", str(tmp_path)):
-        with pytest.raises(UserError, match=r"pip install '\.\[datasets\]'"):
+        with pytest.raises(UserError, match=r"pip install -e '\.\[datasets\]'"):
             huggingface.open_dataset("name", directory, "train", ("en", "de"), str.strip)
 
 

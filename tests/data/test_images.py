@@ -27,7 +27,7 @@ from tfm.models.vit import ViTConfig
 
 needs_digits = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None,
-    reason="scikit-learn is not installed: pip install '.[digits]'",
+    reason="scikit-learn is not installed: pip install -e '.[digits]'",
 )
 
 
@@ -166,7 +166,7 @@ def test_digits_are_split_without_overlap():
 def test_digits_need_scikit_learn(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
     images.read_digits.cache_clear()
-    with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install '\.\[digits\]'"):
+    with pytest.raises(UserError, match=r"come with scikit-learn, .*pip install -e '\.\[digits\]'"):
         open_images(ImagesConfig(kind="digits"), "train")
 
 

@@ -169,7 +169,7 @@ def test_log_gives_the_reason_for_unchanged_parameters(caplog):
     with caplog.at_level("INFO", "tfm"):
         load_tree(MODEL, elsewhere, ["encoder/*=*"], "x")
     assert (
-        "1 of 4 parameters keeps its initial value, because x has no such parameter: encoder/layer_N/w"
+        "1 of 4 parameters not taken, because x has no such parameter: encoder/layer_N/w"
         in (caplog.text)
     )
 

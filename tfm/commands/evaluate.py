@@ -9,6 +9,7 @@ directory cannot be written, --output_dir names another folder. The config is co
 """
 
 import dataclasses
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -26,6 +27,8 @@ from tfm.training.task import Report
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord
+
+log = logging.getLogger(__name__)
 
 
 @command
@@ -95,6 +98,7 @@ def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report,
 
     The second part is empty until the final item of an `--average` run.
     """
+    log.info("Evaluating %s", options.split)
     for report in run.task.report(run.variables, options.split):
         yield report, []
     if options.average > 1:

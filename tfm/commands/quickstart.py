@@ -10,6 +10,7 @@ these commands:
 """
 
 import logging
+import sys
 
 from tfm.commands import evaluate, train, visualize
 from tfm.commands.command import command
@@ -25,4 +26,5 @@ def main(options: Quickstart) -> None:
     train.main(["--config=quickstart", workdir])
     evaluate.main([workdir])
     visualize.main([workdir])
-    log.info("Next: tfm translate %s, or open %s/figures/attention.html", workdir, options.workdir)
+    program, folder = sys.argv[0], options.workdir
+    log.info("Next: %s translate %s, or open %s/figures/attention.html", program, workdir, folder)

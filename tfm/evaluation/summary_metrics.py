@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfm.errors import install_extra
 from tfm.evaluation.score import Score
 
 NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
@@ -27,7 +28,7 @@ def _rouge(pairs: Sequence[tuple[str, str]]) -> list[Score]:
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ModuleNotFoundError:
-        log.warning("ROUGE needs the package rouge-score: pip install 'tfm[rouge]'")
+        log.warning("ROUGE needs the package rouge-score: %s", install_extra("rouge"))
         return []
     scorer = RougeScorer(list(NAMES), use_stemmer=True)
     scores = [scorer.score(reference, summary) for summary, reference in pairs]

@@ -45,7 +45,10 @@ def write_model(
       UserError: if CTranslate2 has no equivalent of the model, or the package is not installed.
     """
     if problems := list(find_problems(model, params)):
-        raise UserError(f"CTranslate2 cannot run this model: {'; '.join(problems)}. Use --format=tfm.")
+        raise UserError(
+            f"CTranslate2 cannot run this model: {'; '.join(problems)}. Train with the expected values, or use "
+            "--format=tfm."
+        )
     spec = _SpecWriter(model, {name: np.array(x, np.float32) for name, x in params.items()}).write()
     if isinstance(model, TransformerConfig):
         source, target = vocabularies

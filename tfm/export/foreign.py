@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 
 from tfm import __version__, config
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
@@ -17,12 +16,12 @@ from tfm.export.huggingface import write
 from tfm.export.write import check_absent
 from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs
-from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten
+from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten, write_tensors
 
 CARD = """\
 # {title}
 
-Exported by tfm {version} from the steps {steps}.{prefixes}
+Exported by tfm {version} from step {steps}.{prefixes}
 
 ```python
 {example}
@@ -93,7 +92,7 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
             vocabularies = list_vocabularies(run.task) if hasattr(run.task, "tokenizer") else []
             ctranslate2.write_model(run.task.config.model, params, vocabularies, temporary, quantization)
         if format == "safetensors":
-            safetensors.numpy.save_file(params, os.path.join(temporary, PARAMETERS_FILE))
+            write_tensors(os.path.join(temporary, PARAMETERS_FILE), params)
             config.save(run.task.config.without_paths(), runs.config_path(temporary))
         with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
             file.write(make_card(run, format))

@@ -81,12 +81,12 @@ def load_tree(
         pairs = ((entry, entry.find_source(path)) for entry in parsed)
         matches[path], name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
         if matches[path] is None:
-            reasons[path] = "keeps its initial value, because no entry of the map matches"
+            reasons[path] = "not taken, because no entry of the map matches"
         elif name not in theirs:
-            reasons[path] = f"keeps its initial value, because {what} has no such parameter"
+            reasons[path] = f"not taken, because {what} has no such parameter"
         elif np.shape(theirs[name]) != np.shape(leaf):
             shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
-            reasons[path] = f"keeps its initial value, because its shape is {shapes}"
+            reasons[path] = f"not taken, because the shape is {shapes}"
         else:
             result[path] = np.asarray(theirs[name]).astype(leaf.dtype)
             reasons[path] = taken

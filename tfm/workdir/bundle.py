@@ -6,11 +6,9 @@ checksums of all files except the model card, so that users may edit the card.
 """
 
 import dataclasses
-import errno
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -90,12 +88,13 @@ def write_parameters(folder: str, variables: Variables, steps: list[int], assets
     # C order is needed, because safetensors writes the memory of an array as it is.
     flat = sorted(flatten(variables).items())
     arrays = {name: np.asarray(x, stored_dtype(name, x), order="C") for name, x in flat}
-    path = os.path.join(folder, PARAMETERS_FILE)
-    try:
-        safetensors.numpy.save_file(arrays, path, {METADATA_KEY: json.dumps(metadata)})
-    except safetensors.SafetensorError as error:  # such as "I/O error: No space left (os error 28)"
-        number = int((re.search(r"os error (\d+)", str(error)) or ["", str(errno.EIO)])[1])
-        raise OSError(number, os.strerror(number)) from None
+    write_tensors(os.path.join(folder, PARAMETERS_FILE), arrays, {METADATA_KEY: json.dumps(metadata)})
+
+
+def write_tensors(path: str, arrays: dict[str, np.ndarray], metadata: dict[str, str] | None = None) -> None:
+    """Writes a safetensors file that others may read. `save_file` would permit only the owner to read it."""
+    with open(path, "wb") as file:
+        file.write(safetensors.numpy.save(arrays, metadata))
 
 
 def stored_dtype(name: str, x: Any) -> Any:

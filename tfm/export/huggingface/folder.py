@@ -27,7 +27,9 @@ def read_json(path: str) -> dict[str, Any]:
     try:
         content = read_limited(path, MAX_JSON_BYTES)
     except FileNotFoundError:
-        raise UserError(f"Expected the file {path}, but there is none. Copy the whole folder.") from None
+        raise UserError(
+            f"Expected the file {path}, but there is none. Copy the whole folder, or download it first."
+        ) from None
     try:
         value = json.loads(content.decode("utf-8"))
     except (ValueError, RecursionError):

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors.numpy
 
 from tfm import __version__
 from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
@@ -47,6 +46,7 @@ from tfm.export.huggingface.tokenizer_file import (
 from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
+from tfm.workdir.bundle import write_tensors
 
 THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
 MAX_POSITIONS = 512  # of a MarianMT model, whose tables of sinusoids have a size
@@ -126,7 +126,10 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
     model = run.task.config.model
     tokenizer = getattr(run.task, "tokenizer", None)
     if problems := list(find_problems(run.task.config, tokenizer)):
-        raise UserError(f"transformers has no such model: {'; '.join(problems)}. Use --format=tfm.")
+        raise UserError(
+            f"transformers has no such model: {'; '.join(problems)}. Train with the expected values, or use "
+            "--format=tfm."
+        )
     target = TARGETS[model.name]
     family = FAMILIES[target.family]
     values = {
@@ -141,7 +144,7 @@ def write_model(run: Any, params: Arrays, workdir: str, folder: str) -> None:
     for name, content in {CONFIG_FILE: values, **target.files(run, workdir)}.items():
         with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
             json.dump(content, file, indent=1, ensure_ascii=False)
-    safetensors.numpy.save_file(arrays, os.path.join(folder, SINGLE_FILE), {"format": "pt"})
+    write_tensors(os.path.join(folder, SINGLE_FILE), arrays, {"format": "pt"})
     if target.family == "marian":
         source = os.path.join(workdir, SOURCE_VOCABULARY_FILE)
         vocabulary = os.path.join(workdir, VOCABULARY_FILE)

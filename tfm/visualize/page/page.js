@@ -565,7 +565,8 @@ function moveHead(event) {
 function drawPredictions() {
   const { tracks, predictions, beam, title, result } = exampleNow();
   const predicted = tracks.predicted ? tracks.predicted.labels : [];
-  const counts = steppedTrack() === tracks.predicted; // else the steps count something else
+  const reads = steppedTrack() === tracks.read; // an encoder predicts a token where it reads one
+  const counts = reads || steppedTrack() === tracks.predicted; // else the steps count something else
   const step = counts ? stepNow() : tracks.read ? predicted.length : 1;
   const { choices } = predictions[Math.max(step, 1) - 1] || { choices: [] };
   const texts = clear(byId("texts"));
@@ -579,7 +580,8 @@ function drawPredictions() {
     item.classList.toggle("active", i + 1 === step);
     if (counts) item.addEventListener("click", () => change({ step: i + 1 }));
   });
-  const place = tracks.read ? `at step ${step}, after “${tracks.read.labels[step - 1]}”` : `for ${predicted[step - 1]}`;
+  const read = tracks.read && `${reads ? "for" : "after"} “${tracks.read.labels[step - 1]}”`;
+  const place = read ? `at step ${step}, ${read}` : `for ${predicted[step - 1]}`;
   byId("choices-title").textContent = `Most probable ${predicted.length ? place : "classes"}`;
   byId("choices-title").hidden = !choices.length;
   const bars = clear(byId("choices"));
