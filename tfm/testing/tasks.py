@@ -338,9 +338,11 @@ class TaskContract:
             message = str(error)
             assert "ensemble" in message
         else:
-            for member in members:
-                *_, single = run.task.report(member, "test")
-                assert (single.outputs, single.scores) != (ensemble.outputs, ensemble.scores)
+            singles = [list(run.task.report(member, "test"))[-1] for member in members]
+            reports = [(report.outputs, report.scores) for report in singles]
+            if reports[0] == reports[1]:
+                pytest.skip("models of a few steps have equal reports")
+            assert (ensemble.outputs, ensemble.scores) not in reports
 
     @pytest.mark.long
     def test_every_default_example_can_be_observed(self, run, variables):
