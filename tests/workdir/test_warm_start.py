@@ -168,10 +168,7 @@ def test_log_gives_the_reason_for_unchanged_parameters(caplog):
     elsewhere = ELSEWHERE | {"head": {"w": np.full(5, 4.0)}, "layer_1": {"w": np.ones((2, 3))}}
     with caplog.at_level("INFO", "tfm"):
         load_tree(MODEL, elsewhere, ["encoder/*=*"], "x")
-    assert (
-        "1 of 4 parameters not taken, because x has no such parameter: encoder/layer_N/w"
-        in (caplog.text)
-    )
+    assert "1 of 4 parameters not taken, because x has no such parameter: encoder/layer_N/w" in (caplog.text)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def write_model(
     """
     if problems := list(find_problems(model, params)):
         raise UserError(
-            f"CTranslate2 cannot run this model: {'; '.join(problems)}. Train with the expected values, or use "
-            "--format=tfm."
+            f"CTranslate2 cannot run this model: {'; '.join(problems)}. Train with the expected values, or "
+            "use --format=tfm."
         )
     spec = _SpecWriter(model, {name: np.array(x, np.float32) for name, x in params.items()}).write()
     if isinstance(model, TransformerConfig):

@@ -34,7 +34,8 @@ def test_wrong_names_are_errors(names, message):
 def test_error_for_a_missing_package_names_the_extra(name, monkeypatch, tmp_path):
     real = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda each: None if each == name else real(each))
-    with pytest.raises(UserError, match=rf"package {name} is not installed: .*pip install -e '\.\[tracking\]'"):
+    advice = r"pip install -e '\.\[tracking\]'"
+    with pytest.raises(UserError, match=rf"package {name} is not installed: .*{advice}"):
         train_tracked(tmp_path, "tensorboard", name)
     assert list(tmp_path.iterdir()) == []
 
