@@ -124,8 +124,8 @@ def draw_line(start: tuple[int, int], end: tuple[int, int], offset: int) -> str:
         path = f"M{side} {y + HEIGHT / 2}H{side + offset}V{to_y + HEIGHT / 2 - 4}H{side}"
     elif x == to_x:
         path = f"M{x + WIDTH / 2} {y + HEIGHT}V{to_y}"
-    elif to_x > x:
-        path = f"M{x + WIDTH} {y + HEIGHT / 2}H{to_x - offset}V{to_y + HEIGHT / 2}H{to_x}"
+    elif to_x > x:  # begins below the place where an arrow from the right would end
+        path = f"M{x + WIDTH} {y + HEIGHT / 2 + 6}H{to_x - offset}V{to_y + HEIGHT / 2}H{to_x}"
     else:
         right = to_x + WIDTH
         path = f"M{x} {y + HEIGHT / 2}H{right + offset}V{to_y + HEIGHT / 2}H{right}"

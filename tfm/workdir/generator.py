@@ -22,7 +22,7 @@ class Generator:
         if not hasattr(run.task, "generate"):
             raise UserError(
                 f"The task {run.task.config.task!r} of the run does not continue texts. Give a run of the "
-                "task language_modeling, or use tfm translate."
+                "task language_modeling, or use tfm translate for a run that translates."
             )
         self.run = run
 
