@@ -22,7 +22,7 @@ PUBLISHED = {
     "LSTM language model": ("lstm_lm", 10_000, {}, [TOKENS]),
     "Recurrent translation with attention": ("rnn_seq2seq", 30_000, {}, [TOKENS, TOKENS]),
     "ConvS2S": ("conv_s2s", 40_000, {}, [TOKENS, TOKENS]),
-    "Transformer": ("transformer", 37_000, {"attention_bias": True}, [TOKENS, TOKENS]),
+    "Transformer": ("transformer", 37_000, {}, [TOKENS, TOKENS]),
     "T-DMCA": ("compressed_lm", 32_000, {}, [TOKENS]),
     "Decoder-only Transformer": (
         "decoder_lm",
