@@ -40,7 +40,12 @@ os.environ["GIT_OPTIONAL_LOCKS"] = "0"
 hypothesis.settings.register_profile("without deadline", deadline=None)
 hypothesis.settings.load_profile("without deadline")
 
-LONG_TESTS_OF_CONTRACTS = {"test_training_on_a_few_rows_learns_their_targets"}
+LONG_TESTS_OF_CONTRACTS = {
+    "test_training_on_a_few_rows_learns_their_targets",
+    "test_an_ensemble_differs_from_its_members_or_is_an_error",
+    "test_every_default_example_can_be_observed",
+    "test_an_observed_text_has_the_tokens_that_training_reads",
+}
 MAX_RESIDENT_BYTES = 800 << 20  # of a worker; above it, compiled programs are dropped after a file
 MAX_CACHE_BYTES = 1 << 30  # of compiled programs on disk; above it, the cache is emptied
 

@@ -329,7 +329,6 @@ class TaskContract:
         for before, after in itertools.pairwise(reports):
             assert after.scores[: len(before.scores)] == before.scores
 
-    @pytest.mark.long
     def test_an_ensemble_differs_from_its_members_or_is_an_error(self, run, variables, trained):
         members = variables, trained.variables
         try:
@@ -344,14 +343,12 @@ class TaskContract:
                 pytest.skip("models of a few steps have equal reports")
             assert (ensemble.outputs, ensemble.scores) not in reports
 
-    @pytest.mark.long
     def test_every_default_example_can_be_observed(self, run, variables):
         if not isinstance(run.task, Observes):
             pytest.skip("the task has no examples")
         for example in run.task.default_examples():
             assert isinstance(run.task.observe(variables, example, MAX_TOKENS), Observation)
 
-    @pytest.mark.long
     def test_an_observed_text_has_the_tokens_that_training_reads(self, run, data, variables):
         if not self.text_track:
             pytest.skip("the task observes no single texts of its training data")
