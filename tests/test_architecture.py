@@ -121,6 +121,12 @@ def test_code_of_the_host_side_does_not_import_jax(module):
     assert not {name for name in imports(MODULES[module]) if within(name, "jax", "flax", "optax", "orbax")}
 
 
+@pytest.mark.parametrize("module", [name for name in MODULES if within(name, "tfm.testing")])
+def test_contracts_use_no_marker_of_this_repository(module):
+    """Other projects would have to register it."""
+    assert "mark.long" not in MODULES[module].read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *EQUATIONS)])
 def test_equations_do_not_import_a_framework(module):
     outside = {name.partition(".")[0] for name in imports(MODULES[module])} - {"tfm"}
