@@ -25,7 +25,7 @@ from tfm.commands.compilation import remove_damaged_programs
 from tfm.commands.config_files import read_config_file, read_variants, split_variant
 from tfm.commands.options import Sweep
 from tfm.commands.overrides import override
-from tfm.config import dotted_names, to_config_dict
+from tfm.config import dotted_names, module_names, to_config_dict
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
@@ -187,4 +187,4 @@ def _seeds_of(variant: Variant, folder: str) -> list[int]:
 
 def _import_flags(names: Sequence[str]) -> list[str]:
     """Returns --import for each module in a list of names such as "my_lab.models:gru"."""
-    return [f"--import={module}" for module in dict.fromkeys(name.partition(":")[0] for name in names)]
+    return [f"--import={module}" for module in module_names(names)]

@@ -33,6 +33,7 @@ from tfm.config.names import (
     dotted_names,
     find_by_name,
     is_dotted,
+    module_names,
 )
 
 __all__ = [
@@ -58,6 +59,7 @@ __all__ = [
     "info_of",
     "is_dotted",
     "load",
+    "module_names",
     "save",
     "section_names",
     "to_config_dict",

@@ -129,6 +129,11 @@ def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[
     return found
 
 
+def module_names(names: Iterable[str]) -> list[str]:
+    """Returns the modules of names such as "my_lab.models:gru", each module once."""
+    return list(dict.fromkeys(name.partition(":")[0] for name in names))
+
+
 def _import(name: str, path: str) -> Any:
     """Imports the module or attribute with a dotted name, from `sys.path` or the current folder.
 

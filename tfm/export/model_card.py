@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfm import __version__
-from tfm.config import dotted_names
+from tfm.config import dotted_names, module_names
 from tfm.errors import escape
 from tfm.io.markdown import format_cell, format_table
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
@@ -63,20 +63,19 @@ def write(
         "data": getattr(data, "summary", _fields(vars(data))),
         "training": f"{_which(steps)} of {settings.training.steps:,}",
     }
-    modules = sorted({name.partition(":")[0] for name in dotted_names(dataclasses.asdict(settings))})
-    folder = " --import=".join(["FOLDER", *modules])
-    python = 'from tfm.workdir import runs\n\nrun = runs.load("FOLDER")  # run.task and run.params'
-    command = f"tfm evaluate --workdir={folder}"
+    modules = sorted(module_names(dotted_names(dataclasses.asdict(settings))))
+    imports, call = "from tfm.workdir import runs", 'run = runs.load("FOLDER")  # run.task and run.params'
+    flags = "".join(f" --import={module}" for module in modules)
+    command = f"tfm evaluate --workdir=FOLDER{flags}"
     if translates:
         rows = {"source and target": f"{data.source_language}, {data.target_language}"} | rows
         rows["vocabulary"] = f"{pieces:,} word pieces, joint for both sides"
         rows["decoding by default"] = _fields(dataclasses.asdict(settings.decoding))
-        python = 'import tfm\n\ntfm.Translator.load("FOLDER").translate(["..."])'
-        command = f"tfm translate --workdir={folder} < source.txt > translation.txt"
+        imports, call = "import tfm", 'tfm.Translator.load("FOLDER").translate(["..."])'
+        command = f"tfm translate --workdir=FOLDER{flags} < source.txt > translation.txt"
     if modules:
-        python = python.replace(
-            "\n\n", f"\nfrom tfm.config import allow_modules\n\nallow_modules({modules})\n"
-        )
+        imports = f"{imports}\nfrom tfm.config import allow_modules"
+        call = f"allow_modules({modules})\n{call}"
     title = f"A model of the task {settings.task}"
     if settings.task == "translation":
         title = f"Translation from {data.source_language} to {data.target_language}"
@@ -85,7 +84,7 @@ def write(
         version=__version__,
         table=format_table(("", ""), rows.items()),
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
-        python=python,
+        python=f"{imports}\n\n{call}",
         command=command,
         vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
     )
