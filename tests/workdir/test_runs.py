@@ -163,6 +163,12 @@ def test_too_few_checkpoints_and_invalid_counts_are_errors(tiny_run):
         runs.load(None)
 
 
+def test_ensemble_of_a_task_that_averages_no_models_is_an_error(tiny_run, monkeypatch):
+    monkeypatch.setattr(translation.task.Translation, "averages_models", False)
+    with pytest.raises(UserError, match=r"task translation cannot evaluate an ensemble.*--average"):
+        runs.load(str(tiny_run), ensemble=2)
+
+
 @pytest.mark.long
 def test_last_checkpoint_is_scored_without_averaging(tiny_run, monkeypatch):
     run = runs.load(str(tiny_run), average=2, checkpoint="4")

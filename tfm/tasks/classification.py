@@ -140,11 +140,12 @@ class Classification(Task):
       label_names: names of the classes, by label.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit: see `tfm.training.task.Task`.
+      best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/accuracy", "max")
     unit = "images"
+    averages_models = True
 
     def __init__(self, config: Config, label_names: list[str], fingerprint: str):
         self.config = config

@@ -239,11 +239,12 @@ class LanguageModeling(Task):
       tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`.
       model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit: see `tfm.training.task.Task`.
+      best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/bits_per_byte", "min")
     unit = "tokens"
+    averages_models = True
 
     def __init__(self, config: Config, tokenizer: Tokenizer):
         self.config = config

@@ -38,7 +38,7 @@ from tfm.losses import fused_linear_cross_entropy, smoothed_cross_entropy
 from tfm.models.bert import BertConfig
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means, require_single
+from tfm.training.loss_calls import add_sums, apply_model, mean_metrics, means
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 EVALUATION_SEED = 0  # the validation and test splits hide the same tokens in every run
@@ -183,7 +183,6 @@ class MaskedLanguageModeling(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the scores of a split and the predicted tokens of each row."""
-        variables = require_single(variables, "Models of hidden tokens")
         pairs, fingerprint = self.open_split(split, EVALUATION_SEED)
         began = time.monotonic()
         sums: dict[str, tuple[float, float]] = {}

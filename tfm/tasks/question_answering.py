@@ -71,7 +71,9 @@ class Config:
 class QuestionAnswering(Task):
     """A task that trains a model to answer questions. For the attributes, see `tfm.training.task.Task`."""
 
-    best, unit = Best("validation/accuracy", "max"), "stories"
+    best = Best("validation/accuracy", "max")
+    unit = "stories"
+    averages_models = True
 
     def __init__(self, config: Config):
         self.config = config

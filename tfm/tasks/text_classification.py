@@ -113,10 +113,12 @@ class TextClassification(Task):
       tokenizer: a `tfm.data.tokenizers.mask.MaskTokenizer`, so that a pretrained model fits.
       label_names: names of the classes, by label.
       model: the Linen module.
-      d_model, best, unit: see `tfm.training.task.Task`.
+      d_model, best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
-    best, unit = Best("validation/accuracy", "max"), "texts"
+    best = Best("validation/accuracy", "max")
+    unit = "texts"
+    averages_models = True
 
     def __init__(self, config: Config, tokenizer: Any, label_names: Sequence[str], fingerprint: str):
         self.config, self.tokenizer = config, add_mask(tokenizer)

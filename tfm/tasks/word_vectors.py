@@ -30,7 +30,7 @@ from tfm.evaluation.word_vector_metrics import find_neighbours, normalize, solve
 from tfm.io.files import atomic_file, read_limited
 from tfm.models.word2vec import Word2VecConfig
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model, require_single
+from tfm.training.loss_calls import apply_model
 from tfm.training.task import (
     Batch,
     Best,
@@ -115,7 +115,8 @@ class WordVectors(Task):
       fingerprint: SHA-256 of the file of the words.
     """
 
-    best, unit = Best("validation/analogies", "max"), "pairs"
+    best = Best("validation/analogies", "max")
+    unit = "pairs"
 
     def __init__(self, config: Config, counts: dict[str, int], fingerprint: str):
         self.config, self.counts, self._fingerprint = config, counts, fingerprint
@@ -199,7 +200,6 @@ class WordVectors(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the answers to the analogies of a split, and their scores."""
-        variables = require_single(variables, "Word vectors")
         began = time.monotonic()
         questions = self.questions(split)
         answers, scores = self._score(fetch(variables["params"]["centers"]), split)

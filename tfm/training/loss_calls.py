@@ -63,13 +63,6 @@ def mean_metrics(task: Task, variables: Variables, batches: Iterable[Batch]) -> 
     return means(sums)
 
 
-def require_single(variables: Any, kind: str) -> Variables:
-    """Returns the variables of a single model. Raises a UserError for an ensemble of models of a kind."""
-    if isinstance(variables, tuple):
-        raise UserError(f"{kind} cannot be averaged as an ensemble. Omit --ensemble, or use --average.")
-    return variables
-
-
 @functools.partial(jax.jit, static_argnums=0)
 def _compute_metrics(
     task: Task, variables: Variables, batch: Batch, constants: Any

@@ -187,6 +187,8 @@ class Task:
       config: the `Config` of the run.
       best: which evaluation is the best.
       unit: what `Data.count` counts, such as "tokens" or "images".
+      averages_models: whether `report` also takes a tuple of the variables of several models, whose
+        probabilities it averages (`tfm evaluate --ensemble=N`).
       d_model: width of the model, for the peak of the paper's schedule; None if it has no width.
       model: the Linen module, for functions that apply it; None if there is no single module.
     """
@@ -194,6 +196,7 @@ class Task:
     config: Any
     best: Best
     unit: str
+    averages_models: bool = False
     d_model: int | None = None
     model: Any = None
 
@@ -231,7 +234,8 @@ class Task:
         them, so that the scores are written early.
 
         Args:
-          variables: variables of the model, or a tuple of the variables of several models for an ensemble.
+          variables: variables of the model. Tasks with `averages_models` also get a tuple with the variables
+            of each model of an ensemble.
           split: name of the split.
         """
         raise NotImplementedError

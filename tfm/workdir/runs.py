@@ -139,6 +139,10 @@ class RunFolder(ModelFolder):
         check_count("ensemble", choice.ensemble, "checkpoint")
         if choice.average > 1 and choice.ensemble > 1:
             raise UserError("Checkpoints are either averaged or an ensemble. Choose one of the two.")
+        if choice.ensemble > 1 and not task.averages_models:
+            raise UserError(
+                f"The task {task.config.task} cannot evaluate an ensemble. Omit --ensemble, or use --average."
+            )
         like = variable_shapes(task)
         check_parameters_fit(like["params"], choice.ensemble, sharers=partitioner.parameter_shards)
         if choice.average > 1:

@@ -25,7 +25,7 @@ from tfm.tasks.detection.data import Pictures, open_pictures, open_splits
 from tfm.tasks.detection.describe import describe_objects, make_boxes
 from tfm.tasks.detection.observe import observe_queries
 from tfm.tasks.detection.set_loss import LossWeights, set_loss
-from tfm.training.loss_calls import apply_model, require_single
+from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -101,7 +101,6 @@ class Detection(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the detected objects of each picture of a split, and the average precision."""
-        variables = require_single(variables, "Detectors")
         pictures = open_pictures(self.config.data, split, self.config.model)
         began = time.monotonic()
         results = self._detect(variables, pictures)

@@ -29,7 +29,7 @@ from tfm.tasks.image_generation.scores import score_images
 from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX
 from tfm.training.image_judge import ImageJudge
-from tfm.training.loss_calls import apply_model, require_single
+from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_rows
 from tfm.training.task import (
     Batch,
@@ -136,7 +136,7 @@ class ImageGeneration(Task):
         """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
-        outputs, scores = self._score(require_single(variables, "Generators"), source)
+        outputs, scores = self._score(variables, source)
         rate = len(source) / (time.monotonic() - began)
         requested = [self.label_names[label] for label in _read(source)[1]]
         examples = [

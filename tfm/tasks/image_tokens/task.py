@@ -21,7 +21,7 @@ from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.models.dvae import DVAEConfig, logit_laplace_nll
 from tfm.tasks.image_tokens.config import ERROR, USED, Config
-from tfm.training.loss_calls import apply_model, require_single
+from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -122,7 +122,6 @@ class ImageTokens(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the codes of each image of a split, the error of the restored images and the used codes."""
-        variables = require_single(variables, "Autoencoders")
         digits = CaptionedDigits(split)
         began = time.monotonic()
         images, restored, codes = self.reconstruct(variables, digits)

@@ -63,11 +63,12 @@ class TextToImage(Task):
     Attributes:
       config: `Config`.
       first_stage: the autoencoder.
-      model, d_model, best, unit: see `tfm.training.task.Task`.
+      model, d_model, best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/satisfied", "max")
     unit = "pictures"
+    averages_models = True
 
     def __init__(self, config: Config, first_stage: FirstStage, judge: ImageJudge):
         self.config, self.d_model = config, config.model.d_model

@@ -167,11 +167,12 @@ class Translation(TextTranslation, Task):
       tokenizer: a `tfm.data.tokenizers.protocol.PieceTokenizer`.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit: see `tfm.training.task.Task`.
+      best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/bleu", "max")
     unit = "tokens"
+    averages_models = True
 
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
