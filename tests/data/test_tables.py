@@ -28,6 +28,11 @@ from tfm.data.sources import text_files
 from tfm.data.sources.text_files import expand_names
 from tfm.errors import UserError
 
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
 
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_line_ends_within_a_text_become_blanks(tmp_path, form):
@@ -299,21 +304,31 @@ def test_json_file_may_be_one_array(indent, tmp_path):
 
 
 def test_zst_files_equal_plain_files(tmp_path):
-    zstandard = pytest.importorskip("zstandard", reason="the optional package zstandard is not installed")
     WRITERS["tsv"](tmp_path / "a.tsv", PAIRS)
-    packed = zstandard.compress((tmp_path / "a.tsv").read_bytes())
-    (tmp_path / "b.tsv.zst").write_bytes(packed)
+    (tmp_path / "b.tsv.zst").write_bytes(zstd.compress((tmp_path / "a.tsv").read_bytes()))
     plain, unpacked = (
         sources.open_pairs(table_config(tmp_path, train=name), "train") for name in ("a.tsv", "b.tsv")
     )
     assert unpacked[:] == plain[:]
-    (tmp_path / "c.tsv.zst").write_bytes(packed[:-9])
-    with pytest.raises(UserError, match=r"c\.tsv\.zst"):
-        sources.open_pairs(table_config(tmp_path, train="c.tsv"), "train")[:]
+
+
+@pytest.mark.parametrize("damage", ["cut short by 3 bytes", "cut in half", "other bytes follow"])
+def test_damaged_zst_file_of_several_blocks_is_an_error(damage, tmp_path):
+    pairs = [(f"sentence {i}", str(hash((i, 0.5)))) for i in range(50_000)]
+    WRITERS["tsv"](tmp_path / "a.tsv", pairs)
+    packed = zstd.compress((tmp_path / "a.tsv").read_bytes())
+    damaged = {
+        "cut short by 3 bytes": packed[:-3],
+        "cut in half": packed[: len(packed) // 2],
+        "other bytes follow": packed + b"other",
+    }
+    (tmp_path / "b.tsv.zst").write_bytes(damaged[damage])
+    with pytest.raises(UserError, match=r"b\.tsv\.zst does not unpack"):
+        sources.open_pairs(table_config(tmp_path, train="b.tsv"), "train")[:]
 
 
 def test_zst_files_require_the_package(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "zstandard", None)
+    monkeypatch.setitem(sys.modules, zstd.__name__.partition(".")[0], None)
     (tmp_path / "a.tsv.zst").write_bytes(b"")
-    with pytest.raises(UserError, match=r"package zstandard.*pip install"):
+    with pytest.raises(UserError, match=r"package backports.zstd.*pip install"):
         sources.open_pairs(table_config(tmp_path, train="a.tsv"), "train")[:]

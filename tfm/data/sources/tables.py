@@ -2,7 +2,7 @@
 
 A TSV file has rows as lines and tabs between columns, and nothing is quoted. A CSV file follows RFC 4180. The
 first line contains the names of the columns. If the columns are numbers, counted from 1, the first line is a
-row. Each line of a JSON Lines file is an object. A JSON file may also be one array of objects. Blank lines
+row. Each line of a JSON Lines file is an object. A JSON file may also be one array of objects. Empty lines
 are ignored.
 
 Python's own csv and json read the rows, because PyArrow's readers accept a file with an unclosed quote as one

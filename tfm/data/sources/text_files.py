@@ -16,6 +16,7 @@ import os
 import re
 import resource
 import stat
+import sys
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,13 +41,26 @@ ADVICE = "check data.directory, the names of the splits and the languages"
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
-def _open_zst(file: BinaryIO) -> Any:
-    """Returns a reader of a file that Zstandard compressed. Python has a reader from version 3.14 on."""
+@contextlib.contextmanager
+def _open_zst(file: BinaryIO) -> Iterator[Any]:
+    """The unpacked content of a file that Zstandard compressed.
+
+    Raises:
+      UserError: if Python is older than 3.14 and the optional package is missing.
+      EOFError: if the file is damaged or cut short.
+    """
     try:
-        import zstandard  # an optional package
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
     except ImportError:
-        raise UserError(f"A .zst file needs the package zstandard: {install_extra('zstd')}.") from None
-    return zstandard.open(file)
+        raise UserError(f"A .zst file needs the package backports.zstd: {install_extra('zstd')}.") from None
+    try:
+        with zstd.open(file) as unpacked:
+            yield unpacked
+    except zstd.ZstdError as error:
+        raise EOFError(str(error)) from None
 
 
 OPENERS: dict[str, Callable[[Any], Any]] = {
