@@ -169,11 +169,10 @@ class TrainingConfig:
         resume=OnResume.FREE,
     )
     parallel: str = field(
-        "auto",
+        "mesh",
         "Layout of a step on the devices. jit runs on one device. pmap splits each batch over all local "
-        "devices. mesh splits each batch over the devices of all hosts and can also split the parameters. "
-        "auto is the same as mesh.",
-        choices=("auto", "jit", "pmap", "mesh"),
+        "devices. mesh splits each batch over the devices of all hosts and can also split the parameters.",
+        choices=("jit", "pmap", "mesh"),
         resume=OnResume.FREE,
     )
     mesh_fsdp: int = field(
@@ -205,10 +204,10 @@ class TrainingConfig:
         check_names(self.trackers)
         for name in ("learning_rate_factors", "weight_decay_factors"):
             parse_factors(name, getattr(self, name))
-        if self.parallel in ("jit", "pmap") and self.mesh_fsdp * self.mesh_tensor > 1:
+        if self.parallel != "mesh" and self.mesh_fsdp * self.mesh_tensor > 1:
             raise UserError(
-                "Expected training.parallel to be 'mesh' or 'auto' because training.mesh_fsdp or mesh_tensor "
-                f"is above 1, got {self.parallel!r}. Change it, or set mesh_fsdp and mesh_tensor to 1."
+                "Expected training.parallel to be 'mesh' because training.mesh_fsdp or mesh_tensor is above "
+                f"1, got {self.parallel!r}. Change it, or set mesh_fsdp and mesh_tensor to 1."
             )
         if self.schedule in DECAYING and self.warmup_steps > self.steps:
             raise UserError(

@@ -38,10 +38,10 @@ def make_partitioner(
     Raises:
       UserError: if there are several hosts without a mesh, or the devices do not divide into the mesh.
     """
-    if config.parallel in ("mesh", "auto"):
+    if config.parallel == "mesh":
         return Partitioner(devices or jax.devices(), config.mesh_fsdp, config.mesh_tensor, axes)
     if jax.process_count() > 1:
-        raise UserError(f"Several hosts need training.parallel 'mesh' or 'auto', got {config.parallel!r}.")
+        raise UserError(f"Several hosts need training.parallel 'mesh', got {config.parallel!r}.")
     devices = devices or jax.local_devices()
     return Partitioner(devices[:1]) if config.parallel == "jit" else PmapPartitioner(devices)
 
