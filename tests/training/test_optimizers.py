@@ -69,6 +69,17 @@ def learner_of(config, params, loss=None):
     return learner
 
 
+@dataclasses.dataclass(frozen=True)
+class Lamb:
+    """An optimizer of a user, whose updates depend on the parameters, even without weight decay."""
+
+    name: str = "lamb"
+    weight_decay: float = 0.1
+
+    def make(self, schedule):
+        return optax.lamb(schedule, weight_decay=self.weight_decay)
+
+
 def adam(w, gradients, config, decayed):
     """Algorithm 2 of Loshchilov and Hutter 2019; without decay, algorithm 1 of Kingma and Ba 2015."""
     mean = square = 0.0
@@ -334,6 +345,7 @@ def test_factors_scale_the_learning_rate_and_the_weight_decay_of_matching_parame
         ({"learning_rate_factors": ("a=nan",)}, r"'a=nan'"),
         ({"learning_rate_factors": ("head/*=2",)}, r"learning_rate_factors .*'head/\*' .*'dense/bias'"),
         ({"weight_decay_factors": ("dense/*=2",)}, r"weight_decay_factors, got 'adam'"),
+        ({"weight_decay_factors": ("dense/*=2",), "optimizer": Lamb()}, r"weight_decay_factors, got 'lamb'"),
     ],
 )
 def test_invalid_factors_are_errors(fields, message):

@@ -231,6 +231,8 @@ OPTIMIZERS = {
     "sgd": SGD,
     "muon": Muon,
 }
+# Their updates use parameters only for the weight decay, so that factors of the parameters scale the decay.
+WITH_WEIGHT_DECAY = (AdamW, SGD, Muon)
 
 
 def find_optimizer(name: str) -> type[OptimizerConfig]:
@@ -262,19 +264,19 @@ def make_optimizer(
         patterns of their paths, see `parse_factors`. () leaves all as they are.
 
     Raises:
-      UserError: if there are factors of a weight decay that the optimizer does not have.
+      UserError: if there are factors of the weight decay of an optimizer that is not in `WITH_WEIGHT_DECAY`.
     """
-    if decay_factors and not hasattr(config, "weight_decay"):
+    if decay_factors and not isinstance(config, WITH_WEIGHT_DECAY):
         raise UserError(
-            f"Expected an optimizer with weight_decay for training.weight_decay_factors, got "
-            f"{config.name!r}. Choose adamw, sgd or muon, or remove the factors."
+            "Expected adamw, sgd or muon as training.optimizer.name for training.weight_decay_factors, got "
+            f"{config.name!r}. Choose another optimizer, or remove the factors."
         )
     optimizer = config.make(schedule)
     clip = optax.identity() if clip_norm is None else optax.clip_by_global_norm(clip_norm)
 
     def update(gradients, state, params=None, **extra):
         gradients, _ = clip.update(gradients, clip.init(params), params)
-        decaying = _scale(params, decay_factors)  # optimizers with weight decay use parameters only for it
+        decaying = _scale(params, decay_factors)
         updates, state = optimizer.update(gradients, state, decaying, **extra)
         return _scale(updates, rate_factors), state
 
