@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import logging
 
 import jax
@@ -135,7 +136,7 @@ def test_beam_search_keeps_only_the_end_of_a_long_prefix(caplog):
     for ids, score in hypotheses:
         expected = [log_probabilities([*LONG[-10:], *ids[:i]])[token] for i, token in enumerate(ids)]
         assert score == pytest.approx(sum(expected), abs=1e-4)
-    with pytest.raises(UserError, match=r"max_tokens of a beam .*\(24\), got 24"):
+    with pytest.raises(UserError, match=r"max_tokens to be below .*\(24\) for a beam search.* got 24"):
         generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
 
 
@@ -207,3 +208,19 @@ def test_nan_parameters_are_an_error():
     broken = jax.tree.map(lambda x: x * np.nan, parameters())
     with pytest.raises(UserError, match="got NaN"):
         generate_ids(MODEL, broken, [[3]], SAMPLED)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("config", [GREEDY, SAMPLED])
+def test_no_ngram_repeats_beyond_the_positions(config):
+    config = dataclasses.replace(config, max_tokens=14, no_repeat_ngram=2)
+    for ids in ids_of(generate_ids(MODEL, parameters(), [LONG], config))[0]:
+        pairs = list(itertools.pairwise(ids))
+        assert len(ids) > 5
+        assert len(pairs) == len(set(pairs))
+
+
+def test_repetition_penalty_of_an_ensemble_is_an_error():
+    config = dataclasses.replace(GREEDY, repetition_penalty=1.2)
+    with pytest.raises(UserError, match=r"repetition_penalty.*--ensemble"):
+        generate_ids(MODEL, (parameters(), parameters()), [[3]], config)

@@ -111,14 +111,16 @@ def generate_ids(
       the prefix.
 
     Raises:
-      UserError: If the model has too few positions for `config.max_tokens` in a beam search, if a single
-        prefix does not fit into the memory, or if probabilities are NaN.
+      UserError: If the model has too few positions for `config.max_tokens` in a beam search or with less
+        repetition, if an ensemble has a repetition penalty, if a single prefix does not fit into the
+        memory, or if probabilities are NaN.
     """
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
     keys = make_keys(config.seed, start_index + np.arange(len(prefixes))[:, None])
-    prompts, max_length = [[BOS_ID, *ids] for ids in prefixes], model.config.max_length
+    prompts = [[BOS_ID, *ids] for ids in prefixes]
+    max_length = model.config.max_length
     slides = [max_length is not None and len(ids) + config.max_tokens > max_length for ids in prompts]
-    if not config.samples and config.beam_size > 1:
+    if _needs_whole_output(config):
         prompts = [
             _cut_prompt(ids, max_length, config.max_tokens) if long else ids
             for ids, long in zip(prompts, slides, strict=True)
@@ -134,6 +136,12 @@ def generate_ids(
     return results
 
 
+def _needs_whole_output(config: GenerationConfig) -> bool:
+    """Returns whether a search reads the whole output in each step, so that its window cannot slide."""
+    is_beam_search = not config.samples and config.beam_size > 1
+    return is_beam_search or config.no_repeat_ngram > 0 or config.repetition_penalty != 1
+
+
 def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int]:
     """Returns the last tokens of a prompt, so that `max_tokens` of `max_length` positions remain.
 
@@ -145,8 +153,9 @@ def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int
     kept = max_length - max_tokens
     if kept < 1:
         raise UserError(
-            "Expected decoding.max_tokens of a beam search to be below the number of positions of the model "
-            f"({max_length:,}), got {max_tokens:,}. Lower it, or set decoding.beam_size=1."
+            "Expected decoding.max_tokens to be below the number of positions of the model "
+            f"({max_length:,}) for a beam search, decoding.no_repeat_ngram or decoding.repetition_penalty, "
+            f"got {max_tokens:,}. Lower it, or turn these options off (decoding.beam_size=1)."
         )
     length = len(prompt) - 1
     if kept < length:

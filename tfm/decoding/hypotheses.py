@@ -75,7 +75,15 @@ def run_search(
 
     Returns:
       `search.Hypotheses`, or the result of `search.trace_beam_search`.
+
+    Raises:
+      UserError: If several models have a repetition penalty, which is defined for the logits of one model.
     """
+    if len(steps) > 1 and config.repetition_penalty != 1:
+        raise UserError(
+            "decoding.repetition_penalty changes the logits of one model, but an ensemble averages "
+            "probabilities. Set it to 1, or omit --ensemble."
+        )
     options: dict[str, Any] = {
         "step": search.ensemble(*steps),
         # Without the barrier, XLA would convert the layout of cached keys and values in every step.
