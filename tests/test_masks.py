@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from tfm.masks import (
+    AttentionMask,
     causal_mask,
     combine_masks,
     first_and_last_mask,
     local_mask,
     padding_mask,
+    restrict_to_window,
     segment_mask,
 )
 
@@ -22,6 +24,14 @@ def assert_rows(mask, text):
     rows = [[int(x) for x in row.split()] for row in text.split(",")]
     assert mask.dtype == bool
     np.testing.assert_array_equal(np.asarray(mask).reshape(np.shape(rows)), rows)
+
+
+@pytest.mark.parametrize("window", [3, 5])
+def test_a_second_window_only_hides_keys(window):
+    positions = jnp.arange(8)
+    mask = restrict_to_window(AttentionMask(window=4), positions, positions, window=window)
+    expected = combine_masks(local_mask(positions, positions, 4), local_mask(positions, positions, window))
+    np.testing.assert_array_equal(mask.to_array(positions, positions)[0], expected)
 
 
 def test_padding_hides_keys():

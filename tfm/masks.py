@@ -150,7 +150,8 @@ def mask_to_array(mask: Any, queries: int, keys: int) -> Any:
 def restrict_to_window(mask: Any, positions: Array, key_positions: Array, *, window: int) -> Any:
     """Returns a mask that also hides all keys outside a window around the position of each query."""
     if isinstance(mask, AttentionMask):
-        return dataclasses.replace(mask, window=window)
+        narrower = window if mask.window is None else min(window, mask.window)
+        return dataclasses.replace(mask, window=narrower)
     return combine_masks(mask, local_mask(positions, key_positions, window))
 
 

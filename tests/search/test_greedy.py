@@ -41,3 +41,10 @@ def test_eos_may_be_token_0():
     limits = search.Limits(max_length=3, bos_id=BOS, eos_id=0)
     found = search.greedy_search(lambda _, state, __: (state, state), logits, limits, batch_size=2)
     assert found.lengths.tolist() == [[1], [3]]
+
+
+def test_outputs_that_need_no_eos_end_at_the_limits_of_their_rows():
+    logits = jnp.tile(jnp.array([0.0, 0, 9, 0]), (2, 1, 1))  # [B, 1, V], never EOS
+    limits = search.Limits(6, BOS, 0, search.Constraints(np.array([2, 4])), force_eos=False)
+    found = search.greedy_search(lambda _, state, __: (state, state), logits, limits, batch_size=2)
+    assert found.lengths.tolist() == [[2], [4]]

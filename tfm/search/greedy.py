@@ -159,7 +159,8 @@ def _extend_independently(
         gained = log_probability(chosen_logit, log_z(logits))
         tokens = jnp.where(is_live(found), tokens, 0).astype(jnp.int32)
         # Without `force_eos`, an output may also end without EOS.
-        ends = is_live(found) & ((tokens == limits.eos_id) | (position + 1 == limits.max_length))
+        is_full = position + 1 >= limits.max_lengths[:, None]
+        ends = is_live(found) & ((tokens == limits.eos_id) | is_full)
         found = Hypotheses(
             tokens=found.tokens.at[:, :, position].set(tokens),
             scores=jnp.where(is_live(found), found.scores + gained, found.scores),
