@@ -220,3 +220,12 @@ def test_configs_of_exports_have_no_paths_and_training_needs_them(tmp_path, writ
     assert str(tmp_path) not in repr(exported)
     with pytest.raises(UserError, match=r"data\.(file|directory)"):
         open_pictures(dataclasses.replace(exported, file=""), "train", Model)
+
+
+def test_fingerprint_of_coco_depends_on_the_sizes_of_the_images(tmp_path):
+    config = write_coco(tmp_path)
+    before = open_stored(config).fingerprint
+    image = min((tmp_path / "small").iterdir())
+    assert open_stored(config).fingerprint == before
+    image.write_bytes(image.read_bytes() + b"more")
+    assert open_stored(config).fingerprint != before

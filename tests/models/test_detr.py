@@ -8,6 +8,7 @@ import pytest
 
 from tests.models import cases
 from tfm.devices.memory import count_elements
+from tfm.errors import UserError
 from tfm.models.detr import DETR, DETRConfig, encode_places
 from tfm.testing.models import quick_jit
 
@@ -62,3 +63,8 @@ def test_places_are_relative_to_the_valid_part():
         [np.sin(angle), np.cos(angle), np.sin(angle / 100), np.cos(angle / 100)],
         atol=1e-5,
     )
+
+
+def test_width_that_does_not_divide_into_sines_and_cosines_of_two_axes_is_an_error():
+    with pytest.raises(UserError, match=r"multiple of 4.*got 6"):
+        DETRConfig(d_model=6, heads=2)

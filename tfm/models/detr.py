@@ -20,6 +20,7 @@ from jax.typing import DTypeLike
 
 from tfm import layers
 from tfm.config import without_fields
+from tfm.errors import UserError
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
@@ -64,6 +65,14 @@ class DETRConfig(BlockConfig):
     attention_bias: bool = True
     layer_norm_epsilon: float = 1e-5
     feed_forward_dropout: float | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.d_model % 4:
+            raise UserError(
+                "Expected model.d_model to be a multiple of 4, because the vector of a place has sines and "
+                f"cosines of its row and of its column, got {self.d_model}."
+            )
 
 
 class Detections(NamedTuple):
