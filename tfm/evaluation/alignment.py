@@ -58,7 +58,8 @@ def from_pharaoh(text: str) -> Links:
 def alignment_error_rate(found: Sequence[Links], true: Sequence[Links]) -> float:
     """Returns 1 - 2 |A and S| / (|A| + |S|), counted over a corpus.
 
-    This is equation 8 of Och and Ney 2003 for references A in which all links are "sure" links S.
+    A are the predicted links, and S the reference links. This is equation 8 of Och and Ney 2003 if all
+    reference links are "sure".
 
     Args:
       found, true: the predicted and the reference links of each sentence pair, as sets of (source word,

@@ -161,10 +161,9 @@ class TokenizedDocuments:
         self.fingerprint = documents.fingerprint
         self.texts = [text for (text,) in documents[: most or len(documents)]]
         if not any(self.texts):
-            raise UserError(
-                f"Expected a text in the first {most:,} documents of the split '{split}', but all are empty. "
-                "Raise validation_documents, or set it to 0 to read all documents."
-            )
+            scope = f"the first {most:,} documents" if most else "the documents"
+            advice = "Raise validation_documents, or set it to 0 to read all." if most else "Check the data."
+            raise UserError(f"Expected a text in {scope} of the split '{split}', but all are empty. {advice}")
         tokens, ends = TokenCache.open(documents, tokenizer, config.data.cache).stream()
         self.ends = np.asarray(ends[: len(self.texts)])
         self.tokens = np.asarray(tokens[: self.ends[-1]])

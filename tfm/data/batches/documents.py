@@ -128,8 +128,9 @@ def has_variety(stream: np.ndarray) -> bool:
 def cut_stream(size: int, length: int, offset: int) -> Pieces:
     """Cuts a stream of `size` tokens into whole rows from `offset` on.
 
-    The number of rows is the same for each offset below `length`, so at most `length` - 1 tokens at the end
-    are in no row. A stream that is too short for this is one row. It begins elsewhere for each offset.
+    The number of rows is the same for each offset below `length`. So at most 2 `length` - 2 tokens, before
+    the first row and after the last row, are in no row. A stream that is too short for this is one row. It
+    begins elsewhere for each offset.
 
     Raises:
       UserError: if there is no token.

@@ -51,8 +51,7 @@ class PairEpochs:
 
     Every epoch has the shares of `config.mixing`, or each pair once. A row has pairs of one corpus. The
     rows of one corpus and width are taken from endless shuffled passes that continue from one epoch to
-    the next. So no row comes twice before all other rows have come once, and all epochs have the same
-    shapes.
+    the next. So each pass has each row once, and all epochs have the same shapes.
 
     Args:
       cache: the tokenized pairs.

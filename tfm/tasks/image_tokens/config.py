@@ -40,7 +40,7 @@ class Config:
         "Width of the uniform noise on pixels in training, where 2 is the range of a pixel. Pixels of few "
         "levels need it, because the likelihood of pixels that are exactly equal has no bound.",
         minimum=0,
-        maximum=1,
+        less_than=0.5,  # wider noise leaves the range in which the pixels have a likelihood
     )
     validation_samples: int = field(
         10, "Number of reconstructed images to draw.", minimum=0, maximum=1000, resume=OnResume.FREE
