@@ -25,6 +25,9 @@ from tfm.layers.residual import LAYER_NORM_EPSILON, NORM_ORDERS, NORMS
 # A resumed run and a warm start must not change these fields, because the shapes or the meaning of the
 # parameters depend on them.
 fixed_field = functools.partial(field, resume=OnResume.FIXED, warm_start=False)
+name_field = functools.partial(
+    fixed_field, help="Name of a module in tfm.models, or package.module:attribute of your own."
+)
 size_field = functools.partial(fixed_field, minimum=1, maximum=65_536, unit="features")
 # Dropout at a rate near 1 would zero almost all elements, so a larger rate is probably a mistake.
 rate_field = functools.partial(field, minimum=0, maximum=0.999)
@@ -35,7 +38,7 @@ speed_field = functools.partial(field, resume=OnResume.FREE)
 class BlockConfig(InheritsHelp):
     """The config of the layers of a Transformer. The defaults describe the paper's base model."""
 
-    name: str = fixed_field("", "Name of a module in tfm.models, or package.module:attribute of your own.")
+    name: str = name_field("")
     d_model: int = size_field(512, "Model width, d_model.")
     d_ff: int = size_field(2048, "Width of the feed-forward networks, d_ff.", maximum=1 << 20)
     heads: int = fixed_field(8, "Number of attention heads, h.", minimum=1, maximum=1024, unit="heads")

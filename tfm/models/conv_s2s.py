@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from tfm import layers
 from tfm.attention import masked_softmax
 from tfm.config import InheritsHelp, check_fields, field
-from tfm.layers.block_config import fixed_field, rate_field, size_field
+from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.neighbours import gather_neighbours
 from tfm.layers.observe import observe
 from tfm.layers.state_cache import StateCache
@@ -37,9 +37,7 @@ _layers_field = functools.partial(fixed_field, pattern=LAYERS, form="such as 9x5
 class ConvS2SConfig(InheritsHelp):
     """The config of ConvS2S. The defaults describe the model for WMT16 English-Romanian (section 4.2)."""
 
-    name: str = fixed_field(
-        "conv_s2s", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("conv_s2s")
     encoder: str = _layers_field("20x512/3", "Encoder layers, as NUMBERxWIDTH/KERNEL for each kind of layer.")
     decoder: str = _layers_field("20x512/3", "Decoder layers, as NUMBERxWIDTH/KERNEL for each kind of layer.")
     embedding_features: int = size_field(512, "Width of the embeddings and of the output layer, E.")

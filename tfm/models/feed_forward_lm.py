@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from tfm import layers
 from tfm.config import InheritsHelp, check_fields, field
-from tfm.layers.block_config import fixed_field, rate_field, size_field
+from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.carry_cache import CarryCache
 from tfm.layers.dense import dense
 from tfm.layers.neighbours import gather_neighbours
@@ -28,9 +28,7 @@ class FeedForwardLMConfig(InheritsHelp):
     The defaults are MLP9 of Table 1. The best model of the paper, MLP10, mixes MLP9 with trigrams.
     """
 
-    name: str = fixed_field(
-        "feed_forward_lm", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("feed_forward_lm")
     context: int = fixed_field(
         4, "Number of tokens that the model reads, n - 1.", minimum=1, maximum=1024, unit="tokens"
     )

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from tfm import layers
 from tfm.config import InheritsHelp, check_fields, field
-from tfm.layers.block_config import fixed_field, rate_field, size_field
+from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.carry_cache import CarryCache
 from tfm.models.rnn_seq2seq.cells import (
     Initializers,
@@ -30,9 +30,7 @@ from tfm.models.transformer import PAD_ID
 class LSTMConfig(InheritsHelp):
     """The config of an LSTM language model. The defaults are the large model of section 4.1."""
 
-    name: str = fixed_field(
-        "lstm_lm", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("lstm_lm")
     layers: int = fixed_field(2, "Number of layers.", minimum=1, maximum=1000, unit="layers")
     features: int = size_field(1500, "Width of the states and of the embeddings, F.")
     tied_embeddings: bool = fixed_field(False, "One shared matrix for the embedding and the logits.")

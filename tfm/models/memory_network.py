@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from tfm.attention import masked_softmax
 from tfm.config import InheritsHelp, check_fields
 from tfm.dropout import STEPS, hash_indices
-from tfm.layers.block_config import fixed_field, rate_field, size_field
+from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.observe import observe
 
 PAD_ID = 0
@@ -31,9 +31,7 @@ INIT = nn.initializers.normal(0.1)  # section 4.2
 class MemoryNetworkConfig(InheritsHelp):
     """The config of a memory network. The defaults are the sizes for bAbI (section 4.2)."""
 
-    name: str = fixed_field(
-        "memory_network", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("memory_network")
     features: int = size_field(20, "Width of the embeddings, d.")
     hops: int = fixed_field(3, "Number of hops, K.", minimum=1, maximum=100, unit="hops")
     memories: int = fixed_field(

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from tfm.config import InheritsHelp, check_fields, field
 from tfm.layers.batch_norm import Rows
-from tfm.layers.block_config import fixed_field
+from tfm.layers.block_config import fixed_field, name_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
 from tfm.layers.resnet import STEMS, ResNet
@@ -21,9 +21,7 @@ from tfm.layers.resnet import STEMS, ResNet
 class ResNetConfig(InheritsHelp):
     """The config of a residual network that classifies images. The defaults describe ResNet-50."""
 
-    name: str = fixed_field(
-        "resnet", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("resnet")
     image_size: int = fixed_field(
         224, "Height and width of an image.", minimum=1, maximum=8192, unit="pixels"
     )

@@ -11,16 +11,14 @@ import jax
 import jax.numpy as jnp
 
 from tfm.config import InheritsHelp, check_fields
-from tfm.layers.block_config import fixed_field, size_field
+from tfm.layers.block_config import name_field, size_field
 
 
 @dataclasses.dataclass(frozen=True)
 class Word2VecConfig(InheritsHelp):
     """The config of word2vec. The default is the width in the paper; word2vec.c has 100."""
 
-    name: str = fixed_field(
-        "word2vec", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("word2vec")
     features: int = size_field(300, "Width of a vector, D.")
 
     def __post_init__(self):

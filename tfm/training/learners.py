@@ -33,20 +33,12 @@ def make_learners(
     paths = list_paths(params)
     _check_names(updates)
     check_patterns("training.freeze", config.freeze, paths)
-    owners: dict[str, str] = {}
+    owners = _find_owners(updates, config.freeze, paths)
     learners = []
     rate_factors, decay_factors = (parse_factors(field, getattr(config, field)) for field in FACTOR_FIELDS)
     for update in updates:
-        check_patterns(f"the update {update.name!r}", update.parameters, paths)
         trains = match(update.parameters, config.freeze)
         trained = list(filter(trains, paths))
-        for path in trained:
-            if path in owners:
-                raise UserError(
-                    f"Expected one update for each parameter, but {owners[path]!r} and {update.name!r} both "
-                    f"train {path}: change the patterns of the updates."
-                )
-            owners[path] = update.name
         optimizer = make_optimizer(
             update.optimizer or config.optimizer,
             update.schedule or schedule,
@@ -60,14 +52,34 @@ def make_learners(
         # The index of an update would collide with the index of a device.
         salt = zlib.crc32(update.name.encode()) if len(updates) > 1 else None
         learners.append(Learner(update.loss, optimizer, update.name, trains, update.every, salt))
-    if not owners:
-        raise UserError(
-            f"Expected a parameter to train, but training.freeze {config.freeze} matches all parameters."
-        )
     for field, factors in zip(FACTOR_FIELDS, (rate_factors, decay_factors), strict=True):
         check_patterns(f"training.{field}", [pattern for pattern, _ in factors], list(owners))
     check_patterns("training.optimizer.not_decayed", _own_patterns(config.optimizer), list(owners))
     return learners
+
+
+def _find_owners(updates: Sequence[Update], frozen: Sequence[str], paths: Sequence[str]) -> dict[str, str]:
+    """Returns {path of a parameter: name of the update that trains it}, without frozen parameters.
+
+    Raises:
+      UserError: if a pattern of an update matches no parameter, two updates train one parameter, or no
+        parameter is left to train.
+    """
+    owners: dict[str, str] = {}
+    for update in updates:
+        check_patterns(f"the update {update.name!r}", update.parameters, paths)
+        for path in filter(match(update.parameters, frozen), paths):
+            if path in owners:
+                raise UserError(
+                    f"Expected one update for each parameter, but {owners[path]!r} and {update.name!r} both "
+                    f"train {path}: change the patterns of the updates."
+                )
+            owners[path] = update.name
+    if not owners:
+        raise UserError(
+            f"Expected a parameter to train, but training.freeze {tuple(frozen)} matches all parameters."
+        )
+    return owners
 
 
 def _keep_matching(factors: Factors, paths: Sequence[str]) -> Factors:

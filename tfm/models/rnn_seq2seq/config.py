@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from tfm.config import InheritsHelp, check_fields, field
 from tfm.errors import UserError
-from tfm.layers.block_config import fixed_field, rate_field, size_field
+from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.models.rnn_seq2seq.cells import SCORES, Initializers
 
 CELLS = ("gru", "lstm")
@@ -45,9 +45,7 @@ INITIALIZATIONS = {
 class RNNConfig(InheritsHelp):
     """The config of a recurrent model. The defaults describe "RNNsearch" (Bahdanau et al. 2015)."""
 
-    name: str = fixed_field(
-        "rnn_seq2seq", "Name of a module in tfm.models, or package.module:attribute of your own."
-    )
+    name: str = name_field("rnn_seq2seq")
     cell: str = fixed_field(
         "gru",
         "Recurrent cell. The GRU applies the reset gate before the matrix U (Cho et al. 2014).",
