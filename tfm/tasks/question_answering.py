@@ -106,7 +106,7 @@ class QuestionAnswering(Task):
             return Evaluation(scores)
         rows = [_describe(*each) for each in zip(stories[:count], answers[:count], strict=True)]
         drawn = [
-            Hops(f"{story.question}? {answer}", story.sentences, hops[:, : len(story.sentences)])
+            Hops(_make_title(story, answer), story.sentences, hops[:, : len(story.sentences)])
             for story, answer, hops in zip(stories[:count], answers[:count], weights[:count], strict=True)
         ]
         return Evaluation(scores, Samples(rows, {"hops": functools.partial(draw_hops, drawn)}))
@@ -163,6 +163,12 @@ class QuestionAnswering(Task):
 def _best_words(scores: jax.Array) -> jax.Array:
     """Returns the indices of `WORDS` with the largest scores. Class 0 is padding, which is no answer."""
     return scores[:, 1:].argmax(-1)
+
+
+def _make_title(story: Story, answer: str) -> str:
+    """Returns the question of a story with the answer of the model, and the right answer if it differs."""
+    title = f"{story.question}? {answer}"
+    return title if answer == story.answer else f"{title} (right: {story.answer})"
 
 
 def _describe(story: Story, answer: str) -> dict[str, str]:

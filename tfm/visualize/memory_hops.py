@@ -16,7 +16,7 @@ class Hops(NamedTuple):
     """A story and the weights of its sentences.
 
     Attributes:
-      title: question and answer.
+      title: the question and the answer of the model.
       sentences: the S sentences.
       weights: [hops, S], from 0 to 1.
     """
