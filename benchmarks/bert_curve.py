@@ -32,7 +32,7 @@ def measure(start, sentences):
     """Returns the accuracy of a run on the test split in per cent. Trains and evaluates if necessary."""
     workdir = os.path.join(FLAGS.folder, f"{start}_{sentences}")
     if not os.path.exists(os.path.join(workdir, SCORES)):
-        tokenizer = os.path.join(FLAGS.pretrained, "tokenizer.model")
+        tokenizer = os.path.join(FLAGS.pretrained, "vocabulary.model")
         warm_start = [f"--warm_start={FLAGS.pretrained}", "--warm_start_map=*=*"]
         run(
             "train",

@@ -9,7 +9,7 @@ translations: an English and a German sentence, and whether the second is the tr
 
 To begin with the model of configs/bert_toy.py, use its tokenizer and its parameters:
 
-    --config.data.tokenizer=runs/bert_toy/tokenizer.model --warm_start=runs/bert_toy --warm_start_map="*=*"
+    --config.data.tokenizer=runs/bert_toy/vocabulary.model --warm_start=runs/bert_toy --warm_start_map="*=*"
 
 The accuracies of both are not measured.
 

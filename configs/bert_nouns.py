@@ -5,7 +5,7 @@
 
 To begin with the model of configs/bert_toy.py, use its tokenizer and its parameters:
 
-    --config.data.tokenizer=runs/bert_toy/tokenizer.model --warm_start=runs/bert_toy --warm_start_map="*=*"
+    --config.data.tokenizer=runs/bert_toy/vocabulary.model --warm_start=runs/bert_toy --warm_start_map="*=*"
 
 `--config.data.train="train[:100]"` trains on 100 labelled sentences.
 Expected: see benchmarks/notes/bert.md.

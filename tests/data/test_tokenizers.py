@@ -255,7 +255,7 @@ def test_unknown_characters_are_encoded_as_bytes():
 
 
 def test_learned_characters_equal_their_file(tmp_path):
-    path = str(tmp_path / "tokenizer.model")
+    path = str(tmp_path / "vocabulary.model")
     learned = learn_characters(["ab", "bcä"], path)
     loaded = load_characters(path)
     assert len(learned) == len(loaded) == FIRST_BYTE + BYTES + 4
@@ -265,7 +265,7 @@ def test_learned_characters_equal_their_file(tmp_path):
 @pytest.mark.parametrize("load", [load_characters, load_word_pieces])
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[" * 100_000, b'["a"]', b'{"model": {}}', None])
 def test_missing_and_invalid_files_are_an_error_with_the_path(tmp_path, load, content):
-    path = tmp_path / "tokenizer.model"
+    path = tmp_path / "vocabulary.model"
     if content is not None:
         path.write_bytes(content)
     if load is load_word_pieces and (content or b"").startswith(b"{"):

@@ -73,7 +73,7 @@ TRAINED = {  # {family: (assets, flags of the data)}
         ["vocabulary.model", "source_vocabulary.model"],
         ["--config.data.validation=val", "--config.validation_sentences=0", "--config.validation_samples=0"],
     ),
-    "gpt2": (["tokenizer.model"], [*DOCUMENTS, "--config.data.documents=line", "--config.stride=16"]),
+    "gpt2": (["vocabulary.model"], [*DOCUMENTS, "--config.data.documents=line", "--config.stride=16"]),
 }
 
 

@@ -166,7 +166,7 @@ def test_ids_of_bert_are_the_ids_of_its_vocabulary(lowercase, extra, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
     fields = Fields({"vocab_size": len(BERT_PIECES) + extra}, "config.json")
     vocabulary = read_bert(str(tmp_path), fields, Languages())
-    tokenizer = TokenizerJson(vocabulary.files["tokenizer.model"])
+    tokenizer = TokenizerJson(vocabulary.files["vocabulary.model"])
     assert len(tokenizer) == len(BERT_PIECES) + extra
     assert tokenizer.pieces(range(3)) == ["[PAD]", "[CLS]", "[SEP]"]
     ids = {text: index for index, text in enumerate((tmp_path / "vocab.txt").read_text().splitlines())}

@@ -32,17 +32,17 @@ def sections(tmp_path):
 def prepare(folder, data, plan=create, new=True):
     """Prepares the tokenizer of a tiny run with this data section."""
     config = types.SimpleNamespace(data=data, training=Config().training)
-    return prepare_tokenizer(config, str(folder), "tokenizer", lambda _: plan(Config(), ""), new=new)
+    return prepare_tokenizer(config, str(folder), lambda _: plan(Config(), ""), new=new)
 
 
 @pytest.mark.parametrize("kind", ["documents", "pairs"])
 def test_a_new_run_makes_a_tokenizer_once(kind, sections, tmp_path):
     tokenizer, text = prepare(tmp_path, sections[kind]), " ".join(WORDS)
     assert tokenizer.decode(tokenizer.encode([text])[0]) == text
-    written = (tmp_path / "tokenizer").stat().st_mtime_ns
+    written = (tmp_path / "vocabulary.model").stat().st_mtime_ns
     assert prepare(tmp_path, sections[kind]).fingerprint == tokenizer.fingerprint
     assert prepare(tmp_path, sections[kind], new=False).fingerprint == tokenizer.fingerprint
-    assert (tmp_path / "tokenizer").stat().st_mtime_ns == written
+    assert (tmp_path / "vocabulary.model").stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize(("section", "blank"), [(SentencesConfig, "\u2581"), (DocumentsConfig, "")])
@@ -64,7 +64,7 @@ def test_config_is_checked_before_the_tokenizer_is_made(kind, sections, tmp_path
     missing = dataclasses.replace(sections[kind], validation="nowhere")
     with pytest.raises(UserError, match="nowhere"):
         prepare(tmp_path, missing)
-    assert not (tmp_path / "tokenizer").exists()
+    assert not (tmp_path / "vocabulary.model").exists()
 
 
 @pytest.mark.parametrize("kind", ["documents", "pairs"])

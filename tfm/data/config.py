@@ -19,10 +19,9 @@ SPLITS = ("train", "validation", "test")
 DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
 KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
-VOCABULARY_FILE = "vocabulary.model"  # of translation, in the work directory
+VOCABULARY_FILE = "vocabulary.model"  # the tokenizer of a run, in the work directory
 SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has a separate tokenizer
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
-TOKENIZER_FILE = "tokenizer.model"  # of language models, in the work directory
 OWN_TOKENIZER = r".+\.(?:model|spm|json)|.*/.*"
 OWN_TOKENIZER_FORM = "the path of a file that ends in .model, .spm or .json, or of a folder"
 NORMALIZATIONS = ("none", "nmt_nfkc")
@@ -40,7 +39,6 @@ OF_SEVERAL_NAMES = ("text", "table", "builtin")  # kinds whose splits may be nam
 
 
 _vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
-_tokenizer_field = functools.partial(field, asset=TOKENIZER_FILE)
 
 
 def _tokenizer_rules(*kinds: str) -> dict[str, Any]:
@@ -334,7 +332,7 @@ _shared_field = functools.partial(field_like, PairsConfig)
 class DocumentsConfig(TextSection):
     """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
-    kind: str = _tokenizer_field(
+    kind: str = _vocabulary_field(
         "text",
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
@@ -342,38 +340,38 @@ class DocumentsConfig(TextSection):
         "`tfm.data.source`.",
         **_kind_rules(*DOCUMENT_KINDS),
     )
-    name: str = _tokenizer_field(
+    name: str = _vocabulary_field(
         "",
         "Name of the data set. tfds: such as lm1b. huggingface: with the configuration after a colon, such "
         "as Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
     )
-    directory: str = _tokenizer_field(
+    directory: str = _vocabulary_field(
         "",
         "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
         "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
         resume=OnResume.FREE,
     )
-    feature: str = _tokenizer_field(
+    feature: str = _vocabulary_field(
         "text",
         "table, huggingface: name of the column with the text. A number, counted from 1, selects a column of "
         "a TSV or CSV file without a header. tfds: name of the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
     )
-    documents: str = _tokenizer_field(
+    documents: str = _vocabulary_field(
         "file",
         "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
         "line.",
         choices=("file", "paragraph", "line"),
     )
-    separator: str = _tokenizer_field(
+    separator: str = _vocabulary_field(
         "",
         "Text between two documents of a text file, such as <|endoftext|>. If empty, data.documents decides.",
     )
     format: str = _shared_field("format")
-    train: str = _tokenizer_field(
+    train: str = _vocabulary_field(
         "train",
         "Training split. text, table: file name (also with .gz, .xz, .bz2 or .zst), several names separated "
         "by commas, or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as "
@@ -381,7 +379,7 @@ class DocumentsConfig(TextSection):
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")
-    tokenizer: str = _tokenizer_field(
+    tokenizer: str = _vocabulary_field(
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
         "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
@@ -389,7 +387,7 @@ class DocumentsConfig(TextSection):
         "tokenizer.json. The run keeps a copy.",
         **_tokenizer_rules("bytes", "characters", "word_pieces"),
     )
-    vocabulary_size: int | str = _tokenizer_field(
+    vocabulary_size: int | str = _vocabulary_field(
         32_000,
         "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
         "field.",

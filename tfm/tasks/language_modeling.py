@@ -20,7 +20,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import score_windows, train_batches, window_batches
 from tfm.data.batches.schedule import PrefetchedData
-from tfm.data.config import TOKENIZER_FILE, DocumentsConfig, remove_paths
+from tfm.data.config import VOCABULARY_FILE, DocumentsConfig, remove_paths
 from tfm.data.sources.opening import fingerprint_texts, open_documents
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
@@ -298,7 +298,7 @@ class LanguageModeling(Task):
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the tokenizer in the work directory, or {} if tokens are bytes."""
-        return {TOKENIZER_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
+        return {VOCABULARY_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes bits per byte and per character and the perplexity of the validation split.
@@ -433,7 +433,7 @@ def plan(config: Config) -> LanguageModeling:
 
 def create(config: Config, workdir: str, *, new: bool = True) -> LanguageModeling:
     """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
-    return LanguageModeling(config, prepare_tokenizer(config, workdir, TOKENIZER_FILE, plan, new=new))
+    return LanguageModeling(config, prepare_tokenizer(config, workdir, plan, new=new))
 
 
 def fingerprint(config: Config, split: str) -> str:

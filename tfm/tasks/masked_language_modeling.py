@@ -25,7 +25,7 @@ from tfm.data.batches.masked import (
     split_sentences,
 )
 from tfm.data.batches.schedule import Batches, PrefetchedData
-from tfm.data.config import TOKENIZER_FILE, remove_paths
+from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.sources.opening import open_documents
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
@@ -174,7 +174,7 @@ class MaskedLanguageModeling(Task):
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the tokenizer in the work directory, or {} if tokens are bytes."""
-        return {TOKENIZER_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
+        return {VOCABULARY_FILE: self.tokenizer.fingerprint} if self.config.data.tokenizer != "bytes" else {}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the losses and accuracies of the validation split."""
@@ -254,7 +254,7 @@ def plan(config: Config) -> MaskedLanguageModeling:
 
 def create(config: Config, workdir: str, *, new: bool = True) -> MaskedLanguageModeling:
     """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
-    return MaskedLanguageModeling(config, prepare_tokenizer(config, workdir, TOKENIZER_FILE, plan, new=new))
+    return MaskedLanguageModeling(config, prepare_tokenizer(config, workdir, plan, new=new))
 
 
 def fingerprint(config: Config, split: str) -> str:

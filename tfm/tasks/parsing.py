@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
 from tfm.config import OnResume, field, without_fields
-from tfm.data.config import VOCABULARY_FILE, PairsConfig
+from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.data.trees import (
     TOP,
@@ -133,7 +133,7 @@ class Parsing(translation.Translation):
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Parsing:
     """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
-    return Parsing(config, prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new))
+    return Parsing(config, prepare_tokenizer(config, workdir, plan, new=new))
 
 
 def count_well_formed(parses: Sequence[Restored]) -> Score:

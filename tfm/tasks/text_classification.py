@@ -289,7 +289,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextClassificat
       UserError: if the data or the tokenizer cannot be used, a split has a label that the training split
         does not have, or the model has a different number of classes.
     """
-    tokenizer = prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new)
+    tokenizer = prepare_tokenizer(config, workdir, plan, new=new)
     path = os.path.join(workdir, LABELS_FILE)
     if new and not os.path.exists(path):
         names = sorted(find_labels(open_pairs(config.data, "train")[:], config.model.head == "tags"))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tfm.data.batches.masked import list_sentences
-from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig, split_tags
+from tfm.data.config import SPLITS, VOCABULARY_FILE, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.sources.opening import check_splits, find_problems, open_documents, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizers.characters import learn_characters
@@ -27,13 +27,12 @@ MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
 log = logging.getLogger(__name__)
 
 
-def prepare_tokenizer(config: Any, workdir: str, file: str, plan: Callable[[Any], Task], *, new: bool) -> Any:
+def prepare_tokenizer(config: Any, workdir: str, plan: Callable[[Any], Task], *, new: bool) -> Any:
     """Returns the tokenizer of a run. A new run without a tokenizer makes one after checking its config.
 
     Args:
       config: config of the run. Its section `data` is a `tfm.data.config.TextSection`.
-      workdir: work directory of the run.
-      file: name of the tokenizer's file in `workdir`. A tokenizer of bytes has no file.
+      workdir: work directory of the run. Its file `VOCABULARY_FILE` has the tokenizer, except for bytes.
       plan: returns the task of a config before it has a tokenizer.
       new: checks the memory and the data, and makes the tokenizer if it is missing.
 
@@ -41,7 +40,8 @@ def prepare_tokenizer(config: Any, workdir: str, file: str, plan: Callable[[Any]
       UserError: if `plan` raises, the data or the tokenizer cannot be used (with all problems in the
         message), or the model of a new run does not fit into the memory.
     """
-    path, data = os.path.join(workdir, file), config.data
+    path = os.path.join(workdir, VOCABULARY_FILE)
+    data = config.data
     is_missing = not os.path.exists(path)
     begins = new and is_missing and not has_checkpoint(workdir)
     if begins:

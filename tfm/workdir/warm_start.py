@@ -11,7 +11,6 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 
 from tfm import tasks
 from tfm.config import changes, to_config_dict, walk_fields
-from tfm.data.config import TOKENIZER_FILE, VOCABULARY_FILE
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
@@ -21,7 +20,6 @@ from tfm.training.setup import has_checkpoint
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs
 
-TOKENIZER_NAMES = {TOKENIZER_FILE: VOCABULARY_FILE, VOCABULARY_FILE: TOKENIZER_FILE}  # the task decides
 log = logging.getLogger(__name__)
 
 
@@ -170,11 +168,10 @@ def _warn_of_other_assets(task: Task, other: Task, source: str) -> None:
     """Warns if parameters of tokens or classes mean something else in the source."""
     theirs = other.assets()
     for name, fingerprint in task.assets().items():
-        their_name = name if name in theirs else TOKENIZER_NAMES.get(name, name)
-        if theirs.get(their_name, fingerprint) != fingerprint:
+        if theirs.get(name, fingerprint) != fingerprint:
             log.warning(
-                "The %s of this run differs from the %s of %s. Parameters that depend on it, such as "
-                "embeddings, mean something else here. Copy the latter as %s into the folder of the new run "
-                "before its first start to use it.",
-                *(name, their_name, source, name),
+                "The %s of this run differs from the file of %s. Parameters that depend on it, such as "
+                "embeddings, mean something else here. Copy that file into the folder of the new run before "
+                "its first start to use it.",
+                *(name, source),
             )

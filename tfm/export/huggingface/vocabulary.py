@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.file_tokenizer import find_special_ids
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
 from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID
@@ -168,7 +168,7 @@ def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     start, pad = (_check_id(fields, f"{role}_token_id", size, default=end) for role in ("bos", "pad"))
     order = TokenOrder(size, pad=None if pad in (start, end) else pad, start=start, end=end)
     order.excluded[[PAD_ID, BOS_ID]] = True
-    return Vocabulary(order, {TOKENIZER_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
+    return Vocabulary(order, {VOCABULARY_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
 
 
 def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
@@ -207,7 +207,7 @@ def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, in
 def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of BERT: word pieces in a tokenizer.json or a vocab.txt.
 
-    BOS is "[CLS]", and EOS is "[SEP]". The content has two names, because tasks differ in the name.
+    BOS is "[CLS]", and EOS is "[SEP]".
     """
     size = _vocabulary_size(fields)
     has_json = os.path.exists(os.path.join(folder, "tokenizer.json"))
@@ -225,8 +225,7 @@ def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
             "them. Copy the whole folder again."
         )
     order = TokenOrder(size, pad=pad, start=start, end=end)
-    rewritten = _renumber(folder, content, order)
-    return Vocabulary(order, {TOKENIZER_FILE: rewritten, VOCABULARY_FILE: rewritten}, languages)
+    return Vocabulary(order, {VOCABULARY_FILE: _renumber(folder, content, order)}, languages)
 
 
 # {model_type: reader of its tokenizer}

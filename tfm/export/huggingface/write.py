@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm import __version__
-from tfm.data.config import SOURCE_VOCABULARY_FILE, TOKENIZER_FILE, VOCABULARY_FILE
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.mask import MASK
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, source_tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
@@ -296,8 +296,7 @@ def _json_files(run: Any, workdir: str) -> dict[str, Any]:
     if run.task.config.data.tokenizer == "bytes":
         content = make_byte_tokenizer()
     else:
-        name = VOCABULARY_FILE if VOCABULARY_FILE in run.task.assets() else TOKENIZER_FILE
-        with open(os.path.join(workdir, name), "rb") as file:
+        with open(os.path.join(workdir, VOCABULARY_FILE), "rb") as file:
             serialized = file.read()
         content = renumber(json.loads(serialized), TokenizerJson(serialized).file_ids)
     details = {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": content["model"].get("unk_token")}

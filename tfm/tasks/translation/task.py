@@ -285,7 +285,7 @@ def plan(config: Config) -> Translation:
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
     """Creates the task of a run. See `tfm.training.assets.prepare_tokenizer`."""
-    return Translation(config, prepare_tokenizer(config, workdir, VOCABULARY_FILE, plan, new=new))
+    return Translation(config, prepare_tokenizer(config, workdir, plan, new=new))
 
 
 def fingerprint(config: Config, split: str) -> str:
