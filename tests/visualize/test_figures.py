@@ -166,3 +166,8 @@ def test_characters_without_a_font_are_named_once(tmp_path, caplog):
             figures.save(figure, str(tmp_path / name))
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert "\U00012000" in caplog.text
+
+
+def test_folder_of_a_figure_is_created(tmp_path):
+    figures.save(Figure(figsize=(1, 1)), str(tmp_path / "figures" / "a.png"))
+    assert (tmp_path / "figures" / "a.png").exists()

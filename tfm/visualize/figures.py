@@ -269,7 +269,7 @@ def _warn_of_missing_fonts(characters: str) -> None:
 
 
 def save(figure: Figure, path: str, dpi: int = DPI) -> None:
-    """Writes a figure atomically, in the format of the path's ending.
+    """Writes a figure atomically, in the format of the path's ending. Creates its folder.
 
     Args:
       figure: the figure to write.
@@ -280,6 +280,7 @@ def save(figure: Figure, path: str, dpi: int = DPI) -> None:
       UserError: see `find_format`.
     """
     file_format = find_format(path)
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     set_fonts(figure)
     with matplotlib.rc_context(SAVING), atomic_file(path) as file, warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # `set_fonts` logs them once

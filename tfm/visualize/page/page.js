@@ -10,9 +10,9 @@ const HINTS = {
   "predicted read":
     "Look for what the next token depends on: the last token, the subject, an earlier copy of the same words.",
   "predicted source":
-    "Look for the source tokens with the strongest colour: they are what the model translates next.",
+    "Look for the source tokens with the strongest colour: they are often what the model translates next.",
   "patches patches":
-    "Look for the strokes that decide: the chosen patch looks at the patches with the strongest colour.",
+    "Look for the strokes that decide: the chosen patch looks most at the patches with the strongest colour. Many heads look at the background.",
   "places places": "Look for the extent of an object: its places look at each other.",
   "predicted places": "Look for the edges of the box: they decide what an object query finds, and how large it is.",
 };
