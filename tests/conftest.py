@@ -38,9 +38,15 @@ os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 # files would kill it and leave the lock of the index.
 os.environ["GIT_OPTIONAL_LOCKS"] = "0"
 
-# A test may not depend on how busy the machine is.
-hypothesis.settings.register_profile("without deadline", deadline=None)
-hypothesis.settings.load_profile("without deadline")
+# A test may not depend on how busy the machine is, nor on examples of an earlier session.
+hypothesis.settings.register_profile(
+    "tfm",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    database=None,
+)
+hypothesis.settings.load_profile("tfm")
 
 LONG_TESTS_OF_CONTRACTS = {  # functions instead of names, so that a test that was renamed is an error
     TaskContract.test_training_on_a_few_rows_learns_their_targets,

@@ -145,7 +145,7 @@ class ReaderContract:
         self.make(reader, tmp_path / "a")
 
         @given(damaged_files(list_files(tmp_path / "a")))
-        @settings(max_examples=40, derandomize=True, deadline=None, database=None)
+        @settings(max_examples=40)
         def read(files):
             with tempfile.TemporaryDirectory() as folder:
                 for name, content in files.items():
