@@ -71,7 +71,7 @@ def pytest_sessionstart(session):
     """
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", "")).resolve()
     is_worker = hasattr(session.config, "workerinput")
-    if is_worker or TESTS_CACHE not in folder.parents or folder.name != compilation.COMPILED_FOLDER:
+    if is_worker or TESTS_CACHE.resolve() not in folder.parents or folder.name != compilation.COMPILED_FOLDER:
         return
     if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)

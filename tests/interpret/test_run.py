@@ -132,8 +132,9 @@ def test_edit_of_a_target_position_changes_no_earlier_position():
 
 PACKED_ROW = np.array([[4, 5, 6, 7, 8]])
 PACKED_POSITIONS = [[0, 1, 0, 1, 2]]
+# Arrays of JAX stay concrete in a trace, so that a test can read the positions that an edit receives.
 PACKING = {
-    f"{side}_{name}": np.array(value)
+    f"{side}_{name}": jnp.array(value)
     for side in ("input", "target")
     for name, value in (("segments", [[1, 1, 2, 2, 2]]), ("positions", PACKED_POSITIONS))
 }
