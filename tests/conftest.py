@@ -19,9 +19,11 @@ from tests.support import (
     shape_checks,  # noqa: F401 (before any module whose shapes it checks)
     tiny_regression,
 )
+from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.commands import compilation
 from tfm.devices.memory import return_free_memory
+from tfm.testing.tasks import TaskContract
 
 # Programs of tests take longer to compile than to run, so XLA hardly optimises their machine code. It still
 # rewrites and fuses operations as usual. The fusion emitters take the most time to compile. One piece of code
@@ -36,16 +38,23 @@ os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 # files would kill it and leave the lock of the index.
 os.environ["GIT_OPTIONAL_LOCKS"] = "0"
 
-# A test may not depend on how busy the machine is.
-hypothesis.settings.register_profile("without deadline", deadline=None)
-hypothesis.settings.load_profile("without deadline")
+# A test may not depend on how busy the machine is, nor on examples of an earlier session.
+hypothesis.settings.register_profile(
+    "tfm",
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    database=None,
+)
+hypothesis.settings.load_profile("tfm")
 
-LONG_TESTS_OF_CONTRACTS = {
-    "test_training_on_a_few_rows_learns_their_targets",
-    "test_an_ensemble_differs_from_its_members",
-    "test_every_default_example_can_be_observed",
-    "test_an_observed_text_has_the_tokens_that_training_reads",
+LONG_TESTS_OF_CONTRACTS = {  # functions instead of names, so that a test that was renamed is an error
+    TaskContract.test_training_on_a_few_rows_learns_their_targets,
+    TaskContract.test_an_ensemble_differs_from_its_members,
+    TaskContract.test_every_default_example_can_be_observed,
+    TaskContract.test_an_observed_text_has_the_tokens_that_training_reads,
 }
+TESTS_CACHE = ROOT / ".pytest_cache"
 MAX_RESIDENT_BYTES = 800 << 20  # of a worker; above it, compiled programs are dropped after a file
 MAX_CACHE_BYTES = 1 << 30  # of compiled programs on disk; above it, the cache is emptied
 
@@ -56,9 +65,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_sessionstart(session):
-    """Empties the cache of compiled programs if it is too large. Also removes damaged programs."""
-    folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", ""))
-    if folder.name != compilation.COMPILED_FOLDER or hasattr(session.config, "workerinput"):
+    """Empties the tests' own cache of compiled programs if it is too large, and removes damaged programs.
+
+    A folder elsewhere belongs to the user, and does not change.
+    """
+    folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", "")).resolve()
+    is_worker = hasattr(session.config, "workerinput")
+    if is_worker or TESTS_CACHE.resolve() not in folder.parents or folder.name != compilation.COMPILED_FOLDER:
         return
     if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)
@@ -66,7 +79,9 @@ def pytest_sessionstart(session):
 
 
 def pytest_xdist_auto_num_workers():
-    """Returns the number of cores plus 1, because a worker usually waits for a process or the disk."""
+    """Returns the number of usable cores plus 1, because a worker usually waits for a process or the disk."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0)) + 1
     return (os.cpu_count() or 1) + 1
 
 
@@ -77,7 +92,7 @@ def pytest_itemcollected(item):
     """
     is_contract = hasattr(getattr(item, "cls", None), "cases")
     is_repeated = hasattr(item, "callspec") and any(item.callspec.indices.values())
-    if is_contract and (is_repeated or item.originalname in LONG_TESTS_OF_CONTRACTS):
+    if is_contract and (is_repeated or item.function in LONG_TESTS_OF_CONTRACTS):
         item.add_marker(pytest.mark.long)
 
 
@@ -159,7 +174,7 @@ def resident_bytes() -> float:
 
 
 @pytest.fixture(autouse=True)
-def _handler():
+def _interrupt_handler():
     """Restores the handler of SIGINT, which commands replace."""
     before = signal.getsignal(signal.SIGINT)
     yield

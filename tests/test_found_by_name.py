@@ -311,17 +311,33 @@ def test_make_returns_an_optax_transformation():
 def test_custom_pairs_are_read(my_lab):
     config.allow_modules(["my_lab.pairs"])
     data = PairsConfig(kind="my_lab.pairs:open_numbers")
-    assert find_problems(data, SPLITS) == []  # the default test split is optional
     assert open_pairs(data, "validation")[3] == ("3", "3 !")
-    assert find_problems(dataclasses.replace(data, validation="dev"), SPLITS) == ["There is no split dev."]
-    for name, problem in (
+
+
+def test_default_test_split_of_custom_pairs_is_optional(my_lab):
+    config.allow_modules(["my_lab.pairs"])
+    assert find_problems(PairsConfig(kind="my_lab.pairs:open_numbers"), SPLITS) == []
+
+
+def test_split_that_custom_pairs_lack_is_a_problem(my_lab):
+    config.allow_modules(["my_lab.pairs"])
+    data = PairsConfig(kind="my_lab.pairs:open_numbers", validation="dev")
+    assert find_problems(data, SPLITS) == ["There is no split dev."]
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
         ("open_nothing", "has no rows in the split"),
         ("open_rows", "with fingerprint."),
         ("open_numerals", "lists of rows of 2 strings, (en, de)"),
         ("open_gap", "Row 3 of the split 'train' of data.kind=my_lab.pairs:open_gap must have 2 strings"),
-    ):
-        (found, *_) = find_problems(PairsConfig(kind=f"my_lab.pairs:{name}"), ["train"])
-        assert problem in found
+    ],
+)
+def test_problems_of_custom_pairs_are_found(my_lab, name, problem):
+    config.allow_modules(["my_lab.pairs"])
+    problems = find_problems(PairsConfig(kind=f"my_lab.pairs:{name}"), ["train"])
+    assert problem in problems[0]
 
 
 def test_custom_documents_are_read(my_lab):

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.support import pages
-from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_page, update_page
+from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_page
+from tools import update_guide
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 MAX_FIGURE_BYTES = 60_000
@@ -29,7 +29,7 @@ def page_run(request, tmp_path_factory):
 
 @pytest.mark.long
 def test_code_of_a_page_prints_the_output_of_the_page(page_run):
-    """`python -m tests.support.pages` writes the output."""
+    """`python -m tools.update_guide` writes the output."""
     _, blocks, _ = page_run
     assert blocks
     for code, expected, printed in blocks:
@@ -68,9 +68,9 @@ def test_update_page_writes_the_output_into_the_page(tmp_path):
     text = "A\n\n```python\nx = 2\n```\n\n```python\nprint(x)\n```\n\n```text\n{}\n```\n\nB\n"
     page = tmp_path / "page.md"
     page.write_text(text.format(1))
-    update_page(page)
+    update_guide.update_page(page)
     assert page.read_text() == text.format(2)
-    assert [printed for _, _, printed in pages.run_page(page, tmp_path)] == ["", "2\n"]
+    assert [printed for _, _, printed in run_page(page, tmp_path)] == ["", "2\n"]
 
 
 def find_exercises(page):

@@ -19,6 +19,7 @@ import pytest
 from tfm.errors import UserError
 
 STEPS = (2, 4, 7)
+KILLS_PER_SAVE = 8  # a save after every kill would take too long
 WRITING_EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.truncate")
 
 
@@ -179,12 +180,13 @@ class StoreContract:
                 self.assert_is(self.make_tree(2) | tree, 2)
 
     def test_the_best_step_is_the_newest_of_the_largest_scores_that_is_saved(self, tmp_path):
-        self.fill(tmp_path / "store", [2, 4, 7])
-        scores = {2: -1.0, 3: 9.0, 4: 3.0, 7: 3.0}
+        self.fill(tmp_path / "store", STEPS)
+        oldest, middle, newest = STEPS
+        scores = {oldest: -1.0, middle: 3.0, newest: 3.0, newest + 1: 9.0}
         with contextlib.closing(self.open_store(tmp_path / "store", lambda: scores)) as store:
-            assert store.best() == 7
-            scores[2] = 4.0
-            assert store.best() == 2
+            assert store.best() == newest
+            scores[oldest] = 4.0
+            assert store.best() == oldest
 
     def test_the_newest_and_the_best_steps_are_kept(self, tmp_path):
         """The scores may arrive after the save."""
@@ -199,7 +201,8 @@ class StoreContract:
             store.delete_old()
             assert store.steps() == [8, 9]
 
-    def test_damage_to_any_file_gives_an_intact_step_or_an_error(self, damage, tmp_path):
+    def test_after_damage_to_any_file_an_intact_step_is_restored(self, damage, tmp_path):
+        """The damage affects one of the two saved steps, so that the other step remains."""
         whole = self.fill(tmp_path / "whole", STEPS[:2])
         rng = random.Random(0)
         paths = [path for path in sorted(whole.rglob("*")) if path.is_file() and path.stat().st_size]
@@ -207,9 +210,9 @@ class StoreContract:
             folder = tmp_path / str(number)
             shutil.copytree(whole, folder)
             damage(folder / path.relative_to(whole), rng)
-            with contextlib.suppress(UserError), contextlib.closing(self.open_store(folder)) as store:
+            with contextlib.closing(self.open_store(folder)) as store:
                 step = store.latest()
-                assert step in STEPS
+                assert step in STEPS[:2]
                 self.assert_is(store.restore(step, self.make_tree(0)), step)
             shutil.rmtree(folder)
 
@@ -240,7 +243,7 @@ class StoreContract:
             with contextlib.closing(self.open_store(copy, keep=1)) as store:
                 steps.append(store.recover())
                 self.assert_is(store.restore(steps[-1], self.make_tree(0)), steps[-1])
-                if number % 8 == 0:
+                if number % KILLS_PER_SAVE == 0:
                     store.save(7, self.make_tree(7))
                     assert store.steps() == [7]
         assert steps == sorted(steps)

@@ -103,7 +103,7 @@ TABLES = {
         save_dataset,
         functools.partial(open_source, kind="huggingface"),
         options=REVERSED,
-        packs=False,
+        may_be_compressed=False,
         package="datasets",
     ),
 }
@@ -171,13 +171,13 @@ IMAGES = {
         rows=[(image, label) for image, label in zip(PIXELS, [0, 2, 1, 0], strict=True)],
         changes=change_image,
         options=[{"split": "validation"}],
-        packs=False,
+        may_be_compressed=False,
     )
 }
 
 
 def open_cache(folder):
-    return TokenCache.open(random_pairs(200), Letters(60_000), str(folder))
+    return TokenCache.open(random_pairs(200), Letters(), str(folder))
 
 
 def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
+from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, read_and_check_sentences
 from tests.support.tiny import ids
 from tfm.data.batches.pairs import eval_batches, make_rows, train_batches
 from tfm.data.batches.rows import concatenate_ranges, list_widths
@@ -16,7 +16,7 @@ from tfm.errors import UserError
 
 @pytest.fixture
 def cache(tmp_path):
-    return TokenCache.open(random_pairs(200), Letters(60_000), str(tmp_path))
+    return TokenCache.open(random_pairs(200), Letters(), str(tmp_path))
 
 
 def epoch_steps(batches, epoch):
@@ -53,9 +53,9 @@ def test_each_tokenizer_has_its_own_cache(tmp_path):
 
 
 def test_chunked_build_equals_build_in_one_chunk(tmp_path, monkeypatch):
-    whole = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "whole"))
+    whole = TokenCache.open(random_pairs(50), Letters(), str(tmp_path / "whole"))
     monkeypatch.setattr("tfm.data.token_cache.CHUNK_PAIRS", 7)
-    chunked = TokenCache.open(random_pairs(50), Letters(60_000), str(tmp_path / "chunked"))
+    chunked = TokenCache.open(random_pairs(50), Letters(), str(tmp_path / "chunked"))
     np.testing.assert_array_equal(whole.lengths, chunked.lengths)
     assert all(ids(whole, 1, i) == ids(chunked, 1, i) for i in range(50))
 
@@ -76,7 +76,7 @@ def test_each_pair_occurs_once_per_epoch_and_once_in_evaluation(cache, batching)
     batches = train_batches(cache, config, seed=3)
     expected = sorted((tuple(ids(cache, 0, i)), tuple(ids(cache, 1, i))) for i in range(len(cache)))
     for epoch in (map(batches.batch, epoch_steps(batches, 2)), eval_batches(cache, config)):
-        assert sorted(pair for batch in epoch for pair in sentences(batch)) == expected
+        assert sorted(pair for batch in epoch for pair in read_and_check_sentences(batch)) == expected
 
 
 @pytest.mark.parametrize(("batching", "most"), [("packed", 1), ("buckets", 4)])
@@ -122,7 +122,11 @@ def test_pair_may_be_as_long_as_the_limit(tmp_path, fields, side):
         pair[side] = "s" * (tokens - 1)  # EOS is added
     cache = TokenCache.open(Pairs(map(tuple, texts)), Letters(), str(tmp_path))
     batches = train_batches(cache, pair_config(**fields), seed=0)
-    found = [len(pair[side]) for step in range(batches.batches) for pair in sentences(batches.batch(step))]
+    found = [
+        len(pair[side])
+        for step in range(batches.batches)
+        for pair in read_and_check_sentences(batches.batch(step))
+    ]
     assert sorted(found) == [15, 16]
 
 
@@ -139,7 +143,7 @@ def test_prefetching_changes_no_batch(cache, start):
     batches = train_batches(cache, pair_config(), seed=1)
     ahead = prefetch(batches, start)
     for step in range(start, start + 5):
-        assert sentences(next(ahead)) == sentences(batches.batch(step))
+        assert read_and_check_sentences(next(ahead)) == read_and_check_sentences(batches.batch(step))
 
 
 def test_concatenate_ranges_lists_the_numbers_of_each_range():

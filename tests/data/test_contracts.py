@@ -7,7 +7,7 @@ import re
 
 from tests.data import cases
 from tests.support.epochs import EpochLaws
-from tests.support.pairs import sentences
+from tests.support.pairs import read_and_check_sentences
 from tests.support.reader_contracts import ImageReaderContract, ReaderContract
 from tfm.data import sources
 
@@ -50,7 +50,7 @@ class TestPairBatches(EpochLaws):
     cases = cases.PAIR_BATCHES
 
     def examples(self, batch):
-        return sentences(batch)
+        return read_and_check_sentences(batch)
 
 
 class TestMixtures(TestPairBatches):

@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, sentences
+from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, read_and_check_sentences
 from tests.support.tiny import ids
 from tfm.data.batches.pairs import train_batches
 from tfm.data.token_cache import TokenCache
@@ -18,7 +18,7 @@ BATCHINGS = pytest.mark.parametrize("batching", ["packed", "buckets"])
 
 @pytest.fixture
 def cache(tmp_path):
-    return TokenCache.open(random_pairs(sum(SIZES)), Letters(60_000), str(tmp_path))
+    return TokenCache.open(random_pairs(sum(SIZES)), Letters(), str(tmp_path))
 
 
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
@@ -30,7 +30,7 @@ def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
 def pairs_of_epoch(batches, epoch):
     """Returns the indices of the pairs of an epoch. The first letter of pair i is the number 1000 + i."""
     steps = range(epoch * batches.batches, (epoch + 1) * batches.batches)
-    return [source[0] - 1000 for step in steps for source, _ in sentences(batches.batch(step))]
+    return [source[0] - 1000 for step in steps for source, _ in read_and_check_sentences(batches.batch(step))]
 
 
 @BATCHINGS
@@ -69,7 +69,7 @@ def test_each_row_has_pairs_of_one_corpus(cache, batching):
 def test_padding_fraction_equals_the_padding_in_the_batches(tmp_path, batching):
     """The texts of one corpus are longer than those of the other."""
     pairs = Pairs(sorted(random_pairs(sum(SIZES)), key=lambda pair: len(pair[0] + pair[1])))
-    batches = open_batches(TokenCache.open(pairs, Letters(60_000), str(tmp_path)), batching=batching)
+    batches = open_batches(TokenCache.open(pairs, Letters(), str(tmp_path)), batching=batching)
     steps = range(20 * batches.batches)
     arrays = [batches.batch(step)[f"{side}_segments"] for step in steps for side in ("input", "target")]
     padding = 1 - sum(np.count_nonzero(x) for x in arrays) / sum(x.size for x in arrays)
@@ -83,7 +83,7 @@ def test_epoch_of_a_single_corpus_has_each_pair_once(cache):
 
 def test_corpus_of_one_pair_fills_its_share_of_an_epoch(tmp_path):
     """With equal shares, the pair occurs about as often as all pairs of the other corpus together."""
-    cache = TokenCache.open(random_pairs(1001), Letters(60_000), str(tmp_path))
+    cache = TokenCache.open(random_pairs(1001), Letters(), str(tmp_path))
     batches = open_batches(cache, corpora=(1, 1000), batching="packed", batch_tokens=8192)
     found = collections.Counter(pairs_of_epoch(batches, 0))
     assert 400 < found[0] < 600
@@ -92,7 +92,7 @@ def test_corpus_of_one_pair_fills_its_share_of_an_epoch(tmp_path):
 
 def test_corpus_without_usable_pairs_is_an_error(tmp_path):
     pairs = Pairs([("a", "b"), ("", "b")])
-    cache = TokenCache.open(pairs, Letters(60_000), str(tmp_path))
+    cache = TokenCache.open(pairs, Letters(), str(tmp_path))
     with pytest.raises(UserError, match=r"Corpus 2 of data\.train: .* 1 pairs"):
         open_batches(cache, corpora=(1, 1))
 
@@ -101,6 +101,6 @@ def test_description_of_a_batch_lists_its_pairs(cache):
     batches = open_batches(cache, batching="packed")
     step = batches.batches + 3
     found = batches.describe(step)
-    sources = {source for source, _ in sentences(batches.batch(step))}
+    sources = {source for source, _ in read_and_check_sentences(batches.batch(step))}
     assert (found["epoch"], found["batch"]) == (1, 3)
     assert {tuple(ids(cache, 0, pair)) for pair in found["pairs"]} == sources

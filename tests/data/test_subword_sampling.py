@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.corpora import text_config, write
-from tests.support.pairs import sentences
+from tests.support.pairs import read_and_check_sentences
 from tests.support.processes import run_python
 from tests.support.tiny import WORDS, write_corpus
 from tfm.data.batches.pairs import open_train_batches
@@ -101,7 +101,7 @@ def test_each_epoch_has_each_pair_once_in_the_next_segmentation(folder, tokenize
         while batches.epoch_of(step) == epoch:
             place = batches.describe(step)
             assert (place["epoch"], place["batch"], place["segmentation"]) == (epoch, step - first, epoch % 3)
-            found += sentences(batches.batch(step))
+            found += read_and_check_sentences(batches.batch(step))
             step += 1
         texts = [tuple(map(tokenizer.decode, pair)) for pair in found]
         assert collections.Counter(texts) == expected
@@ -132,6 +132,6 @@ def test_corpora_are_mixed_in_every_segmentation(tmp_path, folder, tokenizer):
     for name in ("train.en", "train.de"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     batches = open_split(tmp_path, tokenizer, train="train,other", mixing="1,1")
-    found = [sentences(batches.batch(step)) for step in range(3 * batches.batches)]
+    found = [read_and_check_sentences(batches.batch(step)) for step in range(3 * batches.batches)]
     sources = [tokenizer.decode(source) for batch in found for source, _ in batch]
     assert sources.count("big bird") / len(sources) == pytest.approx(0.5, abs=0.1)

@@ -237,9 +237,10 @@ def test_texts_without_pieces_are_an_error(tmp_path, texts, size):
 
 def test_automatic_size_fits_the_texts(tmp_path):
     path = str(tmp_path / "v.model")
-    largest = len(learn_word_pieces(TEXTS, "auto", path))  # `choose_size` returns more
+    repeated = TEXTS * 5
+    largest = len(learn_word_pieces(repeated, "auto", path))  # `choose_size` returns more
     with pytest.raises(UserError, match=f"{largest} for this"):
-        learn_word_pieces(TEXTS, largest + 1, path)
+        learn_word_pieces(repeated, largest + 1, path)
     alphabet = [chr(0x4E00 + i) for i in range(500)]
     assert len(learn_word_pieces(alphabet, "auto", path)) > MIN_PIECES + 500  # `choose_size` returns fewer
     numbers = [f"{i} {i * i}" for i in range(3000)]

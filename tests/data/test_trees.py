@@ -128,7 +128,7 @@ def test_too_deep_sequence_is_cut():
 
 
 @pytest.mark.long
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.text("()SNPX.,|- ", min_size=1, max_size=4)),
     st.lists(st.text(st.characters(categories=("L", "P", "S")), min_size=1, max_size=4)),

@@ -26,16 +26,25 @@ def test_transformer_fulfils_the_protocol_of_translation():
     check_translates(model)
 
 
+def make_model(names):
+    """Returns a model that has only these attributes and a config."""
+    config = types.SimpleNamespace(name="gpt", max_length=None)
+    return types.SimpleNamespace(config=config, **dict.fromkeys(names))
+
+
+@pytest.mark.parametrize("check", NEEDED)
+def test_model_with_all_attributes_is_accepted(check):
+    check(make_model(NEEDED[check]))
+
+
 @pytest.mark.parametrize("check", NEEDED)
 def test_error_names_all_missing_attributes(check):
-    config, needed = types.SimpleNamespace(name="gpt", max_length=None), NEEDED[check]
-    for missing in itertools.chain.from_iterable(itertools.combinations(needed, n) for n in range(3)):
-        model = types.SimpleNamespace(config=config, **dict.fromkeys({*needed} - {*missing}))
-        if not missing:
-            check(model)
-            continue
-        with pytest.raises(UserError, match=rf"'gpt' .*: it has no {' and no '.join(missing)}\."):
-            check(model)
+    needed = NEEDED[check]
+    for count in range(1, len(needed) + 1):
+        for missing in itertools.combinations(needed, count):
+            message = rf"'gpt' .*: it has no {' and no '.join(missing)}\."
+            with pytest.raises(UserError, match=message):
+                check(make_model({*needed} - {*missing}))
 
 
 @pytest.mark.parametrize(("config", "name"), [({"name": "gpt"}, "gpt"), ({}, "SimpleNamespace")])

@@ -22,6 +22,7 @@ from tfm.devices.mesh import record_axes
 from tfm.devices.rows import make_device_key
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config, Translation
+from tfm.testing.models import assert_trees_close
 from tfm.training.config import TrainingConfig
 from tfm.training.non_finite import first_not_finite
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner, make_partitioner
@@ -103,9 +104,12 @@ def train(devices, *, dropout=0.0, model=PLAIN, r_drop=0.0, **fields):
     return losses, layout.fetch(state)
 
 
-def assert_equal(found, expected):
-    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), found[1], expected[1])
+def assert_trainings_close(found, expected):
+    """Asserts that two results of `train` have close losses and close states."""
+    found_losses, found_state = found
+    expected_losses, expected_state = expected
+    np.testing.assert_allclose(found_losses, expected_losses, rtol=1e-5)
+    assert_trees_close(found_state, expected_state, rtol=1e-4, atol=1e-5)
 
 
 MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # devices, fsdp, tensor
@@ -114,14 +118,14 @@ MESHES = [(1, 1, 1), (2, 1, 2), (4, 2, 2), (8, 1, 1), (8, 2, 2), (8, 8, 1)]  # d
 def test_pmap_equals_one_device():
     one = train(1, parallel="jit", dropout=0.3)
     for devices in (2, 8):
-        assert_equal(train(devices, parallel="pmap", dropout=0.3), one)
+        assert_trainings_close(train(devices, parallel="pmap", dropout=0.3), one)
     assert make_partitioner(TrainingConfig()).devices == 8
 
 
 @pytest.mark.parametrize("parallel", ["pmap", "mesh"])
 def test_both_passes_of_r_drop_equal_one_device(parallel):
     one = train(1, parallel="jit", dropout=0.3, r_drop=5.0)
-    assert_equal(train(2, parallel=parallel, dropout=0.3, r_drop=5.0), one)
+    assert_trainings_close(train(2, parallel=parallel, dropout=0.3, r_drop=5.0), one)
 
 
 @pytest.mark.parametrize("is_step", [True, False])
@@ -146,20 +150,20 @@ def test_every_mesh_equals_one_device():
     one = train(1, parallel="jit", dropout=0.3)
     for devices, fsdp, tensor in MESHES:
         fields = {"mesh_fsdp": fsdp, "mesh_tensor": tensor}
-        assert_equal(train(devices, parallel="mesh", dropout=0.3, **fields), one)
+        assert_trainings_close(train(devices, parallel="mesh", dropout=0.3, **fields), one)
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 
 def test_mesh_equals_one_device_for_shared_heads_and_relative_keys():
     one = train(1, parallel="jit", model=MECHANISMS)
-    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
+    assert_trainings_close(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
 
 
 def test_micro_batches_equal_one_batch_under_every_layout():
     one = train(1, parallel="jit")
-    assert_equal(train(1, parallel="jit", gradient_accumulation_steps=4), one)
-    assert_equal(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
-    assert_equal(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
+    assert_trainings_close(train(1, parallel="jit", gradient_accumulation_steps=4), one)
+    assert_trainings_close(train(8, parallel="pmap", gradient_accumulation_steps=2), one)
+    assert_trainings_close(train(8, parallel="mesh", mesh_fsdp=2, gradient_accumulation_steps=2), one)
 
 
 def test_every_device_has_its_share_of_parameters_and_moments():

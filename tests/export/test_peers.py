@@ -175,7 +175,7 @@ def test_marian_gives_the_same_probabilities_in_three_runtimes(tiny_run, tmp_pat
 @pytest.mark.parametrize("special", [("<unk>", "<s>", "</s>", "<pad>"), ("<|endoftext|>",)])
 def test_exported_gpt2_reads_the_tokens_of_its_run(special, tmp_path):
     """The special tokens change places in the run, so the exported file needs the order of the run."""
-    (tmp_path / "train.txt").write_text("\n\n".join(TEXTS * 9))
+    (tmp_path / "train.txt").write_text("\n\n".join(TEXTS * 45))
     (tmp_path / "tokenizer.json").write_bytes(make_json("bytes", tokens=special))
     config = language_modeling.Config(
         model=DecoderLMConfig(d_model=8, d_ff=8, heads=2, layers=1, max_positions=16),

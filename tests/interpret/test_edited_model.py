@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tfm import interpret, layers
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_batch, generate_ids
 from tfm.decoding.protocol import search_parameters
@@ -43,19 +43,23 @@ class VariedOutput(Transformer):
 MODEL = VariedOutput(CONFIG, vocabulary_size=14)
 INPUTS = np.array([[5, 6, 7, 8, 2], [9, 10, 2, 0, 0]])
 OTHER_INPUTS = np.array([[8, 3, 7, 4, 2], [12, 11, 13, 2, 0]])
-READ = np.array([[1, 4, 9, 13, 5, 6, 3, 8], [1, 7, 7, 5, 3, 11, 4, 12]])
-PARAMS = random_parameters(MODEL, INPUTS, READ, deviation=0.35, seed=2)
+TARGETS = np.array([[1, 4, 9, 13, 5, 6, 3, 8], [1, 7, 7, 5, 3, 11, 4, 12]])
 EXTRA, SHORTEST, BEAM = 3, 6, 3
 FIRST, SECOND = (f"decoder.layers_{depth}" for depth in range(2))
 
 
+@functools.cache
+def make_params():
+    return random_parameters(MODEL, INPUTS, TARGETS, deviation=0.35, seed=2)
+
+
 @quick_jit
 def other_reads(params):
-    return interpret.run(MODEL, params, OTHER_INPUTS, READ, read="*")[1]
+    return interpret.run(MODEL, params, OTHER_INPUTS, TARGETS, read="*")[1]
 
 
 def from_other(*names):
-    reads = other_reads(PARAMS)
+    reads = other_reads(make_params())
     return interpret.patch({name: reads[name] for name in names})
 
 
@@ -93,12 +97,12 @@ def configure(beam):
     return DecodingConfig(beam_size=beam, max_extra_tokens=EXTRA, min_length=SHORTEST, length_penalty=0.0)
 
 
-def search(beam, edit, params=PARAMS):
+def search(beam, edit):
     @quick_jit
     def program(params):
         return interpret.decode(MODEL, params, INPUTS, configure(beam), n_best=beam, edit=edit)[0]
 
-    return jax.tree.map(np.asarray, program(params))
+    return jax.tree.map(np.asarray, program(make_params()))
 
 
 def plain_search(beam):
@@ -106,7 +110,7 @@ def plain_search(beam):
     def program(params):
         return search_batch(MODEL, (search_parameters(params),), INPUTS, configure(beam), beam)
 
-    return jax.tree.map(np.asarray, program(PARAMS))
+    return jax.tree.map(np.asarray, program(make_params()))
 
 
 @pytest.mark.long
@@ -125,23 +129,23 @@ def edits(request):
 @pytest.mark.long
 def test_edited_greedy_search_equals_edited_forward_passes(edits):
     @quick_jit
-    def forward(read):
-        return interpret.run(MODEL, PARAMS, INPUTS, read, edit=edits)[0]
+    def forward(targets):
+        return interpret.run(MODEL, make_params(), INPUTS, targets, edit=edits)[0]
 
     length = INPUTS.shape[1] + EXTRA
-    read = np.zeros((2, length), int)
-    read[:, 0] = BOS_ID
+    targets = np.zeros((2, length), int)
+    targets[:, 0] = BOS_ID
     for position in range(length):
-        logits = np.array(forward(read)[:, position])
-        logits[:, :2] = -np.inf  # padding and BOS
+        logits = np.array(forward(targets)[:, position])
+        logits[:, [PAD_ID, BOS_ID]] = -np.inf
         if position < SHORTEST - 1:
             logits[:, EOS_ID] = -np.inf
         if position + 1 < length:
-            read[:, position + 1] = logits.argmax(-1)
+            targets[:, position + 1] = logits.argmax(-1)
     found = search(1, edits)
     for row in range(2):
         count = found.lengths[row, 0] - 1  # the last token may be EOS because of the limit
-        np.testing.assert_array_equal(found.tokens[row, 0, :count], read[row, 1 : count + 1])
+        np.testing.assert_array_equal(found.tokens[row, 0, :count], targets[row, 1 : count + 1])
     assert (found.tokens != plain_search(1).tokens).any()
 
 
@@ -152,7 +156,7 @@ def test_scores_of_an_edited_beam_search_equal_edited_scores(edits):
     @quick_jit
     def score(tokens):
         def of_row(tokens):
-            return interpret.score(MODEL, PARAMS, INPUTS, tokens, edit=edits)[0].sum(-1)
+            return interpret.score(MODEL, make_params(), INPUTS, tokens, edit=edits)[0].sum(-1)
 
         return jax.vmap(of_row, in_axes=1, out_axes=1)(tokens)
 
@@ -167,8 +171,8 @@ def test_activations_of_cached_steps_equal_those_of_the_forward_pass():
 
     @quick_jit
     def programs(params):
-        _, full = interpret.run(MODEL, params, INPUTS, READ, read="*", edit=edit)
-        keywords = {"width": 1, "max_length": READ.shape[1], "method": "init_cache"}
+        _, full = interpret.run(MODEL, params, INPUTS, TARGETS, read="*", edit=edit)
+        keywords = {"width": 1, "max_length": TARGETS.shape[1], "method": "init_cache"}
         first = Recorder("*", edit)
         with activate(first):
             cache = MODEL.apply({"params": params}, INPUTS, **keywords)
@@ -181,12 +185,12 @@ def test_activations_of_cached_steps_equal_those_of_the_forward_pass():
                 _, cache = MODEL.apply({"params": params}, *arguments, method="decode_step")
             return cache, recorder.reads
 
-        _, steps = jax.lax.scan(step, cache, (READ.T, jnp.arange(READ.shape[1])))
+        _, steps = jax.lax.scan(step, cache, (TARGETS.T, jnp.arange(TARGETS.shape[1])))
         return full, first.reads, steps
 
-    full, first, steps = programs(PARAMS)
+    full, first, steps = programs(make_params())
     assert full.keys() == first.keys() | steps.keys()
-    points = interpret.list_points(MODEL, INPUTS, READ)
+    points = interpret.list_points(MODEL, INPUTS, TARGETS)
     for name, value in (first | steps).items():
         axes, expected = points[name][0], np.asarray(full[name])
         if name in steps:  # [L, B, ...] and an axis of one position
@@ -203,7 +207,7 @@ def visible(name, axes):
     if name.endswith("cross_attention.logits"):
         return words[:, None, None]
     if name.endswith("self_attention.logits") and name.startswith("decoder"):
-        return np.tril(np.ones((READ.shape[1], READ.shape[1]), bool))
+        return np.tril(np.ones((TARGETS.shape[1], TARGETS.shape[1]), bool))
     if name.endswith(("cross_attention.key", "cross_attention.value")):
         return words[:, :, None, None]
     if not name.startswith("encoder"):
@@ -228,7 +232,7 @@ def test_activations_of_hypotheses_equal_those_of_the_forward_pass():
         )
         return found, reads, second.sum(-1), expected
 
-    found, reads, second, expected = program(PARAMS)
+    found, reads, second, expected = program(make_params())
     assert reads[name].shape == (2, 2, 2, 8, 5)
     np.testing.assert_allclose(found.scores[:, 1], second, rtol=1e-4)
     for each, value in reads.items():
@@ -238,7 +242,9 @@ def test_activations_of_hypotheses_equal_those_of_the_forward_pass():
 @pytest.mark.long
 def test_activations_have_the_dtype_of_the_search():
     config = DecodingConfig(max_extra_tokens=EXTRA, dtype="bfloat16")
-    _, reads = jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, read="encoder.output"))
+    _, reads = jax.eval_shape(
+        lambda: interpret.decode(MODEL, make_params(), INPUTS, config, read="encoder.output")
+    )
     assert reads["encoder.output"].dtype == jnp.bfloat16
 
 
@@ -247,14 +253,14 @@ def test_copy_of_an_edited_model_keeps_the_edits():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     copied = copy.copy(edited)
     assert copied.config is MODEL.config
-    logits = copied.apply({"params": PARAMS}, INPUTS, READ, train=False)
+    logits = copied.apply({"params": make_params()}, INPUTS, TARGETS, train=False)
     assert not logits.any()
 
 
 def test_alignments_of_an_edited_model_include_the_edits():
     edit = {f"{SECOND}.cross_attention.weights": lambda value, point: jnp.full_like(value, 0.25)}
     pairs = ([[5, 6, 2]], [[7, 2]])
-    (found,) = attend_pairs(interpret.EditedModel(MODEL, edit), PARAMS, *pairs, DecodingConfig())
+    (found,) = attend_pairs(interpret.EditedModel(MODEL, edit), make_params(), *pairs, DecodingConfig())
     np.testing.assert_allclose(found, 0.25)
 
 
@@ -371,10 +377,12 @@ def test_edits_receive_the_row_of_each_hypothesis_in_every_call():
 def test_mistakes_are_user_errors(edit, config, message):
     config = DecodingConfig(max_extra_tokens=EXTRA, **config)
     with pytest.raises(UserError, match=message):
-        jax.eval_shape(lambda: interpret.decode(MODEL, PARAMS, INPUTS, config, edit=edit)[0])
+        jax.eval_shape(lambda: interpret.decode(MODEL, make_params(), INPUTS, config, edit=edit)[0])
 
 
 def test_editing_logits_of_the_features_method_is_an_error():
     edited = interpret.EditedModel(MODEL, {"logits": interpret.zero})
     with pytest.raises(UserError, match="'logits', which matches none"):
-        jax.eval_shape(lambda: edited.apply({"params": PARAMS}, INPUTS, READ, train=False, method="features"))
+        jax.eval_shape(
+            lambda: edited.apply({"params": make_params()}, INPUTS, TARGETS, train=False, method="features")
+        )

@@ -1,6 +1,7 @@
 """Tests of reads and edits in forward passes and scores, against NumPy and equivalent parameters."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,11 @@ INPUTS = np.array([[5, 6, 7, 8, 2], [9, 10, 2, 0, 0]])
 OTHER_INPUTS = np.array([[8, 3, 7, 4, 2], [12, 11, 13, 2, 0]])
 TARGETS = np.array([[1, 4, 9, 13], [1, 7, 7, 5]])
 CROSS = "decoder.layers_1.cross_attention"
-PARAMS = random_parameters(MODEL, INPUTS, TARGETS)
+
+
+@functools.cache
+def make_params():
+    return random_parameters(MODEL, INPUTS, TARGETS)
 
 
 @quick_jit(static_argnames="model")
@@ -31,25 +36,24 @@ def forward(params, inputs=INPUTS, model=MODEL):
     return model.apply({"params": params}, inputs, TARGETS, train=False)
 
 
-def run(edit, params=PARAMS, inputs=INPUTS, model=MODEL, read=()):
-    """Returns (logits, reads) of a compiled program."""
+def run(edit, params=None, inputs=INPUTS, model=MODEL, read=()):
+    """Returns (logits, reads) of a compiled program. Its parameters are those of MODEL by default."""
 
     @quick_jit
     def program(params):
         return interpret.run(model, params, inputs, TARGETS, read=read, edit=edit)
 
-    return program(params)
+    return program(make_params() if params is None else params)
 
 
-def scale_parameters(path, factor):
-    """Returns PARAMS with the kernel at `path` multiplied by an array."""
-    *_, last = path = path.split(".")
+def scale_kernel(name, factor):
+    """Returns the parameters of MODEL with the kernel of a module multiplied by an array."""
+    path = [*name.split("."), "kernel"]
 
     def leaf(keys, x):
         return x * factor if [key.key for key in keys] == path else x
 
-    assert last == "kernel"
-    return jax.tree_util.tree_map_with_path(leaf, PARAMS)
+    return jax.tree_util.tree_map_with_path(leaf, make_params())
 
 
 @pytest.mark.long
@@ -75,7 +79,7 @@ def test_points_are_listed_with_their_shapes():
 
 
 WITHOUT_HEAD = np.array([1.0, 0.0])[:, None, None]
-WITHOUT_NEURON = (np.arange(24) != 5).astype(np.float32)[:, None]
+WITHOUT_NEURON = (np.arange(CONFIG.d_ff) != 5).astype(np.float32)[:, None]
 ABLATIONS = {  # point: (edit, name of a kernel, factor of the kernel that has the same effect)
     "encoder.layers_0.self_attention.head_outputs": (interpret.zero_head(1), "output", WITHOUT_HEAD),
     "decoder.layers_0.self_attention.weights": (interpret.scale_head(1, 0), "output", WITHOUT_HEAD),
@@ -92,8 +96,8 @@ ABLATIONS = {  # point: (edit, name of a kernel, factor of the kernel that has t
 def test_ablation_equals_zeros_in_a_kernel(name):
     edit, kernel, factor = ABLATIONS[name]
     module = CROSS if "cross" in name else name.rpartition(".")[0]
-    expected = forward(scale_parameters(f"{module}.{kernel}.kernel", factor))
-    assert np.abs(expected - forward(PARAMS)).max() > 0.01
+    expected = forward(scale_kernel(f"{module}.{kernel}", factor))
+    assert np.abs(expected - forward(make_params())).max() > 0.01
     np.testing.assert_allclose(run({name: edit})[0], expected, atol=1e-5)
 
 
@@ -101,10 +105,10 @@ def test_ablation_equals_zeros_in_a_kernel(name):
 def test_index_of_a_head_may_be_a_tracer():
     def without(head):
         edit = {f"{CROSS}.head_outputs": interpret.zero_head(head)}
-        return interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0]
+        return interpret.run(MODEL, make_params(), INPUTS, TARGETS, edit=edit)[0]
 
     found = quick_jit(jax.vmap(without))(jnp.arange(2))
-    expected = forward(scale_parameters(f"{CROSS}.output.kernel", WITHOUT_HEAD))
+    expected = forward(scale_kernel(f"{CROSS}.output", WITHOUT_HEAD))
     np.testing.assert_allclose(found[1], expected, atol=1e-5)
 
 
@@ -121,9 +125,19 @@ def test_edits_of_the_same_point_apply_in_their_order():
 @pytest.mark.long
 def test_edit_of_a_target_position_changes_no_earlier_position():
     found, _ = run({"decoder.layers_0.self_attention_residual.input": interpret.zero_position(2)})
-    changed = np.abs(found - forward(PARAMS)).max(-1)
+    changed = np.abs(found - forward(make_params())).max(-1)
     assert (changed[:, :2] < 1e-6).all()
     assert (changed[:, 2:] > 1e-3).all()
+
+
+PACKED_ROW = np.array([[4, 5, 6, 7, 8]])
+PACKED_POSITIONS = [[0, 1, 0, 1, 2]]
+# Arrays of JAX stay concrete in a trace, so that a test can read the positions that an edit receives.
+PACKING = {
+    f"{side}_{name}": jnp.array(value)
+    for side in ("input", "target")
+    for name, value in (("segments", [[1, 1, 2, 2, 2]]), ("positions", PACKED_POSITIONS))
+}
 
 
 def test_positions_of_packed_rows_restart_with_each_segment():
@@ -133,24 +147,22 @@ def test_positions_of_packed_rows_restart_with_each_segment():
         seen.update(point.positions)
         return value
 
-    packed = {"positions": jnp.array([[0, 1, 0, 1, 2]]), "segments": jnp.array([[1, 1, 2, 2, 2]])}
-    keywords = {f"{side}_{name}": x for side in ("input", "target") for name, x in packed.items()}
-    row = jnp.array([[4, 5, 6, 7, 8]])
+    edit = {f"{CROSS}.weights": record}
     jax.eval_shape(
-        lambda: interpret.run(MODEL, PARAMS, row, row, edit={f"{CROSS}.weights": record}, **keywords)[0]
+        lambda: interpret.run(MODEL, make_params(), PACKED_ROW, PACKED_ROW, edit=edit, **PACKING)[0]
     )
-    assert {name: x.tolist() for name, x in seen.items()} == {"L": [[0, 1, 0, 1, 2]], "M": [[0, 1, 0, 1, 2]]}
+    assert {name: x.tolist() for name, x in seen.items()} == {"L": PACKED_POSITIONS, "M": PACKED_POSITIONS}
 
 
 @pytest.mark.long
 def test_patching_all_activations_gives_the_logits_of_the_other_run():
     other, reads = run({}, inputs=OTHER_INPUTS, read="*")
-    expected = forward(PARAMS, OTHER_INPUTS)
+    expected = forward(make_params(), OTHER_INPUTS)
     np.testing.assert_allclose(other, expected, atol=1e-6)
     each = {name: reads[name] for name in reads if name != "logits"}
     found, _ = run(interpret.patch(each))
     np.testing.assert_allclose(found, other, atol=1e-5)
-    assert np.abs(found - forward(PARAMS)).max() > 0.01
+    assert np.abs(found - forward(make_params())).max() > 0.01
 
 
 @pytest.mark.long
@@ -164,19 +176,15 @@ def test_patch_of_one_row_replaces_all_rows():
 
 @pytest.mark.long
 def test_packed_rows_are_patched_index_by_index():
-    segments = jnp.array([[1, 1, 2, 2, 2]])
-    positions = jnp.array([[0, 1, 0, 1, 2]])
-    packing = {f"{side}_segments": segments for side in ("input", "target")}
-    packing |= {f"{side}_positions": positions for side in ("input", "target")}
-    row = jnp.array([[4, 5, 6, 7, 8]])
+    other_row = PACKED_ROW[:, ::-1]
 
     @quick_jit
     def program(params):
-        first, reads = interpret.run(MODEL, params, row, row, read="*", **packing)
+        first, reads = interpret.run(MODEL, params, PACKED_ROW, PACKED_ROW, read="*", **PACKING)
         edit = interpret.patch({name: value for name, value in reads.items() if name != "logits"})
-        return first, interpret.run(MODEL, params, row[:, ::-1], row[:, ::-1], edit=edit, **packing)[0]
+        return first, interpret.run(MODEL, params, other_row, other_row, edit=edit, **PACKING)[0]
 
-    np.testing.assert_allclose(*program(PARAMS), atol=1e-5)
+    np.testing.assert_allclose(*program(make_params()), atol=1e-5)
 
 
 @pytest.mark.long
@@ -186,7 +194,7 @@ def test_gradients_through_edits_equal_finite_differences():
     def loss(factors):
         edits = (interpret.scale_head(0, factors[0]), interpret.scale_neuron(3, factors[1]))
         edit = dict(zip(names, (*edits, interpret.scale(factors[2])), strict=True))
-        logits, _ = interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)
+        logits, _ = interpret.run(MODEL, make_params(), INPUTS, TARGETS, edit=edit)
         return (logits[..., 7] - logits[..., 3]).sum()
 
     at, step = jnp.array([0.7, 1.2, 0.9]), 4e-3
@@ -214,7 +222,7 @@ def test_edits_and_reads_do_not_depend_on_scan_remat_or_attention(fields):
 
         return jax.grad(loss, has_aux=True)(params)
 
-    _, (found, reads) = gradient(PARAMS)
+    _, (found, reads) = gradient(make_params())
     np.testing.assert_allclose(found, expected, atol=1e-5)
     for name, value in reads.items():
         np.testing.assert_allclose(value, expected_reads[name], atol=1e-5, err_msg=name)
@@ -251,7 +259,7 @@ def test_weights_of_a_custom_attention_function_are_read_and_edited():
     model = SigmoidAttention(CONFIG, 20)
     query, key, weights = (f"{CROSS}.{name}" for name in ("query", "key", "weights"))
     found, reads = run({weights: interpret.zero_head(1)}, model=model, read=[query, key, weights])
-    without = scale_parameters(f"{CROSS}.output.kernel", np.array([1.0, 0.0])[:, None, None])
+    without = scale_kernel(f"{CROSS}.output", WITHOUT_HEAD)
     np.testing.assert_allclose(found, forward(without, model=model), atol=1e-5)
     logits = np.einsum("blhk,bmhk->bhlm", reads[query], reads[key])
     expected = np.where((INPUTS != 0)[:, None, None], 1 / (1 + np.exp(-logits)), 0)
@@ -281,7 +289,7 @@ def test_weights_of_a_custom_attention_function_are_read_and_edited():
 )
 def test_mistakes_are_user_errors(edit, message):
     with pytest.raises(UserError, match=message):
-        jax.eval_shape(lambda: interpret.run(MODEL, PARAMS, INPUTS, TARGETS, edit=edit)[0])
+        jax.eval_shape(lambda: interpret.run(MODEL, make_params(), INPUTS, TARGETS, edit=edit)[0])
 
 
 @pytest.mark.long
@@ -293,14 +301,14 @@ def test_score_returns_the_log_probabilities_of_the_edited_model():
     def program(params):
         return interpret.score(MODEL, params, INPUTS, targets, read="logits", edit=edit)
 
-    found, reads = program(PARAMS)
+    found, reads = program(make_params())
     shifted = np.concatenate([np.ones((2, 1), int), targets[:, :-1]], axis=1)
     assert np.abs(shifted - TARGETS)[0].max() == 0
     expected = jax.nn.log_softmax(reads["logits"])
     expected = np.take_along_axis(np.asarray(expected), targets[..., None], axis=-1)[..., 0]
     np.testing.assert_allclose(found, np.where(targets > 0, expected, 0), atol=1e-5)
     ids = [[row[row > 0].tolist() for row in side] for side in (INPUTS, targets)]
-    each = score_pairs(interpret.EditedModel(MODEL, edit), PARAMS, *ids, DecodingConfig())
+    each = score_pairs(interpret.EditedModel(MODEL, edit), make_params(), *ids, DecodingConfig())
     for row, scores in enumerate(each):
         np.testing.assert_allclose(scores, found[row, : len(scores)], atol=1e-5)
 

@@ -50,31 +50,23 @@ def find_offsets(run, shifted_runs):
 
 
 @pytest.mark.long
-def test_source_and_target_of_a_row_have_the_same_offset():
-    model = transformer(random_start=LARGEST)
-    params = random_parameters(model, SOURCES, TARGETS)
+@pytest.mark.parametrize(
+    ("make_model", "inputs", "positions"),
+    [
+        (transformer, (SOURCES, TARGETS), ("input_positions", "target_positions")),
+        (decoder_lm, (SOURCES,), ("positions",)),
+    ],
+    ids=["transformer", "language model"],
+)
+def test_all_positions_of_a_row_have_the_same_offset(make_model, inputs, positions):
+    model = make_model(random_start=LARGEST)
+    params = random_parameters(model, *inputs)
 
     @quick_jit(static_argnums=0)
     def run(train, offset=0):
-        positions = {f"{side}_positions": INDEX[None] + offset for side in ("input", "target")}
+        shifted = dict.fromkeys(positions, INDEX[None] + offset)
         rngs = {"dropout": jax.random.key(0)}
-        return model.apply({"params": params}, SOURCES, TARGETS, **positions, train=train, rngs=rngs)
-
-    offsets = find_offsets(run(True), [run(False, offset) for offset in range(LARGEST + 1)])
-    assert len(set(offsets)) > 1
-
-
-@pytest.mark.long
-def test_offsets_shift_the_positions_of_language_models():
-    model = decoder_lm(random_start=LARGEST)
-    params = random_parameters(model, SOURCES)
-
-    @quick_jit(static_argnums=0)
-    def run(train, offset=0):
-        rngs = {"dropout": jax.random.key(0)}
-        return model.apply(
-            {"params": params}, SOURCES, positions=INDEX[None] + offset, train=train, rngs=rngs
-        )
+        return model.apply({"params": params}, *inputs, **shifted, train=train, rngs=rngs)
 
     offsets = find_offsets(run(True), [run(False, offset) for offset in range(LARGEST + 1)])
     assert len(set(offsets)) > 1

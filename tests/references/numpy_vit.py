@@ -8,12 +8,12 @@ from tests.references.numpy_transformer import attention, layer_norm, project, w
 
 
 def gelu(x):
-    """x times the normal distribution function of x."""
+    """Returns x times the normal distribution function of x."""
     return x * np.vectorize(lambda value: 0.5 * (1 + math.erf(value / math.sqrt(2))))(x)
 
 
 def cut_patches(images, size):
-    """Patches [B, N, size * size * C] in the order in which one reads, by loops."""
+    """Returns the patches [B, N, size * size * C] of images in reading order, by loops."""
     batch, height, width, _ = images.shape
     return np.array(
         [
@@ -28,7 +28,7 @@ def cut_patches(images, size):
 
 
 def encoder_layer(params, x, epsilon):
-    """Equations 2 and 3 of Dosovitskiy et al. 2021."""
+    """Computes equations 2 and 3 of Dosovitskiy et al. 2021."""
     mask = np.ones((1, 1, x.shape[1], x.shape[1]), bool)
     normed = layer_norm(params["self_attention_residual"]["norm"], x, epsilon)
     x = x + attention(params["self_attention"], normed, normed, mask)
@@ -38,7 +38,7 @@ def encoder_layer(params, x, epsilon):
 
 
 def logits(params, images, *, patch_size, epsilon=1e-6):
-    """Logits [B, classes] of images [B, height, width, C]: equations 1 to 4, and the linear head."""
+    """Returns logits [B, classes] of images [B, height, width, C] (equations 1 to 4 and the linear head)."""
     patches = project(params["embedding"], cut_patches(wide(images), patch_size), "bnp,pd->bnd")
     token = np.broadcast_to(wide(params["class_token"]), (len(images), 1, patches.shape[-1]))
     x = np.concatenate([token, patches], axis=1) + wide(params["positions"]["table"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tests.references.search_reference import assert_found, make_limits, on_host
-from tests.support.automaton import Sentence, begin, random_table, reorder, step
+from tests.support.automaton import Sentence, begin, penalty, random_table, reorder, step
 from tfm import losses, search
 
 
@@ -32,6 +32,7 @@ def test_token_scores_accept_any_axes_and_dtype():
 @pytest.mark.parametrize("members", [1, 2, 3])
 def test_search_over_an_ensemble_averages_probabilities(members):
     width, limit, batch = 31, 3, 4  # all outputs of at most three tokens
+    alpha = 0.6
     tables = [random_table(26 + i, batch, ruled_out=0.1 * i) for i in range(members)]
 
     def find(tables):
@@ -41,17 +42,16 @@ def test_search_over_an_ensemble_averages_probabilities(members):
             make_limits(limit),
             batch_size=batch,
             beam_size=width,
-            length_penalty=0.6,
+            length_penalty=alpha,
             reorder=lambda states, parents: tuple(reorder(state, parents) for state in states),
         )
 
     hypotheses = on_host(find)(tables)
     for row in range(batch):
-        sentences, scored = [Sentence(table[row], limit) for table in tables], []
+        sentences = [Sentence(table[row], limit) for table in tables]
+        scored = []
         for words in sentences[0].outputs():
-            each = [
-                [one.log_probabilities(words[:i])[word] for one in sentences] for i, word in enumerate(words)
-            ]
-            total = np.log(np.exp(each).mean(1)).sum()
-            scored.append((total / ((5 + len(words)) / 6) ** 0.6, words))
+            log_probabilities = [sentence.token_scores(words) for sentence in sentences]
+            total = np.log(np.exp(log_probabilities).mean(0)).sum()
+            scored.append((total / penalty(words, alpha), words))
         assert_found(hypotheses, row, scored)

@@ -41,6 +41,11 @@ def begin(table: Any, width: int) -> dict[str, jax.Array]:
     return {"current": jnp.zeros((len(table), width), jnp.int32), "table": jnp.asarray(table)}
 
 
+def penalty(words: Words, alpha: float) -> float:
+    """Returns the length penalty of an output."""
+    return ((5 + len(words)) / 6) ** alpha
+
+
 class Sentence(NamedTuple):
     """The problem of one batch row, and slow searches for it in plain Python.
 
@@ -83,10 +88,13 @@ class Sentence(NamedTuple):
         found = self.log_probabilities(words)
         return {token: found[token] for token in sorted(allowed) if found[token] > -np.inf}
 
+    def token_scores(self, words: Words) -> list[float]:
+        """Returns the log-probability of each token of an output."""
+        return [self.log_probabilities(words[:i])[token] for i, token in enumerate(words)]
+
     def score(self, words: Words) -> float:
         """Returns the log-probability of an output divided by its length penalty."""
-        total = sum(self.log_probabilities(words[:i])[token] for i, token in enumerate(words))
-        return total / ((5 + len(words)) / 6) ** self.alpha
+        return sum(self.token_scores(words)) / penalty(words, self.alpha)
 
     def best(self, outputs: Iterable[Words], count: int) -> list[Words]:
         """Returns the outputs of the highest scores, the best first."""
@@ -128,17 +136,18 @@ def random_table(seed: int, batch: int = BATCH, sharpness: float = 2.0, ruled_ou
 
 
 def random_batch(seed: int) -> list[Sentence]:
-    """Returns sentences with random constraints. Their forbidden tokens are the most probable ones."""
+    """Returns sentences with random constraints. Forbidden tokens are probable, unless they are ruled out."""
     rng = np.random.default_rng((seed, 1))
     table = random_table(seed, ruled_out=float(rng.choice([0.0, 0.3])))
     forbidden = tuple(rng.permutation([0, BOS, 3])[: rng.integers(4)].tolist())
     table[..., list(forbidden)] += 3
     minimum, alpha = int(rng.integers(1, 4)), float(rng.choice([0.0, 0.6, 1.5, -0.5]))
-    shape = BATCH, int(rng.integers(1, MAX_LENGTH + 2))
-    prefixes = np.where(rng.random(shape) < 0.7, -1, rng.integers(0, VOCABULARY, shape)).tolist()
+    prefix_shape = BATCH, int(rng.integers(1, MAX_LENGTH + 2))
+    is_free = rng.random(prefix_shape) < 0.7
+    prefixes = np.where(is_free, -1, rng.integers(0, VOCABULARY, prefix_shape)).tolist()
     limits = rng.integers(1, MAX_LENGTH + 1, BATCH).tolist()
-    shape = int(rng.integers(0, MAX_LENGTH)), VOCABULARY
-    allowed = tuple(map(tuple, (rng.random(shape) < 0.8).tolist()))
+    allowed_shape = int(rng.integers(0, MAX_LENGTH)), VOCABULARY
+    allowed = tuple(map(tuple, (rng.random(allowed_shape) < 0.8).tolist()))
     return [
         Sentence(logits, limit, minimum, forbidden, tuple(prefix), alpha, allowed)
         for logits, limit, prefix in zip(table, limits, prefixes, strict=True)

@@ -101,12 +101,6 @@ class Page:
         """Sets the theme of the system, "light" or "dark"."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
 
-    def screenshot(self, path):
-        """Writes the whole page as a PNG file."""
-        data = self._call("Page.captureScreenshot", captureBeyondViewport=True)["data"]
-        with open(path, "wb") as file:
-            file.write(base64.b64decode(data))
-
     def print_pdf(self):
         """Returns the printed page as the bytes of a PDF."""
         return base64.b64decode(self._call("Page.printToPDF", printBackground=False)["data"])

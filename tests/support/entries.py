@@ -107,14 +107,13 @@ def started(folder, content):
     return changed_fields(last_start(folder).get("config", {}), dataclasses.asdict(Config()))
 
 
-def checkpoint_header(folder, sound, content):
-    """Returns the newest intact step after replacing the manifest of the newest checkpoint in a copy."""
-    shutil.rmtree(folder, ignore_errors=True)
+def checkpoint(folder, sound, name, value):
+    """Returns the newest intact step in a copy, in which the newest manifest has another value of a field."""
     shutil.copytree(sound, folder)
-    checkpoints = CheckpointStore(folder)
-    newest = checkpoints.steps()[-1]
-    write(os.path.join(folder, str(newest)), manifest.FILE, content)
-    return checkpoints.latest()
+    with contextlib.closing(CheckpointStore(folder)) as checkpoints:
+        newest = os.path.join(folder, str(checkpoints.steps()[-1]))
+        write_manifest(newest, manifest.read(newest) | {name: value})
+        return checkpoints.latest()
 
 
 def data_problems(folder, source, target):
@@ -192,10 +191,11 @@ def export(folder, sound, name, content):
     return runs.load(folder)
 
 
-def listed_export(folder, sound, entries):
-    """Opens a copy of the export `sound` after replacing the manifest by one with a valid checksum."""
-    checksum = hashlib.sha256(entries).hexdigest().encode()
-    return export(folder, sound, manifest.FILE, checksum + b"\n" + entries)
+def listed_export(folder, sound, content):
+    """Opens a copy of the export `sound` after replacing the fields of its manifest."""
+    shutil.copytree(sound, folder)
+    write_manifest(folder, content)
+    return runs.load(folder)
 
 
 def token_cache(folder, name, content):
@@ -244,6 +244,12 @@ def translated(content, answers, translator=None):
     assert len(text.splitlines()) == text.count("\n") == lines
     assert len([json.loads(row) for row in rows.split("\n")[:-1]]) == rows.count("\n") == lines
     return text
+
+
+def write_manifest(folder, content):
+    """Writes a manifest with any JSON as its fields, and a correct checksum."""
+    body = json.dumps(content).encode()
+    write(folder, manifest.FILE, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def write(folder, name, content):

@@ -1,16 +1,10 @@
-"""Helpers of the property tests: the Hypothesis profile, the check of a result, and JSON values."""
+"""Helpers of the property tests: the check of a result, and JSON values."""
 
 import tempfile
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from tfm.errors import UserError
-
-settings.register_profile(
-    "tfm", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow], database=None
-)
-settings.load_profile("tfm")
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
@@ -19,14 +13,14 @@ JSON = st.recursive(
 
 
 def answer(entry, *arguments):
-    """Returns the result of a function, or None if it raises a UserError with a printable message."""
-    sentences = []
+    """Returns the result of a function, or the UserError that it raises. Its message must be printable."""
     try:
         return entry(*arguments)
     except UserError as error:
-        sentences.append(str(error))
-    assert all(sentence.strip() and sentence.isprintable() for sentence in sentences)
-    return None
+        message = str(error)
+        assert message.strip()
+        assert message.isprintable()
+        return error
 
 
 def in_folder(entry, *arguments):

@@ -60,9 +60,11 @@ def kill(config, workdir, aim, chance, number=signal.SIGKILL):
         time.sleep(chance.uniform(0.5, 8))
     else:
         more = rows + chance.randint(1, 6)
-        processes.wait_until(lambda: len(lines(workdir)) >= more, "more rows of metrics", process)
+        has_ended = lambda: process.poll() is not None  # noqa: E731
+        has_rows = lambda: has_ended() or len(lines(workdir)) >= more  # noqa: E731
+        processes.wait_until(has_rows, "more rows of metrics", process)
         if aim != "training":
-            processes.wait_until(lambda: aim in phase(workdir, rows), aim, process)
+            processes.wait_until(lambda: has_ended() or aim in phase(workdir, rows), aim, process)
         time.sleep(chance.uniform(0, 0.03))
     process.send_signal(number)
     _, errors = processes.finish(process)

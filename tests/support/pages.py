@@ -1,13 +1,10 @@
 """Functions that run the Python blocks of a page of the docs and return their output.
 
 A block ```python that prints is followed by a block ```text. The blocks of a page share their names.
-`python -m tests.support.pages` runs the pages of the guide, writes their output into them, and draws their
-figures, docs/guide/figures/*.png.
 """
 
 import contextlib
 import io
-import os
 import pathlib
 import re
 from typing import Any
@@ -48,21 +45,3 @@ def run_page(path: pathlib.Path, folder: pathlib.Path) -> list[tuple[str, str, s
             (code, expected, run_block(code, path.name, names))
             for code, expected in BLOCK.findall(path.read_text(encoding="utf-8"))
         ]
-
-
-def update_page(path: pathlib.Path) -> None:
-    """Writes the output of its blocks into a page and the figures next to the page."""
-    printed = iter([output for _, _, output in run_page(path, path.parent)])
-
-    def write(match):
-        output = next(printed)
-        return f"```python\n{match[1]}```" + (f"\n\n```text\n{output}```" if output else "")
-
-    text = BLOCK.sub(write, path.read_text(encoding="utf-8"))
-    path.write_text(text, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for each in guide_pages():
-        update_page(each)

@@ -10,15 +10,15 @@ TEXTS = [
     for a in ("big", "red")
     for b in ("sees", "bites")
     for c in ("old", "wet")
-] * 5
+]
 
 
 class Letters:
-    """A tokenizer of single characters."""
+    """A tokenizer whose ids are the code points of the characters. All of them must be below `size`."""
 
     fingerprint = "letters"
 
-    def __init__(self, size=300):
+    def __init__(self, size=60_000):
         self._size = size
 
     def __len__(self):
@@ -34,12 +34,11 @@ class Pairs(list):
     fingerprint = "pairs"
 
 
-def random_pairs(count, longest=20, seed=0):
-    """Returns pairs. Both sides of pair i begin with the letter chr(1000 + i)."""
-    rng = np.random.default_rng(seed)
+def random_pairs(count):
+    """Returns pairs of texts of 1 to 19 letters. Both sides of pair i begin with the letter chr(1000 + i)."""
+    rng = np.random.default_rng(0)
     return Pairs(
-        tuple(chr(1000 + i) + letter * int(rng.integers(0, longest - 1)) for letter in "st")
-        for i in range(count)
+        tuple(chr(1000 + i) + letter * int(rng.integers(0, 19)) for letter in "st") for i in range(count)
     )
 
 
@@ -48,8 +47,8 @@ def pair_config(**fields):
     return PairsConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
 
 
-def sentences(batch):
-    """Returns [(source, target)] of a batch. Also checks segments, positions and padding."""
+def read_and_check_sentences(batch):
+    """Returns [(source, target)] of a batch. Asserts that segments, positions and padding are correct."""
     found = []
     for row in range(len(batch["inputs"])):
         last = max(batch["input_segments"][row].max(), batch["target_segments"][row].max())

@@ -9,6 +9,7 @@ import time
 from tests.support.paths import ROOT
 
 LIMIT = 240  # seconds, many times the duration of any process of the tests
+POLL_SECONDS = 0.002
 
 
 def run_python(*arguments, stdin=""):
@@ -27,7 +28,9 @@ def run_python(*arguments, stdin=""):
 def start_training(config, workdir, *arguments):
     """Starts train.py as a process with one device."""
     command = [sys.executable, "train.py", f"--config={config}", f"--workdir={workdir}", *arguments]
-    environment = os.environ | {"JAX_PLATFORMS": "cpu"}
+    # Of two flags with the same name, XLA uses the last one.
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=1"
+    environment = os.environ | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
     return subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True)
 
 
@@ -43,16 +46,34 @@ def finish(process, seconds=LIMIT):
 
 
 def wait_until(condition, what, process=None, seconds=LIMIT):
-    """Waits until `condition()` is true or the optional process has ended."""
+    """Waits until `condition()` is true. Fails if the optional process ends before this.
+
+    Meanwhile, the pipes of the process are read, because it would stop when a pipe is full. `finish` returns
+    this output, too.
+    """
     deadline = time.monotonic() + seconds
     while not condition():
-        if process is not None and process.poll() is not None:
-            return
+        if process is None:
+            time.sleep(POLL_SECONDS)
+        elif ends_within(process, POLL_SECONDS) and not condition():
+            _, errors = process.communicate()
+            raise AssertionError(
+                f"{process.args} ended with code {process.returncode}, waited for {what}; "
+                f"stderr: {(errors or '')[-3000:]!r}"
+            )
         if time.monotonic() > deadline:
             if process is not None:
                 process.kill()
             raise AssertionError(f"waited {seconds} s for {what}")
-        time.sleep(0.002)
+
+
+def ends_within(process, seconds):
+    """Returns whether a process ends within a number of seconds. Keeps its output for `communicate`."""
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def read_to(stream, text, process, seconds=LIMIT):

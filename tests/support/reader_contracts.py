@@ -41,7 +41,7 @@ class Reader(NamedTuple):
       rows: rows to write.
       changes: returns rows that each differ from a row in one place. They have as many bytes as the last row.
       options: keyword arguments of `open` that must change the fingerprint.
-      packs: whether the files may be compressed.
+      may_be_compressed: whether the reader opens compressed files.
       package: an optional package that the reader needs.
     """
 
@@ -50,7 +50,7 @@ class Reader(NamedTuple):
     rows: Sequence[Any] = ROWS
     changes: Callable[[Any], list[Any]] = change_texts
     options: Sequence[Mapping[str, Any]] = ()
-    packs: bool = True
+    may_be_compressed: bool = True
     package: str = ""
 
 
@@ -76,7 +76,7 @@ class ReaderContract:
         """Writes rows into a new folder and opens them."""
         if reader.package:
             pytest.importorskip(reader.package, reason=f"the package {reader.package} is not installed")
-        if ending and not reader.packs:
+        if ending and not reader.may_be_compressed:
             pytest.skip("the files of this reader cannot be compressed")
         folder.mkdir()
         reader.write(folder, reader.rows if rows is None else rows)
@@ -141,11 +141,11 @@ class ReaderContract:
         assert source.fingerprint
         assert list_files(tmp_path / "a") == before
 
-    def test_any_bytes_give_rows_or_one_sentence(self, reader, tmp_path):
+    def test_any_bytes_give_rows_or_a_short_printable_message(self, reader, tmp_path):
         self.make(reader, tmp_path / "a")
 
         @given(damaged_files(list_files(tmp_path / "a")))
-        @settings(max_examples=40, derandomize=True, deadline=None, database=None)
+        @settings(max_examples=40)
         def read(files):
             with tempfile.TemporaryDirectory() as folder:
                 for name, content in files.items():

@@ -204,7 +204,8 @@ def test_error_shows_the_first_class_name_that_differs(config, monkeypatch, trai
 @pytest.mark.parametrize("content", [b"", b"[1, 2, 3]", b"{}", b"[" * 100_000, b"\xff", b'["cat"]'])
 def test_damaged_class_names_are_an_error(config, tmp_path, content):
     (tmp_path / classification.LABELS_FILE).write_bytes(content)
-    assert answer(lambda: classification.create(config, str(tmp_path), new=False)) is None
+    error = answer(lambda: classification.create(config, str(tmp_path), new=False))
+    assert isinstance(error, UserError)
 
 
 def test_commands_for_translation_reject_the_task(config, task, tmp_path):

@@ -102,6 +102,7 @@ def test_evaluation_of_perfect_parses_has_perfect_scores_and_samples(run, answer
         assert run.task.read_target(row["hypothesis"]) == answers[row["source"]]
 
 
+@pytest.mark.long
 def test_scores_and_samples_read_the_words_as_the_model_does(run, answers):
     """Data in which brackets are not escaped, and blank lines, have the same scores in training."""
     tokens, tree = "(S (NP PRP )NP -LRB- )S", "(TOP (S (NP (PRP He)) (-LRB- -LRB-)))"
@@ -121,30 +122,68 @@ def test_observed_sentence_is_read_and_written_as_in_a_translation(run):
     assert [observed.result] == run.task.translate(run.params, ["He ( sleeps"])
 
 
-def test_report_counts_errors_by_the_rules_of_evalb(run, answers):
-    """The first of five outputs is empty. Its tree has only words, so evalb counts its punctuation.
+@pytest.fixture
+def report_with_errors(run, answers):
+    """Returns a report over five sentences. Three outputs are correct.
 
-    The second output is a sentence without phrases. Its only bracket matches.
+    The first output is empty. Its tree has only words, so evalb counts its punctuation. The second output is
+    a sentence without phrases. Its only bracket matches.
     """
     answers |= dict(zip(*read_sides(run.task.config.data, "test"), strict=True))
     first, second, *_ = answers
     tags = [token for token in answers[second].split() if token[0] not in "()"]
     answers |= {first: "", second: f"(S {' '.join(tags)} )S"}
     (report,) = run.task.report(run.variables, "test")
-    found = {score.name: score for score in report.scores}
-    assert found["error sentences"].value == 20
-    assert found["complete match"].value == 75
-    assert found["bracketing precision"].value == 100
-    assert found["well-formed outputs"].value == 80
-    assert found["well-formed outputs"].signature == "per cent; repairs: missing tags 1"
+    return report
+
+
+@pytest.fixture
+def scores_with_errors(report_with_errors):
+    """Returns {name: score} of the report."""
+    return {score.name: score for score in report_with_errors.scores}
+
+
+@pytest.fixture
+def brackets(run):
+    """Returns the number of brackets of each sentence that evalb counts. Its root is no bracket."""
     spans = map(parsing.list_spans, stored_trees(run, "test"))
-    brackets = [sum(node.label != "TOP" for node in nodes) for nodes in spans]
+    return [sum(node.label != "TOP" for node in nodes) for nodes in spans]
+
+
+@pytest.mark.long
+def test_empty_output_is_an_error_sentence(scores_with_errors):
+    assert scores_with_errors["error sentences"].value == 20
+
+
+@pytest.mark.long
+def test_repaired_output_is_not_well_formed(scores_with_errors):
+    assert scores_with_errors["well-formed outputs"].value == 80
+    assert scores_with_errors["well-formed outputs"].signature == "per cent; repairs: missing tags 1"
+
+
+@pytest.mark.long
+def test_brackets_and_matches_are_counted_without_error_sentences(scores_with_errors, brackets):
     matched = 1 + sum(brackets[2:])
-    assert found["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
-    assert found["bracketing F1, all"].value == pytest.approx(200 * matched / (sum(brackets) + matched))
-    scores = run.task.score_hypotheses(report.outputs, *read_sides(run.task.config.data, "test"))
-    names = {"f1": "bracketing F1, all", "complete_match": "complete match"}
-    assert scores == {name: found[names[name]].value for name in names}
+    assert scores_with_errors["complete match"].value == 75
+    assert scores_with_errors["bracketing precision"].value == 100
+    assert scores_with_errors["bracketing recall"].value == pytest.approx(100 * matched / sum(brackets[1:]))
+
+
+@pytest.mark.long
+def test_f1_of_all_sentences_counts_error_sentences(scores_with_errors, brackets):
+    matched = 1 + sum(brackets[2:])
+    expected = 200 * matched / (sum(brackets) + matched)
+    assert scores_with_errors["bracketing F1, all"].value == pytest.approx(expected)
+
+
+@pytest.mark.long
+def test_scores_in_training_equal_those_of_a_report(run, report_with_errors, scores_with_errors):
+    outputs = report_with_errors.outputs
+    scores = run.task.score_hypotheses(outputs, *read_sides(run.task.config.data, "test"))
+    assert scores == {
+        "f1": scores_with_errors["bracketing F1, all"].value,
+        "complete_match": scores_with_errors["complete match"].value,
+    }
 
 
 def stored_trees(run, split):
@@ -165,6 +204,7 @@ def test_score_of_a_tree_is_the_score_of_its_tokens(run):
         run.task.score(params, [sentence], [""])
 
 
+@pytest.mark.long
 def test_aligning_a_parse_is_an_error(run):
     with pytest.raises(UserError, match="A parse has no word alignment"):
         Translator(run).align(["a"], ["(NN a)"])
@@ -209,6 +249,7 @@ def test_evaluated_run_is_exported_with_its_scores(folder, tmp_path, capsys):
     )
 
 
+@pytest.mark.long
 def test_compare_command_rejects_the_task(folder):
     with pytest.raises(UserError, match=r"tfm compare scores translations by BLEU, .* 'parsing'"):
         compare.main([str(folder / "run"), str(folder / "run")])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.batch_norm_net import Config
+from tests.support.comparison import assert_trees_equal
 from tests.tasks.cases import make_classification
 from tfm.config import save
 from tfm.export.write import write_bundle
@@ -28,11 +29,6 @@ class TestModelWithState(TaskContract):
 
 def states(variables):
     return {name: tree for name, tree in variables.items() if name != "params"}
-
-
-def assert_equal(tree, other):
-    assert jax.tree.leaves(tree)
-    jax.tree.map(np.testing.assert_array_equal, tree, other)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +68,7 @@ def test_evaluation_uses_the_state(trained, loaded, initial_statistics):
 
 def test_export_contains_the_state(trained, loaded, tmp_path):
     write_bundle(loaded, str(tmp_path / "export"), workdir=str(trained.workdir))
-    assert_equal(runs.load(str(tmp_path / "export")).variables, loaded.variables)
+    assert_trees_equal(runs.load(str(tmp_path / "export")).variables, loaded.variables)
 
 
 def test_state_is_averaged_like_the_parameters(trained):
@@ -92,7 +88,9 @@ def test_warm_start_begins_with_the_state_of_an_export(trained, loaded, tmp_path
     )
     task = trained.create(tmp_path / "new", config, new=True)
     start = warm_start.find_initial_variables(task, str(tmp_path / "export"))
-    assert_equal(states(start({})), states(loaded.variables))
+    assert_trees_equal(states(start({})), states(loaded.variables))
     train(task, config.training, str(tmp_path / "new"), initial_variables=start)
     save(config, runs.config_path(str(tmp_path / "new")))
-    assert_equal(states(runs.load(str(tmp_path / "new"), checkpoint="0").variables), states(loaded.variables))
+    assert_trees_equal(
+        states(runs.load(str(tmp_path / "new"), checkpoint="0").variables), states(loaded.variables)
+    )

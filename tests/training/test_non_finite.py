@@ -12,6 +12,7 @@ import pytest
 
 from tests.support import tiny
 from tests.support.bare_task import make_state, make_step
+from tests.support.comparison import assert_trees_equal
 from tests.support.programs import initialize
 from tests.support.tiny import train_run
 from tests.support.tiny_regression import Regression, make_config
@@ -56,10 +57,6 @@ def updates(batches, **options):
     return states, metrics
 
 
-def assert_equal(tree, other):
-    jax.tree.map(np.testing.assert_array_equal, tree, other)
-
-
 @pytest.mark.parametrize("micro_batches", [1, 2])
 @pytest.mark.parametrize("bad", BAD, ids=["loss", "gradient"])
 def test_non_finite_step_changes_no_state(bad, micro_batches):
@@ -67,7 +64,7 @@ def test_non_finite_step_changes_no_state(bad, micro_batches):
     assert not states[1].halted
     for later in states[2:]:
         assert later.halted
-        assert_equal(later.replace(halted=states[1].halted), states[1])
+        assert_trees_equal(later.replace(halted=states[1].halted), states[1])
     assert [float(found["skipped"][0]) for found in metrics] == [0, 1, 1]
     assert metrics[1]["loss"] == (0, 0)
 
@@ -76,9 +73,9 @@ def test_non_finite_step_changes_no_state(bad, micro_batches):
 def test_skipped_step_changes_only_counters(micro_batches):
     states, metrics = updates([GOOD, BAD[0], GOOD], micro_batches=micro_batches, on_non_finite="skip")
     for name in ("params", "average"):
-        assert_equal(getattr(states[2], name), getattr(states[1], name))
+        assert_trees_equal(getattr(states[2], name), getattr(states[1], name))
     adams = [state.opt_state["loss"][0] for state in states]
-    assert_equal(adams[2].mu, adams[1].mu)
+    assert_trees_equal(adams[2].mu, adams[1].mu)
     assert [int(state.step) for state in states] == [int(adam.count) for adam in adams] == [0, 1, 2, 3]
     assert np.isfinite(states[3].params["w"]).all()
     assert (states[3].params["w"] != states[2].params["w"]).all()
@@ -106,7 +103,7 @@ def test_skipped_step_advances_only_fields_that_are_named_as_counters():
     state = make_state({"w": jnp.float32([1.0, 2.0])}, optimizer)
     counted = whole._replace(count=jnp.int32(4), step=jnp.int32(4))
     skipped, _ = step(state, BAD[0])
-    assert_equal(skipped, state.replace(step=jnp.int32(1), opt_state={"loss": counted}))
+    assert_trees_equal(skipped, state.replace(step=jnp.int32(1), opt_state={"loss": counted}))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
@@ -122,7 +119,7 @@ def test_skipped_step_advances_the_schedule_of_every_optimizer(name):
         is_counter = jax.tree_util.keystr(path).endswith(".count")
         np.testing.assert_array_equal(new, old + 1 if is_counter else old)
     assert any(jax.tree_util.keystr(path).endswith(".count") for path, _ in before)
-    assert_equal(skipped.params, state.params)
+    assert_trees_equal(skipped.params, state.params)
 
 
 class Poisoned(Regression):
@@ -221,7 +218,7 @@ def test_run_continues_after_skipped_steps_and_counts_them(tmp_path, poison, cap
     assert "train/loss" not in training[1]  # neither step was finite
     assert np.isfinite([row["train/loss"] for row in training[::2]]).all()
     states = [runs.load(str(tmp_path / "run"), checkpoint=str(step)).params for step in (2, 4)]
-    assert_equal(*states)
+    assert_trees_equal(*states)
     assert re.findall(r"Step (\d) made no update", caplog.text) == ["3", "4"]
 
 

@@ -96,7 +96,7 @@ DECAYED = {"optimizer": SGD(weight_decay=0.1)}
 SHORT = DecodingConfig(max_extra_tokens=4, beam_size=2, max_input=8, batch_size=2)
 TEXT = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 
-CASES = [
+SECTIONS = [
     *make_cases(TRANSFORMER, observers.observe_model, LEARNED),
     *make_cases(CONV, observers.observe_model),
     *make_cases(
@@ -139,69 +139,98 @@ CASES = [
     *make_cases(SGD(momentum=0.5, weight_decay=0.1), observers.observe_optimizer),
     *make_cases(SHORT, observers.observe_translations, {"samples": 4}, {"coverage_penalty": 0.5}),
     *make_cases(TEXT, observers.observe_continuations, {"samples": 0, "beam_size": 2}),
+    *(Case(kind(), observers.observe_optimizer) for kind in (Adam, AdamW, Adafactor, Muon)),
 ]
-CASES += [Case(kind(), observers.observe_optimizer) for kind in (Adam, AdamW, Adafactor, Muon)]
-for module, data in ((translation, PAIRS), (parsing, TREES)):
-    config = module.Config(
-        model=TRANSFORMER,
-        data=data,
-        decoding=SHORT,
-        loss_chunk_size=2,
-        validation_sentences=3,
-        validation_samples=1,
-    )
-    CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
-config = language_modeling.Config(
-    model=LM, data=DOCUMENTS, stride=8, loss_chunk_size=2, validation_documents=3, validation_samples=1
-)
-CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
-parts = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-config = summarization.Config(**parts | {"task": "summarization", "separator": " "})
-CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
-CASES += make_cases(classification.Config(model=VIT), observers.observe_loss)
-config = masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2)
-CASES += [Case(config, observers.observe_loss), Case(config, observers.observe_run)]
-CASES += make_cases(
-    text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=LABELLED),
-    observers.observe_loss,
-)
-for model in (
-    image_observers.RESNET,
-    image_observers.SAGAN,
-    image_observers.DETR,
-    image_observers.DVAE,
-    image_observers.DALLE,
-    dataclasses.replace(image_observers.DALLE, **POST),
-):
-    CASES.append(Case(model, image_observers.observe_image_model))
-CASES += [
-    Case(image_observers.SCENES, image_observers.observe_scenes),
-    *make_cases(image_observers.BOXES, image_observers.observe_scenes, {"flip": True}),
-    Case(image_observers.COCO, image_observers.observe_scenes),
-    Case(image_observers.CAPTIONS, image_observers.observe_captions),
-    Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
-    Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
-    Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
-    Case(system_observers.STORIES, system_observers.observe_memory_network),
-]
-for config in (
-    image_generation.Config(
+
+
+def make_text_cases() -> list[Case]:
+    """Returns the cases of the tasks that read or write texts."""
+    pairs_fields = {
+        "model": TRANSFORMER,
+        "decoding": SHORT,
+        "loss_chunk_size": 2,
+        "validation_sentences": 3,
+        "validation_samples": 1,
+    }
+    documents_fields = {
+        "model": LM,
+        "data": DOCUMENTS,
+        "stride": 8,
+        "loss_chunk_size": 2,
+        "validation_documents": 3,
+        "validation_samples": 1,
+    }
+    trained = [
+        translation.Config(data=PAIRS, **pairs_fields),
+        parsing.Config(data=TREES, **pairs_fields),
+        language_modeling.Config(**documents_fields),
+        summarization.Config(separator=" ", **documents_fields),
+        masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2),
+    ]
+    classifier = dataclasses.replace(BERT, head="classes")
+    return [
+        *(
+            Case(config, observe)
+            for config in trained
+            for observe in (observers.observe_loss, observers.observe_run)
+        ),
+        Case(text_classification.Config(model=classifier, data=LABELLED), observers.observe_loss),
+    ]
+
+
+def make_image_cases() -> list[Case]:
+    """Returns the cases of the models, data and tasks of images."""
+    models = [
+        image_observers.RESNET,
+        image_observers.SAGAN,
+        image_observers.DETR,
+        image_observers.DVAE,
+        image_observers.DALLE,
+        dataclasses.replace(image_observers.DALLE, **POST),
+    ]
+    gan = image_generation.Config(
         model=image_observers.SAGAN,
         data=image_observers.PICTURES,
         training=image_observers.TRAINING,
         validation_samples=1,
-    ),
-    detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1),
-    image_tokens.Config(model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1),
-    text_to_image.Config(model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1),
-    question_answering.Config(
+    )
+    detector = detection.Config(model=image_observers.DETR, data=image_observers.SCENES, validation_samples=1)
+    first_stage = image_tokens.Config(
+        model=image_observers.DVAE, data=image_observers.CAPTIONS, validation_samples=1
+    )
+    painter = text_to_image.Config(
+        model=image_observers.DALLE, data=image_observers.CAPTIONS, validation_samples=1
+    )
+    return [
+        Case(classification.Config(model=VIT), observers.observe_loss),
+        *(Case(model, image_observers.observe_image_model) for model in models),
+        Case(image_observers.SCENES, image_observers.observe_scenes),
+        *make_cases(image_observers.BOXES, image_observers.observe_scenes, {"flip": True}),
+        Case(image_observers.COCO, image_observers.observe_scenes),
+        Case(image_observers.CAPTIONS, image_observers.observe_captions),
+        *(Case(config, image_observers.observe_system) for config in (gan, detector, first_stage, painter)),
+    ]
+
+
+def make_system_cases() -> list[Case]:
+    """Returns the cases of word vectors and question answering."""
+    questions = question_answering.Config(
         model=system_observers.MEMORY_NETWORK, data=system_observers.STORIES, validation_samples=1
-    ),
-    word_vectors.Config(
+    )
+    vectors = word_vectors.Config(
         model=system_observers.WORD2VEC, data=system_observers.SKIP_GRAMS, validation_samples=1
-    ),
-):
-    CASES.append(Case(config, image_observers.observe_system))
+    )
+    return [
+        Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
+        Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
+        Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
+        Case(system_observers.STORIES, system_observers.observe_memory_network),
+        Case(questions, image_observers.observe_system),
+        Case(vectors, image_observers.observe_system),
+    ]
+
+
+CASES = [*SECTIONS, *make_text_cases(), *make_image_cases(), *make_system_cases()]
 
 # Other values of the fields that contain paths, names or patterns.
 SPLITS = {"train": "more", "validation": "check", "test": "exam"}

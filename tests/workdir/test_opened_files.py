@@ -3,10 +3,10 @@
 import json
 import os
 import pickle
-import resource
 import shutil
 import sys
 import tempfile
+import tracemalloc
 
 import jax
 import pytest
@@ -17,11 +17,13 @@ import tfm
 from tests.support import entries
 from tests.support.hostile_values import JSON, answer, in_folder
 from tfm import config
+from tfm.checkpoints.store import Record
 from tfm.commands import compilation
 from tfm.commands.command import parse
 from tfm.commands.options import Evaluate
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
+from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import bundle, runs
 
 
@@ -57,9 +59,26 @@ def test_damaged_export_opens_or_is_an_error(exported, name, change):
         content = file.read()
     with tempfile.TemporaryDirectory() as folder:
         found = answer(entries.export, os.path.join(folder, "copy"), exported, name, change(content))
-    if found is not None and name == "vocabulary.model":
+    if not isinstance(found, UserError) and name == "vocabulary.model":
         sound = runs.load(exported)
         assert found.task.tokenizer.fingerprint == sound.task.tokenizer.fingerprint
+
+
+@pytest.mark.long
+@given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
+@settings(max_examples=30)
+def test_export_with_any_manifest_opens_or_is_an_error(exported, content):
+    with tempfile.TemporaryDirectory() as folder:
+        answer(entries.listed_export, os.path.join(folder, "copy"), exported, content)
+
+
+@pytest.mark.long
+@given(name=st.sampled_from([*Record._fields, "files"]), value=JSON)
+@settings(max_examples=30)
+def test_checkpoint_with_any_field_in_its_manifest_is_intact_or_damaged(tiny_run, name, value):
+    with tempfile.TemporaryDirectory() as folder:
+        copy = os.path.join(folder, "copy")
+        answer(entries.checkpoint, copy, tiny_run / CHECKPOINT_FOLDER, name, value)
 
 
 @pytest.mark.long
@@ -115,14 +134,21 @@ def test_opening_a_run_unpickles_nothing(unpickled, tiny_run, exported):
     assert not unpickled
 
 
+@pytest.fixture
+def traced_memory():
+    """Returns a function that returns how many bytes Python code holds now and held at most in the test."""
+    tracemalloc.start()
+    yield tracemalloc.get_traced_memory
+    tracemalloc.stop()
+
+
 @pytest.mark.parametrize("name", [runs.CONFIG_FILE, "vocabulary.model", bundle.PARAMETERS_FILE])
-def test_huge_files_are_rejected_before_they_are_read(exported, tmp_path, name):
+def test_huge_files_are_rejected_before_they_are_read(exported, tmp_path, name, traced_memory):
     folder = shutil.copytree(exported, tmp_path / "copy")
     os.truncate(folder / name, 1 << 40)  # a sparse file
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(UserError, match=r"at most [\d,]+ bytes|is not a complete safetensors file"):
         runs.load(str(folder))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # KiB
+    assert traced_memory()[1] < 100e6
 
 
 @pytest.mark.parametrize("field", ["directory", "cache_dir", "train"])
@@ -136,18 +162,31 @@ def test_export_with_paths_in_its_config_is_an_error(exported, tmp_path, field):
         tfm.Translator.load(str(folder))
 
 
+@pytest.fixture
+def _no_compilation_cache():
+    """Unsets the folder of compiled programs. The test may set it."""
+    folder = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", None)
+    yield
+    jax.config.update("jax_compilation_cache_dir", folder)
+
+
+@pytest.mark.usefixtures("_no_compilation_cache")
 def test_compiled_programs_are_in_the_users_cache(tiny_run, tmp_path, monkeypatch):
     """Compiled programs in the folder of a run would be executed, although the run may be untrusted."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = jax.config.jax_compilation_cache_dir
-    jax.config.update("jax_compilation_cache_dir", None)
-    try:
-        parse(Evaluate, [f"--workdir={tiny_run}"]).load()
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        compilation.enable_compilation_cache(str(tmp_path / "elsewhere"))  # has no effect if a folder is set
-        assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
-        jax.config.update("jax_compilation_cache_dir", None)
-        compilation.enable_compilation_cache("/dev/null")
-        assert jax.config.jax_compilation_cache_dir is None
-    finally:
-        jax.config.update("jax_compilation_cache_dir", before)
+    parse(Evaluate, [f"--workdir={tiny_run}"]).load()
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "tfm" / "compiled")
+
+
+@pytest.mark.usefixtures("_no_compilation_cache")
+def test_folder_of_compiled_programs_is_set_once(tmp_path):
+    for name in ("first", "second"):
+        compilation.enable_compilation_cache(str(tmp_path / name))
+    assert jax.config.jax_compilation_cache_dir == str(tmp_path / "first" / "compiled")
+
+
+@pytest.mark.usefixtures("_no_compilation_cache")
+def test_without_a_writable_folder_no_compiled_program_is_stored():
+    compilation.enable_compilation_cache("/dev/null")
+    assert jax.config.jax_compilation_cache_dir is None

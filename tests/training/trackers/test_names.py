@@ -1,13 +1,10 @@
 """Tests of the names in `training.trackers`, of missing packages, and of user-defined trackers."""
 
 import importlib.util
-import subprocess
-import sys
 
 import pytest
 
-from tests.support.paths import ROOT
-from tests.support.processes import LIMIT
+from tests.support.processes import run_python
 from tests.support.tracked_regression import NAME, Memory, train_tracked
 from tfm import config
 from tfm.commands.overrides import override
@@ -20,9 +17,9 @@ from tfm.training.trackers import PACKAGES, find_tracker
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("wanbd",), "training.trackers .*'wandb'.*, got 'wanbd'"),
-        (("wandb", "wandb"), "training.trackers.*got 'wandb' twice"),
-        ((3,), "each of training.trackers must be of type str"),
+        (("wanbd",), r"training\.trackers .*'wandb'.*, got 'wanbd'"),
+        (("wandb", "wandb"), r"training\.trackers.*got 'wandb' twice"),
+        ((3,), r"each of training\.trackers must be of type str"),
     ],
 )
 def test_wrong_names_are_errors(names, message):
@@ -76,5 +73,5 @@ def test_training_and_translation_do_not_import_unused_packages():
         "found = {'wandb', 'mlflow', 'tensorboardX', 'matplotlib', 'scipy', 'sacrebleu'} & set(sys.modules)\n"
         "sys.exit(f'imported: {found}' if found else 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=LIMIT)
-    assert done.returncode == 0, done.stderr.decode()
+    result = run_python("-c", code)
+    assert result.returncode == 0, result.stderr.decode()
