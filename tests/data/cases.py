@@ -5,6 +5,7 @@ import json
 
 import numpy as np
 
+from tests.support import pairs as support
 from tests.support.corpora import WRITERS, write_text, write_tsv
 from tests.support.files import CACHE
 from tests.support.pairs import Letters, pair_config, random_pairs
@@ -183,7 +184,7 @@ def open_cache(folder):
 def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
     config = pair_config(**{"batch_tokens": 365} | fields)  # not a multiple of the number of hosts
     hosts = {"host_index": host_index, "host_count": host_count}
-    return pair_batches.train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
+    return support.train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
 
 
 mixture = functools.partial(train_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")

@@ -5,9 +5,16 @@ import re
 import numpy as np
 import pytest
 
-from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, read_and_check_sentences
+from tests.support.pairs import (
+    Letters,
+    Pairs,
+    pair_config,
+    random_pairs,
+    read_and_check_sentences,
+    train_batches,
+)
 from tests.support.tiny import ids
-from tfm.data.batches.pairs import eval_batches, make_rows, train_batches
+from tfm.data.batches.pairs import eval_batches, make_rows
 from tfm.data.batches.rows import concatenate_ranges, list_widths
 from tfm.data.batches.schedule import prefetch
 from tfm.data.token_cache import TokenCache

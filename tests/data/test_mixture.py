@@ -6,9 +6,15 @@ import itertools
 import numpy as np
 import pytest
 
-from tests.support.pairs import Letters, Pairs, pair_config, random_pairs, read_and_check_sentences
+from tests.support.pairs import (
+    Letters,
+    Pairs,
+    pair_config,
+    random_pairs,
+    read_and_check_sentences,
+    train_batches,
+)
 from tests.support.tiny import ids
-from tfm.data.batches.pairs import train_batches
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 

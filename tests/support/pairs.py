@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from tfm.data.batches.pairs import PairEpochs
+from tfm.data.batches.schedule import Batches
 from tfm.data.config import PairsConfig
 from tfm.data.tokenizers.protocol import EOS_ID
 
@@ -45,6 +47,11 @@ def random_pairs(count):
 def pair_config(**fields):
     """Returns a config with small batches."""
     return PairsConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
+
+
+def train_batches(cache, config, seed, *, corpora=(), **hosts):
+    """Returns the training `Batches` of a cache."""
+    return Batches([PairEpochs(cache, config, seed, corpora)], **hosts)
 
 
 def read_and_check_sentences(batch):

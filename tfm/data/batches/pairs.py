@@ -128,20 +128,6 @@ class PairEpochs:
         return np.concatenate(parts)
 
 
-def train_batches(
-    cache: TokenCache,
-    config: PairsConfig,
-    seed: int,
-    *,
-    corpora: Sequence[int] = (),
-    host_index: int = 0,
-    host_count: int = 1,
-) -> Batches:
-    """Returns the training batches of a cache; see `PairEpochs`."""
-    epochs = PairEpochs(cache, config, seed, corpora)
-    return Batches([epochs], host_index=host_index, host_count=host_count)
-
-
 def open_train_batches(
     config: PairsConfig, seed: int, tokenizer: Any, *, host_index: int = 0, host_count: int = 1
 ) -> tuple[Batches, str]:
