@@ -267,8 +267,8 @@ class Setup:
                 advice = ", and the constants (a teacher needs the model's vocabulary)" if constants else ""
                 raise UserError(
                     f"The loss of the update {learner.name!r} does not fit its arguments "
-                    f"({first_line(error)}, at {place}): check the shapes of the model and the "
-                    f"batch{advice}."
+                    f"({first_line(error)}, at {place}): check the shapes of the model and the batch, and "
+                    f"the arguments of your own parts{advice}."
                 ) from error
             check_output(output, self.state.model_state)
 

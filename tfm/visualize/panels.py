@@ -93,6 +93,8 @@ def select(observation: Observation, kind: str, selection: Selection = ALL) -> P
         for i in range(len(numbers))
     ]
     panels = Panels(numbers, queries, keys, titles)
+    if head == "rollout":
+        return panels._replace(unit="rollout\n(each row sums to 1)")
     if selection.measure == "norms":
         return panels._replace(unit="norm of the\nweighted value", largest=float(numbers.max()) or 1.0)
     return panels
