@@ -12,7 +12,7 @@ import scipy.special
 from tests.support.programs import count_programs
 from tests.support.tiny_lm import MODEL, make_lm_config, write_documents
 from tests.support.tokenizers import train_model
-from tfm.data.config import TOKENIZER_FILE
+from tfm.data.config import VOCABULARY_FILE
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
@@ -220,8 +220,8 @@ def test_tokenizers_are_stored_in_the_run_and_restore_texts(folder, tmp_path, to
     task = language_modeling.create(config, str(tmp_path))
     again = language_modeling.create(config, str(tmp_path), new=False)
     assert task.assets() == again.assets()
-    assert set(task.assets()) == (set() if tokenizer == "bytes" else {TOKENIZER_FILE})
-    assert (tmp_path / TOKENIZER_FILE).exists() == (tokenizer != "bytes")
+    assert set(task.assets()) == (set() if tokenizer == "bytes" else {VOCABULARY_FILE})
+    assert (tmp_path / VOCABULARY_FILE).exists() == (tokenizer != "bytes")
     assert task.model.vocabulary_size == len(task.tokenizer) == len(again.tokenizer)
     text = "red dog\nß  "
     assert task.tokenizer.decode(task.tokenizer.encode([text])[0]) == text

@@ -12,8 +12,8 @@ import pytest
 from tests.references import numpy_transformer as numpy64
 from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.numbers_task import MODEL, PIECES, Numbers
+from tests.support.pairs import train_batches
 from tests.support.programs import initialize
-from tfm.data.batches.pairs import train_batches
 from tfm.data.config import PairsConfig
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
