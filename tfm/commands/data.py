@@ -31,13 +31,13 @@ log = logging.getLogger(__name__)
 @command
 def main(options: command_options.Data) -> None:
     """Shows the data."""
-    chosen = options.config
-    if not isinstance(getattr(chosen, "data", None), PairsConfig | DocumentsConfig):
+    config = options.config
+    if not isinstance(getattr(config, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(
-            f"tfm data reads sentence pairs and documents, but the task of this config is '{chosen.task}'."
+            f"tfm data reads sentence pairs and documents, but the task of this config is '{config.task}'."
         )
-    tokenizer = options.workdir and load_tokenizer(options.workdir, chosen.task)
-    found = inspect_splits(chosen, list(dict.fromkeys(options.splits)), tokenizer)
+    tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
+    found = inspect_splits(config, list(dict.fromkeys(options.splits)), tokenizer)
     if options.format == "json":
         print(to_json([as_json(split) for split in found], indent=2))
         return
@@ -55,18 +55,18 @@ def load_tokenizer(workdir: str, task: str) -> Any:
     return tasks.find(task).create(config, workdir, new=False).tokenizer
 
 
-def inspect_splits(chosen: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
+def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
     """Reads splits, the training split first, and summarizes each.
 
     Args:
-      chosen: config of a task with sentence pairs or documents.
+      config: config of a task with sentence pairs or documents.
       names: names of the splits. If empty, all splits of the data are read.
       tokenizer: tokenizer to count tokens. None counts words, and so do tasks with batches of another kind.
 
     Raises:
       UserError: if a split cannot be used. The message lists all problems.
     """
-    data: Any = chosen.data
+    data: Any = config.data
     open_split: Any = open_documents
     languages: tuple[str, ...] = ("",)
     if isinstance(data, PairsConfig):

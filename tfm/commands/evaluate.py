@@ -48,7 +48,7 @@ def main(options: Evaluate) -> None:
         write_results(run, options, stem)
 
 
-def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
+def check_output_dir(folder: str, workdir: str, new_config: Any) -> None:
     """Raises a UserError if the folder contains a run other than `workdir`, or evaluations on other data."""
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
@@ -59,7 +59,7 @@ def check_output_dir(folder: str, workdir: str, chosen: Any) -> None:
     there = runs.open_folder(folder).config
     changed = [
         change
-        for change in changes(there, chosen)
+        for change in changes(there, new_config)
         if change.path.startswith("data.") or change.rule != OnResume.FREE
     ]
     if changed:

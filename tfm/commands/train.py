@@ -44,55 +44,55 @@ def main(options: Train) -> None:
     """Trains."""
     limit_malloc_arenas()
     join_hosts(options)
-    chosen = options.config
+    config = options.config
     check_device()
-    make_partitioner(chosen.training)  # checked here, because the preparation takes minutes
+    make_partitioner(config.training)  # checked here, because the preparation takes minutes
     if options.profile:
-        check_profile(options.profile, chosen.training.steps)
-    for name in chosen.training.trackers:
+        check_profile(options.profile, config.training.steps)
+    for name in config.training.trackers:
         find_tracker(name)  # raises an error if its package is not installed
     if options.from_step is not None and options.dry_run:
         raise UserError("--from_step is not for --dry_run, because a dry run computes no step. Leave it out.")
     if options.warm_start_map and not options.warm_start:
         raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
     if options.warm_start:  # checked before the folder of the run is created
-        warm_start.check_warm_start(options.warm_start, chosen, options.workdir, options.warm_start_map)
+        warm_start.check_warm_start(options.warm_start, config, options.workdir, options.warm_start_map)
     if options.dry_run:
-        dry_run(chosen, options)
+        dry_run(config, options)
         return
     with handle_signals() as signals:
-        begin(chosen, options, signals)
+        train_in_workdir(config, options, signals)
 
 
-def begin(chosen: Any, options: Train, signals: SignalHandler) -> None:
+def train_in_workdir(config: Any, options: Train, signals: SignalHandler) -> None:
     """Trains in the work directory. The first process locks it, so that no second run can use it."""
     workdir, source, entries = options.workdir, options.warm_start, options.warm_start_map
     enable_compilation_cache(workdir)
-    make = tasks.find(chosen.task).create
+    make = tasks.find(config.task).create
     guard = None
     with contextlib.ExitStack() as stack:
         if jax.process_index() == 0:  # the first host prepares the work directory for the other hosts
             os.makedirs(workdir, exist_ok=True)
             guard = stack.enter_context(lock_workdir(workdir))
             remove_damaged_programs(workdir)
-            resume.save_config(chosen, workdir, allow_change=options.allow_change)
+            resume.save_config(config, workdir, allow_change=options.allow_change)
             if source:
-                warm_start.prepare_warm_start(source, chosen, workdir, entries)
-            copy_frozen_models(chosen, workdir)
-            task = make(chosen, workdir)
+                warm_start.prepare_warm_start(source, config, workdir, entries)
+            copy_frozen_models(config, workdir)
+            task = make(config, workdir)
             if options.from_step is not None:
                 resume.resume_from(options.from_step, task, workdir)
         multihost_utils.sync_global_devices("work directory")
         if jax.process_index() > 0:
-            task = make(chosen, workdir, new=False)
+            task = make(config, workdir, new=False)
         train(
             task,
-            chosen.training,
+            config.training,
             workdir,
             initial_variables=warm_start.find_initial_variables(task, source, entries),
             signals=signals,
             guard=guard,
-            hooks=make_hooks(task, chosen.training.steps, options),
+            hooks=make_hooks(task, config.training.steps, options),
         )
 
 
@@ -111,16 +111,16 @@ def make_hooks(task: Any, steps: int, options: Train) -> list[Hook]:
     return hooks
 
 
-def dry_run(chosen: Any, options: Train) -> None:
+def dry_run(config: Any, options: Train) -> None:
     """Prints memory, arithmetic and batches of the run. The work directory does not change."""
     workdir = options.workdir
-    resume.check_config(chosen, workdir, allow_change=options.allow_change)
+    resume.check_config(config, workdir, allow_change=options.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
         if options.warm_start:
-            warm_start.prepare_warm_start(options.warm_start, chosen, elsewhere, options.warm_start_map)
-        copy_frozen_models(chosen, elsewhere)
-        task = tasks.find(chosen.task).create(chosen, elsewhere)
-        print("\n".join(describe_run(task, chosen.training, workdir)))
+            warm_start.prepare_warm_start(options.warm_start, config, elsewhere, options.warm_start_map)
+        copy_frozen_models(config, elsewhere)
+        task = tasks.find(config.task).create(config, elsewhere)
+        print("\n".join(describe_run(task, config.training, workdir)))
 
 
 def check_profile(text: str, steps: int) -> None:

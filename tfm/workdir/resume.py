@@ -19,26 +19,26 @@ from tfm.workdir.starts import RECORD_FILE, last_start
 log = logging.getLogger(__name__)
 
 
-def save_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+def save_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
     """Checks a config with `check_config`, and writes it unless the run has a checkpoint and a config.
 
     The config of a run with a checkpoint is replaced by `tfm.workdir.train.train` just before its first step.
     If the start fails earlier, the run keeps its config, and the earlier command resumes it.
     """
-    check_config(chosen, workdir, allow_change=allow_change)
+    check_config(new_config, workdir, allow_change=allow_change)
     path = runs.config_path(workdir)
     if not has_checkpoint(workdir) or not os.path.exists(path):
-        config.save(chosen, path)
+        config.save(new_config, path)
 
 
-def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+def check_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
     """Checks that the run of a work directory may have this config, and logs the changes.
 
     Before the first checkpoint, any field may change except the fields that produced the tokenizer or other
     assets. After it, `tfm.config.FieldInfo.resume` decides for each field.
 
     Args:
-      chosen: the new config.
+      new_config: the new config.
       workdir: folder of the run.
       allow_change: paths of fields that may change although the results depend on them, such as
         "training.seed".
@@ -53,14 +53,14 @@ def check_config(chosen: Any, workdir: str, *, allow_change: Sequence[str] = ())
             f"{workdir} is an export, and training would overwrite it. Give another --workdir; "
             f"--warm_start={workdir} begins with its parameters."
         )
-    allowed = _allowed(chosen, allow_change)
+    allowed = _allowed(new_config, allow_change)
     begun = has_checkpoint(workdir)
     saved = _saved_config(workdir, begun)
     if saved is None:
         return
-    changed = changes(saved, chosen)
+    changed = changes(saved, new_config)
     if begun:
-        _check_resume(changed, chosen, workdir, allowed)
+        _check_resume(changed, new_config, workdir, allowed)
     else:
         _check_assets(changed, workdir)
     for change in changed:
@@ -91,9 +91,9 @@ def _saved_config(workdir: str, begun: bool) -> Any:
     return runs.parse_config(recorded)
 
 
-def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
+def _allowed(new_config: Any, names: Sequence[str]) -> list[str]:
     """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
-    known = {leaf.path: leaf.info for leaf in walk_fields(chosen)}
+    known = {leaf.path: leaf.info for leaf in walk_fields(new_config)}
     paths = [name.removeprefix("config.") for name in names]
     for path in paths:
         if path not in known:
@@ -105,10 +105,10 @@ def _allowed(chosen: Any, names: Sequence[str]) -> list[str]:
     return paths
 
 
-def _check_resume(changed: Sequence[Change], chosen: Any, workdir: str, allowed: Sequence[str]) -> None:
+def _check_resume(changed: Sequence[Change], new_config: Any, workdir: str, allowed: Sequence[str]) -> None:
     """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
     moved = any(change.new.info.asset for change in changed)
-    other = _other_data(chosen, workdir) if moved else ""
+    other = _other_data(new_config, workdir) if moved else ""
     reasons = []
     for change in changed:
         other_here = other if change.new.info.asset else ""
@@ -119,14 +119,14 @@ def _check_resume(changed: Sequence[Change], chosen: Any, workdir: str, allowed:
     _refuse(reasons, workdir)
 
 
-def _other_data(chosen: Any, workdir: str) -> str:
+def _other_data(new_config: Any, workdir: str) -> str:
     """Returns the name of a split whose content has changed since the last start, or "".
 
     Also returns "" if the task cannot compute fingerprints of its data.
     """
-    before, task = last_start(workdir).get("data", {}), tasks.find(chosen.task)
+    before, task = last_start(workdir).get("data", {}), tasks.find(new_config.task)
     splits = [name for name in ("train", "validation") if name in before and hasattr(task, "fingerprint")]
-    return next((name for name in splits if task.fingerprint(chosen, name) != before[name]), "")
+    return next((name for name in splits if task.fingerprint(new_config, name) != before[name]), "")
 
 
 def _reason(change: Change, other_data: str = "") -> str:

@@ -204,23 +204,23 @@ def load(workdir: str, **options: Any) -> Run:
     return open_folder(workdir).load(**options)
 
 
-def require_translation(chosen: Any, what: str) -> None:
+def require_translation(config: Any, what: str) -> None:
     """Raises a UserError if a run does not translate.
 
     Args:
-      chosen: config of the run.
+      config: config of the run.
       what: subject of the error message, such as "tfm translate".
     """
-    if not hasattr(getattr(chosen, "data", None), "target_language"):
-        raise UserError(f"{what} needs a run that translates, but this run has the task '{chosen.task}'.")
+    if not hasattr(getattr(config, "data", None), "target_language"):
+        raise UserError(f"{what} needs a run that translates, but this run has the task '{config.task}'.")
 
 
-def require_bleu(chosen: Any, what: str) -> None:
+def require_bleu(config: Any, what: str) -> None:
     """Raises a UserError if a run has no BLEU. The arguments are as for `require_translation`."""
-    require_translation(chosen, what)
-    if not getattr(chosen, "SCORED_BY_BLEU", True):
+    require_translation(config, what)
+    if not getattr(config, "SCORED_BY_BLEU", True):
         raise UserError(
-            f"{what} scores translations by BLEU, but the task of this run, '{chosen.task}', has other "
+            f"{what} scores translations by BLEU, but the task of this run, '{config.task}', has other "
             "scores. Read the scores that tfm evaluate wrote."
         )
 

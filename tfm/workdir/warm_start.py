@@ -23,12 +23,12 @@ from tfm.workdir import runs
 log = logging.getLogger(__name__)
 
 
-def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+def check_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
     """Checks that a new run can begin with the parameters of `source`. Changes no file.
 
     Args:
       source: a run or an export.
-      chosen: config of the new run.
+      new_config: config of the new run.
       workdir: folder of the new run. If it has a checkpoint, the run has begun and nothing else is checked.
       entries: map of the parameters to take, see `tfm.training.parameter_map.load_tree`. Without a map, the
         new run takes all parameters, so both models must be the same.
@@ -44,7 +44,7 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
     if has_checkpoint(workdir):
         return
     saved = runs.open_folder(source).config
-    changed = [change for change in changes(saved, chosen) if not change.new.info.warm_start]
+    changed = [change for change in changes(saved, new_config) if not change.new.info.warm_start]
     if changed and not entries:
         raise UserError(
             f"The run in {source} has another model: {'; '.join(map(str, changed))}. Use its "
@@ -52,19 +52,19 @@ def check_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[s
         )
 
 
-def prepare_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
     """Copies the assets of `source`, such as its vocabulary, into the folder of a new run.
 
     Does nothing if the run has a checkpoint. With a map, the new run makes its own assets, because its task
     may be another.
 
     Args:
-      source, chosen, workdir, entries: see `check_warm_start`.
+      source, new_config, workdir, entries: see `check_warm_start`.
 
     Raises:
       UserError: if `check_warm_start` raises, or the folder contains other assets.
     """
-    check_warm_start(source, chosen, workdir, entries)
+    check_warm_start(source, new_config, workdir, entries)
     if has_checkpoint(workdir):
         log.info("%s has begun before: --warm_start does nothing", workdir)
         return
@@ -72,7 +72,7 @@ def prepare_warm_start(source: str, chosen: Any, workdir: str, entries: Sequence
     if entries:
         return
     saved = runs.open_folder(source).config
-    made = [change for change in changes(saved, chosen) if change.new.info.asset]
+    made = [change for change in changes(saved, new_config) if change.new.info.asset]
     if made:
         log.info(
             "The new run uses the vocabulary of %s, so these changes have no effect on it: %s",
