@@ -57,7 +57,7 @@ def get_config(name=""):
                 checkpoint_every=650,
                 keep=3,
             ),
-            # Longer inputs than any in training lose words, so paragraphs are split.
+            # The model omits words of inputs that are much longer than a sentence, so paragraphs are split.
             decoding=DecodingConfig(max_input=64),
             validation_sentences=200,
         )

@@ -114,7 +114,8 @@ class DecodingConfig:
     )
     max_input: int = option(
         256,
-        "Maximum number of tokens in an input, including EOS.",
+        "Maximum number of tokens in an input, including EOS. Models omit words of inputs that are much "
+        "longer than their training inputs.",
         minimum=2,
         maximum=MAX_TOKENS,
         unit="tokens",

@@ -51,7 +51,8 @@ class MultiHeadAttention(nn.Module):
       dropout_rate: Dropout rate of the attention weights.
       attention: Function that maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and the keyword
         mask to [B, L, H, V]. The keywords scale, bias, implementation, dropout_rate and dropout_rng are
-        passed only if they are set.
+        passed only if they are set. Cached decoding passes a single query position and all places of the
+        cache, so a rule about positions belongs in `restrict_mask` or `position_bias`.
       implementation: Implementation of `dot_product_attention`. "auto" is a choice, see
         `tfm.attention_kernels`. Cached decoding always computes the equation.
       encode_positions: Function that encodes positions in queries and keys, such as rotary encoding:
