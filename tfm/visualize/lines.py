@@ -12,7 +12,7 @@ from tfm.interpret.words import align_tokens
 from tfm.visualize.figures import DPI, Axis, Panels, save
 
 PANEL_WIDTH, ROW, HEADER = 3.18, 0.26, 0.45  # inches
-LEFT, RIGHT = 0.36, 0.60  # ends of the lines, as shares of the width of a panel
+LEFT, RIGHT = 0.33, 0.53  # ends of the lines, as shares of the width of a panel
 GAP = 0.03  # between a line and a word, as a share of the width of a panel
 MAX_LINE_WIDTH = 8.0  # points, of a weight of 1
 MIN_SHOWN_WEIGHT = 0.05  # weights from here on are printed next to their word
