@@ -38,7 +38,7 @@ TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_NAMES = ("text", "table", "builtin")  # kinds whose splits may be names separated by commas
 
 
-_vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
+vocabulary_field = functools.partial(field, asset=VOCABULARY_FILE)
 
 
 def _tokenizer_rules(*kinds: str) -> dict[str, Any]:
@@ -124,7 +124,7 @@ class TextSection(DataSection):
 class PairsConfig(TextSection):
     """The source of sentence pairs, their vocabulary, and how they become batches."""
 
-    kind: str = _vocabulary_field(
+    kind: str = vocabulary_field(
         "tfds",
         "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
@@ -132,48 +132,48 @@ class PairsConfig(TextSection):
         "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
         **_kind_rules(*KINDS),
     )
-    name: str = _vocabulary_field(
+    name: str = vocabulary_field(
         "wmt14_translate/de-en",
         "Name of the data set. tfds: with the configuration after a slash, such as wmt14_translate/de-en. "
         "huggingface: with the configuration after a colon, such as wmt/wmt14:de-en.",
         pattern=re.compile(f"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as wmt14_translate/de-en",
     )
-    directory: str = _vocabulary_field(
+    directory: str = vocabulary_field(
         "",
         "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
         "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
         "resumed run may read from another folder if the content of the training data is the same.",
         resume=OnResume.FREE,
     )
-    source_language: str = _vocabulary_field(
+    source_language: str = vocabulary_field(
         "en",
         "Source language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
     )
-    target_language: str = _vocabulary_field(
+    target_language: str = vocabulary_field(
         "de",
         "Target language. text: extension of the files. tfds: key of the feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
     )
-    source_column: str = _vocabulary_field(
+    source_column: str = vocabulary_field(
         "",
         "table, huggingface: name of the source column; if empty, source_language. A number, counted from 1, "
         "selects a column of a TSV or CSV file without a header.",
     )
-    target_column: str = _vocabulary_field(
+    target_column: str = vocabulary_field(
         "",
         "table, huggingface: name of the target column, or its number, counted from 1; if empty, "
         "target_language.",
     )
-    format: str = _vocabulary_field(
+    format: str = vocabulary_field(
         "",
         "table: format of the files. If empty, the extension of each file decides.",
         choices=("", *FORMATS),
     )
-    train: str = _vocabulary_field(
+    train: str = vocabulary_field(
         "train",
         "Training split. text: common stem of the two files (train for train.en and train.de, also with "
         ".gz, .xz, .bz2 or .zst). table: file name. text and table also accept several names separated by "
@@ -192,36 +192,36 @@ class PairsConfig(TextSection):
         pattern=MIXING,
         form="numbers above 0 separated by commas, or temperature: and a number",
     )
-    tags: str = _vocabulary_field(
+    tags: str = vocabulary_field(
         "",
         "Tags that are added before each source text, such as <de>,<fr>: a tag for each name in a split. "
         "Each tag becomes a single piece of a new vocabulary.",
         pattern=TAGS,
         form="tags such as <de>, >>de<< or __de__ separated by commas",
     )
-    source_prefix: str = _vocabulary_field(
+    source_prefix: str = vocabulary_field(
         "", "Text before each source text, such as the tag of a language or the task of T5."
     )
-    target_prefix: str = _vocabulary_field(
+    target_prefix: str = vocabulary_field(
         "",
         "Text before each target text, such as the tag of a language. Translations are forced to begin with "
         "it, and it is removed from them.",
     )
-    joined_share: float = _vocabulary_field(
+    joined_share: float = vocabulary_field(
         0.0,
         "Share of the training pairs that are joined with the next pairs to texts of two to four pairs, so "
         "that the model learns to translate texts that are longer than the training sentences.",
         minimum=0,
         maximum=1,
     )
-    tokenizer: str = _vocabulary_field(
+    tokenizer: str = vocabulary_field(
         "word_pieces",
         "Tokenizer of both languages. word_pieces: data.vocabulary_size pieces, learned from the training "
         "text. Otherwise the path of your own SentencePiece model or Hugging Face tokenizer.json, or of a "
         "folder with a tokenizer.json. The run keeps a copy.",
         **_tokenizer_rules("word_pieces"),
     )
-    vocabulary_size: int | str = _vocabulary_field(
+    vocabulary_size: int | str = vocabulary_field(
         37_000,
         "Number of word pieces that are learned. Both languages share this vocabulary. auto: the size of the "
         "training text decides.",
@@ -231,14 +231,14 @@ class PairsConfig(TextSection):
         unit="pieces",
         resume=OnResume.FIXED,
     )
-    normalization: str = _vocabulary_field(
+    normalization: str = vocabulary_field(
         "none",
         "Normalization of the texts by a new vocabulary, and of the references of an evaluation. none: texts "
         "stay as they are. nmt_nfkc: SentencePiece's default, Unicode's NFKC and folded white space.",
         choices=NORMALIZATIONS,
         resume=OnResume.FIXED,
     )
-    vocabulary_pairs: int = _vocabulary_field(
+    vocabulary_pairs: int = vocabulary_field(
         5_000_000,
         "Maximum number of training pairs, evenly spaced, that the vocabulary is learned on.",
         minimum=1,
@@ -332,7 +332,7 @@ _shared_field = functools.partial(field_like, PairsConfig)
 class DocumentsConfig(TextSection):
     """The source of documents, their tokenizer, and how the tokens become rows of a batch."""
 
-    kind: str = _vocabulary_field(
+    kind: str = vocabulary_field(
         "text",
         "Kind of the data. text: text files. table: TSV, CSV, JSON Lines or Parquet files with a document in "
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
@@ -340,38 +340,38 @@ class DocumentsConfig(TextSection):
         "`tfm.data.source`.",
         **_kind_rules(*DOCUMENT_KINDS),
     )
-    name: str = _vocabulary_field(
+    name: str = vocabulary_field(
         "",
         "Name of the data set. tfds: such as lm1b. huggingface: with the configuration after a colon, such "
         "as Salesforce/wikitext:wikitext-2-v1. builtin: pydoc_topics, the texts of Python's help().",
         pattern=re.compile(rf"({TFDS_NAME.pattern}|{HUGGINGFACE_NAME.pattern})?"),
         form="a name such as lm1b or pydoc_topics",
     )
-    directory: str = _vocabulary_field(
+    directory: str = vocabulary_field(
         "",
         "Folder of the data. text, table: folder of the files. huggingface: folder written by save_to_disk; "
         "if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default.",
         resume=OnResume.FREE,
     )
-    feature: str = _vocabulary_field(
+    feature: str = vocabulary_field(
         "text",
         "table, huggingface: name of the column with the text. A number, counted from 1, selects a column of "
         "a TSV or CSV file without a header. tfds: name of the feature.",
         pattern=FEATURE,
         form="letters, digits, '.', '_' or '-'",
     )
-    documents: str = _vocabulary_field(
+    documents: str = vocabulary_field(
         "file",
         "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
         "line.",
         choices=("file", "paragraph", "line"),
     )
-    separator: str = _vocabulary_field(
+    separator: str = vocabulary_field(
         "",
         "Text between two documents of a text file, such as <|endoftext|>. If empty, data.documents decides.",
     )
     format: str = _shared_field("format")
-    train: str = _vocabulary_field(
+    train: str = vocabulary_field(
         "train",
         "Training split. text, table: file name (also with .gz, .xz, .bz2 or .zst), several names separated "
         "by commas, or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as "
@@ -379,7 +379,7 @@ class DocumentsConfig(TextSection):
     )
     validation: str = _shared_field("validation")
     test: str = _shared_field("test")
-    tokenizer: str = _vocabulary_field(
+    tokenizer: str = vocabulary_field(
         "bytes",
         "Unit of the tokens. bytes: UTF-8 bytes. characters: the characters of the training text; other "
         "characters become bytes. word_pieces: a vocabulary of data.vocabulary_size pieces. Otherwise the "
@@ -387,7 +387,7 @@ class DocumentsConfig(TextSection):
         "tokenizer.json. The run keeps a copy.",
         **_tokenizer_rules("bytes", "characters", "word_pieces"),
     )
-    vocabulary_size: int | str = _vocabulary_field(
+    vocabulary_size: int | str = vocabulary_field(
         32_000,
         "Number of word pieces. auto: the size of the training text decides. Other tokenizers ignore this "
         "field.",

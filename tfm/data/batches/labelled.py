@@ -9,7 +9,6 @@ A batch is a dict of int32 arrays [B, L]:
 """
 
 import dataclasses
-import functools
 import itertools
 import re
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ from tfm.config import DOTTED, field, without_fields
 from tfm.data.batches.masked import SPECIAL_TOKENS, fit_lengths, join_texts
 from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
-from tfm.data.config import MAX_SIDE_TOKENS, VOCABULARY_FILE, PairsConfig
+from tfm.data.config import MAX_SIDE_TOKENS, PairsConfig, vocabulary_field
 from tfm.data.source import Row
 from tfm.data.tokenizers.protocol import Tokenizer, encode_inside
 from tfm.errors import UserError
@@ -29,7 +28,6 @@ from tfm.errors import UserError
 NO_LABEL = "-"  # in place of the tag of a word without a tag
 MAX_SHOWN_LABELS = 9  # in an error message
 KINDS = ("table", "huggingface", "tfds")
-_asset_field = functools.partial(field, asset=VOCABULARY_FILE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +49,7 @@ _asset_field = functools.partial(field, asset=VOCABULARY_FILE)
 class LabelledConfig(PairsConfig):
     """The source of labelled texts, their vocabulary, and how they become batches."""
 
-    kind: str = _asset_field(
+    kind: str = vocabulary_field(
         "table",
         "Kind of the data. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of the "
         "package datasets. tfds: a TFDS data set. package.module:function: your function (LabelledConfig, "
@@ -59,11 +57,11 @@ class LabelledConfig(PairsConfig):
         pattern=re.compile(f"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
     )
-    text_column: str = _asset_field("text", "Column or feature of the text.")
-    second_column: str = _asset_field(
+    text_column: str = vocabulary_field("text", "Column or feature of the text.")
+    second_column: str = vocabulary_field(
         "", "Column or feature of the second text of a pair. If empty, a row has one text."
     )
-    label_column: str = _asset_field(
+    label_column: str = vocabulary_field(
         "label",
         f"Column or feature of the label. For tags: a tag for each word, separated by blanks, and "
         f"{NO_LABEL!r} for a word without a tag.",
