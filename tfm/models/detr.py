@@ -9,7 +9,7 @@ width.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import flax.linen as nn
@@ -20,7 +20,6 @@ from jax.typing import DTypeLike
 
 from tfm import layers
 from tfm.config import without_fields
-from tfm.errors import UserError
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
@@ -66,10 +65,10 @@ class DETRConfig(BlockConfig):
     layer_norm_epsilon: float = 1e-5
     feed_forward_dropout: float | None = None
 
-    def __post_init__(self):
-        super().__post_init__()
+    def _problems(self) -> Iterator[str]:
+        yield from super()._problems()
         if self.d_model % 4:
-            raise UserError(
+            yield (
                 "Expected model.d_model to be a multiple of 4, because the vector of a place has sines and "
                 f"cosines of its row and of its column, got {self.d_model}."
             )
