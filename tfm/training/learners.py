@@ -38,7 +38,7 @@ def make_learners(
     rate_factors, decay_factors = (parse_factors(field, getattr(config, field)) for field in FACTOR_FIELDS)
     for update in updates:
         trains = match(update.parameters, config.freeze)
-        trained = list(filter(trains, paths))
+        trained = [path for path, owner in owners.items() if owner == update.name]
         optimizer = make_optimizer(
             update.optimizer or config.optimizer,
             update.schedule or schedule,
