@@ -77,7 +77,7 @@ def run_search(
       `search.Hypotheses`, or the result of `search.trace_beam_search`.
 
     Raises:
-      UserError: If several models have a repetition penalty, which is defined for the logits of one model.
+      UserError: If several models have a repetition penalty, because it is defined for one model's logits.
     """
     if len(steps) > 1 and config.repetition_penalty != 1:
         raise UserError(
