@@ -5,10 +5,9 @@ import json
 
 import numpy as np
 
-from tests.support import pairs as support
 from tests.support.corpora import WRITERS, write_text, write_tsv
 from tests.support.files import CACHE
-from tests.support.pairs import Letters, pair_config, random_pairs
+from tests.support.pairs import Letters, open_cache, pair_config, random_pairs, train_batches
 from tests.support.reader_contracts import ROWS, Reader, change_texts
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
@@ -177,18 +176,14 @@ IMAGES = {
 }
 
 
-def open_cache(folder):
-    return TokenCache.open(random_pairs(200), Letters(), str(folder))
-
-
-def train_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
+def open_batches(folder, seed, *, host_index=0, host_count=1, corpora=(), **fields):
     config = pair_config(**{"batch_tokens": 365} | fields)  # not a multiple of the number of hosts
     hosts = {"host_index": host_index, "host_count": host_count}
-    return support.train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
+    return train_batches(open_cache(folder), config, seed, corpora=corpora, **hosts)
 
 
-mixture = functools.partial(train_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")
-PAIR_BATCHES = {name: functools.partial(train_batches, batching=name) for name in ("buckets", "packed")}
+mixture = functools.partial(open_batches, corpora=(150, 50), kind="text", train="a,b", mixing="1,1")
+PAIR_BATCHES = {name: functools.partial(open_batches, batching=name) for name in ("buckets", "packed")}
 MIXTURES = {name: functools.partial(mixture, batching=name) for name in ("buckets", "packed")}
 
 

@@ -8,8 +8,8 @@ import pytest
 from tests.support.pairs import (
     Letters,
     Pairs,
+    open_cache,
     pair_config,
-    random_pairs,
     read_and_check_sentences,
     train_batches,
 )
@@ -23,7 +23,7 @@ from tfm.errors import UserError
 
 @pytest.fixture
 def cache(tmp_path):
-    return TokenCache.open(random_pairs(200), Letters(), str(tmp_path))
+    return open_cache(tmp_path)
 
 
 def epoch_steps(batches, epoch):
@@ -60,9 +60,9 @@ def test_each_tokenizer_has_its_own_cache(tmp_path):
 
 
 def test_chunked_build_equals_build_in_one_chunk(tmp_path, monkeypatch):
-    whole = TokenCache.open(random_pairs(50), Letters(), str(tmp_path / "whole"))
+    whole = open_cache(tmp_path / "whole", 50)
     monkeypatch.setattr("tfm.data.token_cache.CHUNK_PAIRS", 7)
-    chunked = TokenCache.open(random_pairs(50), Letters(), str(tmp_path / "chunked"))
+    chunked = open_cache(tmp_path / "chunked", 50)
     np.testing.assert_array_equal(whole.lengths, chunked.lengths)
     assert all(ids(whole, 1, i) == ids(chunked, 1, i) for i in range(50))
 

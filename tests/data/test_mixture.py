@@ -9,6 +9,7 @@ import pytest
 from tests.support.pairs import (
     Letters,
     Pairs,
+    open_cache,
     pair_config,
     random_pairs,
     read_and_check_sentences,
@@ -24,7 +25,7 @@ BATCHINGS = pytest.mark.parametrize("batching", ["packed", "buckets"])
 
 @pytest.fixture
 def cache(tmp_path):
-    return TokenCache.open(random_pairs(sum(SIZES)), Letters(), str(tmp_path))
+    return open_cache(tmp_path, sum(SIZES))
 
 
 def open_batches(cache, seed=3, corpora=SIZES, mixing="1,1", **fields):
@@ -89,7 +90,7 @@ def test_epoch_of_a_single_corpus_has_each_pair_once(cache):
 
 def test_corpus_of_one_pair_fills_its_share_of_an_epoch(tmp_path):
     """With equal shares, the pair occurs about as often as all pairs of the other corpus together."""
-    cache = TokenCache.open(random_pairs(1001), Letters(), str(tmp_path))
+    cache = open_cache(tmp_path, 1001)
     batches = open_batches(cache, corpora=(1, 1000), batching="packed", batch_tokens=8192)
     found = collections.Counter(pairs_of_epoch(batches, 0))
     assert 400 < found[0] < 600

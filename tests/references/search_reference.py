@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from tests.support.automaton import BOS, EOS, VOCABULARY, begin, reorder, step
+from tests.support.automaton import BOS, EOS, VOCABULARY, begin, penalty, reorder, step
 from tfm import search
 from tfm.testing.models import quick_jit
 
@@ -77,7 +77,7 @@ def steps_needed(sentence, width, count):
         live = sorted((each for each in extended if each[1][-1] != EOS), reverse=True)[:width]
         worst = sentence.score(finished[-1]) if len(finished) == count else -np.inf
         ends = range(length + 1, sentence.limit + 1) if live else ()
-        if not any(live[0][0] / ((5 + end) / 6) ** sentence.alpha > worst for end in ends):
+        if not any(live[0][0] / penalty(end, sentence.alpha) > worst for end in ends):
             return length
     return sentence.limit
 

@@ -53,5 +53,5 @@ def test_search_over_an_ensemble_averages_probabilities(members):
         for words in sentences[0].outputs():
             log_probabilities = [sentence.token_scores(words) for sentence in sentences]
             total = np.log(np.exp(log_probabilities).mean(0)).sum()
-            scored.append((total / penalty(words, alpha), words))
+            scored.append((total / penalty(len(words), alpha), words))
         assert_found(hypotheses, row, scored)

@@ -41,9 +41,9 @@ def begin(table: Any, width: int) -> dict[str, jax.Array]:
     return {"current": jnp.zeros((len(table), width), jnp.int32), "table": jnp.asarray(table)}
 
 
-def penalty(words: Words, alpha: float) -> float:
-    """Returns the length penalty of an output."""
-    return ((5 + len(words)) / 6) ** alpha
+def penalty(length: int, alpha: float) -> float:
+    """Returns the length penalty of an output with a number of tokens."""
+    return ((5 + length) / 6) ** alpha
 
 
 class Sentence(NamedTuple):
@@ -94,7 +94,7 @@ class Sentence(NamedTuple):
 
     def score(self, words: Words) -> float:
         """Returns the log-probability of an output divided by its length penalty."""
-        return sum(self.token_scores(words)) / penalty(words, self.alpha)
+        return sum(self.token_scores(words)) / penalty(len(words), self.alpha)
 
     def best(self, outputs: Iterable[Words], count: int) -> list[Words]:
         """Returns the outputs of the highest scores, the best first."""

@@ -5,6 +5,7 @@ import numpy as np
 from tfm.data.batches.pairs import PairEpochs
 from tfm.data.batches.schedule import Batches
 from tfm.data.config import PairsConfig
+from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import EOS_ID
 
 TEXTS = [
@@ -47,6 +48,11 @@ def random_pairs(count):
 def pair_config(**fields):
     """Returns a config with small batches."""
     return PairsConfig(**{"max_length": 32, "batch_tokens": 256, "row_length": 32} | fields)
+
+
+def open_cache(folder, count=200):
+    """Returns a cache of random pairs in a folder."""
+    return TokenCache.open(random_pairs(count), Letters(), str(folder))
 
 
 def train_batches(cache, config, seed, *, corpora=(), **hosts):
