@@ -60,8 +60,13 @@ def kill(config, workdir, aim, chance, number=signal.SIGKILL):
         time.sleep(chance.uniform(0.5, 8))
     else:
         more = rows + chance.randint(1, 6)
-        has_ended = lambda: process.poll() is not None  # noqa: E731
-        has_rows = lambda: has_ended() or len(lines(workdir)) >= more  # noqa: E731
+
+        def has_ended():  # A short run may end before the kill.
+            return process.poll() is not None
+
+        def has_rows():
+            return has_ended() or len(lines(workdir)) >= more
+
         processes.wait_until(has_rows, "more rows of metrics", process)
         if aim != "training":
             processes.wait_until(lambda: has_ended() or aim in phase(workdir, rows), aim, process)
