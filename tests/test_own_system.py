@@ -6,10 +6,10 @@ import json
 import shlex
 import sys
 
-import jax
 import numpy as np
 import pytest
 
+from tests.support.comparison import assert_trees_equal
 from tests.support.pages import BLOCK, run_block
 from tests.support.paths import ROOT
 from tfm import config
@@ -74,7 +74,7 @@ def test_custom_system_resumes_exactly():
     train.main(command)
     whole, broken = (runs.load(each, checkpoint="last") for each in ("runs/language", "broken"))
     assert whole.steps == broken.steps == [40]
-    jax.tree.map(np.testing.assert_array_equal, whole.params, broken.params)
+    assert_trees_equal(whole.params, broken.params)
 
 
 def test_custom_system_is_visualized_exported_and_warm_started(folder):
@@ -83,7 +83,7 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
     assert [path.name for path in (run / "figures").glob("*.png")] == ["curves.png"]
     export.main([f"--workdir={run}", "--output=exported", "--import=which_language"])
     exported, trained = runs.load("exported"), runs.load(str(run))
-    jax.tree.map(np.testing.assert_array_equal, exported.params, trained.params)
+    assert_trees_equal(exported.params, trained.params)
     card = (folder / "exported" / "README.md").read_text()
     assert r"A model of the task which\_language:TASK" in card
     assert "allow_modules(['which_language'])\nrun = runs.load(" in card
@@ -96,7 +96,7 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
 def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
     train.main([*commands("train")[1], "--config.training.steps=1", "--config.training.warmup_steps=1"])
     old, new = (runs.load(each, checkpoint="last").params for each in ("runs/language", "runs/part"))
-    jax.tree.map(np.testing.assert_array_equal, old["Layer_0"], new["Layer_0"])
+    assert_trees_equal(old["Layer_0"], new["Layer_0"])
     assert not np.array_equal(old["Embed_0"]["embedding"], new["Embed_0"]["embedding"])
 
 

@@ -12,10 +12,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar
 
-import jax
-import numpy as np
 import pytest
 
+from tests.support.comparison import assert_trees_equal
 from tfm.errors import UserError
 
 STEPS = (2, 4, 7)
@@ -162,7 +161,7 @@ class StoreContract:
 
     def assert_is(self, tree: dict[str, Any], step: int) -> None:
         """Asserts that a tree is exactly the tree of a step."""
-        jax.tree.map(np.testing.assert_array_equal, tree, self.make_tree(step))
+        assert_trees_equal(tree, self.make_tree(step))
 
     def test_every_saved_step_is_restored_exactly(self, tmp_path):
         self.fill(tmp_path / "store", STEPS)

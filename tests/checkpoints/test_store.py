@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.checkpoints.store_contract import flip_bit
+from tests.support.comparison import assert_trees_equal
 from tests.support.io_conditions import open_folder, unreadable, unwritable
 from tests.support.processes import LIMIT, wait_until
 from tfm.checkpoints import manifest, trees
@@ -68,7 +69,7 @@ def parameters_of(step):
 
 
 def assert_is(tree, step):
-    jax.tree.map(np.testing.assert_array_equal, tree, tree_of(step))
+    assert_trees_equal(tree, tree_of(step))
 
 
 # Reading.
@@ -86,7 +87,7 @@ def test_restore_variables_returns_the_average_if_it_exists(tmp_path):
     with open_store(tmp_path) as store:
         store.save(2, tree_of(2) | {"average": parameters_of(7)})
         weights = store.restore_variables(2, parameters_of(0))["params"]
-    jax.tree.map(np.testing.assert_array_equal, weights, tree_of(7)["params"])
+    assert_trees_equal(weights, tree_of(7)["params"])
 
 
 def test_latest_and_best_skip_damaged_steps_without_moving_them(copy, caplog):

@@ -1,10 +1,9 @@
 """Tests of scores and alignments of texts. test_pairs_of_features.py compares the numbers with NumPy."""
 
-import jax
-import numpy as np
 import pytest
 
 import tfm
+from tests.support.comparison import assert_trees_equal
 from tests.support.tiny import randomize_weights
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
@@ -23,7 +22,7 @@ def test_scores_of_texts_equal_the_scores_of_their_ids(translator):
     sources, targets = ["red dog", "big cat runs " * 4, ""], ["rot hund", "", "gross " * 7]
     sides = [[[*ids, EOS_ID] for ids in run.task.tokenizer.encode(texts)] for texts in (sources, targets)]
     expected = score_pairs(run.task.model, run.params, *sides, run.task.config.decoding)
-    jax.tree.map(np.testing.assert_array_equal, translator.score(sources, targets), expected)
+    assert_trees_equal(translator.score(sources, targets), expected)
 
 
 @pytest.mark.long

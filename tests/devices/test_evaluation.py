@@ -9,6 +9,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.comparison import assert_trees_equal
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL, make_config, train_run
 from tests.tasks.cases import TASKS
@@ -123,7 +124,7 @@ def test_run_is_loaded_and_evaluated_with_the_layout_of_its_training(corpus, tmp
     )
     one = runs.load(str(workdir), config=jit)
     assert {x.devices() == {jax.devices()[0]} for x in jax.tree.leaves(one.params)} == {True}
-    jax.tree.map(np.testing.assert_array_equal, jax.device_get(run.params), jax.device_get(one.params))
+    assert_trees_equal(jax.device_get(run.params), jax.device_get(one.params))
     scores = one.task.evaluate(one.variables, one.task.open_data()).scores
     for name, value in scores.items():
         np.testing.assert_allclose(row[name], value, rtol=1e-5)

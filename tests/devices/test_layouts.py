@@ -14,6 +14,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from benchmarks.topology import compile_for
 from tests.support.bare_task import make_state, make_step
+from tests.support.comparison import assert_trees_equal
 from tests.support.programs import initialize
 from tests.support.tiny import MODEL
 from tfm.checkpoints.store import CheckpointStore
@@ -203,7 +204,7 @@ def test_every_layout_restores_what_another_layout_saved():
                 layout = layout_of(**reader)
                 restored = TrainState.from_items(store.restore(1, layout.like(fresh).items()))
                 found = layout.fetch(layout.place(restored))
-                jax.tree.map(np.testing.assert_array_equal, jax.device_get(found), jax.device_get(other))
+                assert_trees_equal(jax.device_get(found), jax.device_get(other))
 
 
 def test_non_finite_row_on_one_device_halts_all_devices():

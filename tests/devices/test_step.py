@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.bare_task import BareTask, make_state, make_step
 from tests.support.batch_norm_net import Config, Model
+from tests.support.comparison import assert_trees_equal
 from tests.support.small_losses import detection_batch, detection_loss, detection_params, whole_gradient
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm import tasks
@@ -173,4 +174,4 @@ def test_replay_on_a_mesh_repeats_the_step(tmp_path):
     assert np.hypot.reduce(norms) == pytest.approx(found.metrics["gradient_norm"], rel=1e-5)
     with contextlib.closing(open_checkpoints(task, config.training, str(tmp_path / "run"))) as store:
         saved = store.restore(2, Setup(task, config.training).state.items())
-    jax.tree.map(np.testing.assert_array_equal, found.after.params, saved["params"])
+    assert_trees_equal(found.after.params, saved["params"])

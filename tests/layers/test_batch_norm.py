@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+from tests.support.comparison import assert_trees_equal
 from tfm.layers.batch_norm import BatchNorm, Rows
 
 MOMENTUM, EPSILON = 0.8, 0.05
@@ -38,11 +39,11 @@ def test_training_uses_the_statistics_of_rows_that_are_not_padding(weights):
 def test_evaluation_uses_the_moving_averages_and_does_not_change_them():
     outputs, after = apply(X, train=False)
     np.testing.assert_allclose(outputs, normalize(X, **BEFORE), atol=1e-5)
-    jax.tree.map(np.testing.assert_array_equal, after, BEFORE)
+    assert_trees_equal(after, BEFORE)
 
 
 @pytest.mark.long
 def test_initial_moving_averages_do_not_depend_on_the_batch():
     variables = BatchNorm().init(jax.random.key(0), X, train=True)
     expected = {"mean": np.zeros(3), "variance": np.ones(3)}
-    jax.tree.map(np.testing.assert_array_equal, variables["batch_stats"], expected)
+    assert_trees_equal(variables["batch_stats"], expected)

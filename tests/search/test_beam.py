@@ -16,6 +16,7 @@ from tests.references.search_reference import (
     steps_needed,
 )
 from tests.support.automaton import BOS, Sentence, next_state, random_table
+from tests.support.comparison import assert_trees_equal
 from tfm import search
 
 B, T = 12, 7  # most tests use these sizes so that they share compiled searches
@@ -49,7 +50,7 @@ def test_trace_contains_the_prefixes_after_each_step():
     table = random_table(9, B)
     hypotheses, trace = beam(table, 0.6, 3, T, limits=LIMITS, run=search.trace_beam_search)
     last = jax.tree.map(lambda x: x[-1], trace.finished)
-    jax.tree.map(np.testing.assert_array_equal, last, hypotheses)
+    assert_trees_equal(last, hypotheses)
     for step, row, hypothesis in itertools.product(range(T), range(B), range(3)):
         score = trace.scores[step, row, hypothesis]
         if score > -np.inf:

@@ -15,10 +15,8 @@ import sys
 import tempfile
 import time
 
-import jax
-import numpy as np
-
 from tests.support import processes
+from tests.support.comparison import assert_trees_equal
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_config_file, write_corpus
 from tfm.testing.tasks import rows_without_times
@@ -103,7 +101,7 @@ def compare(unbroken, broken):
     for which in ("best", "last"):
         one, other = (runs.load(str(workdir), checkpoint=which) for workdir in (unbroken, broken))
         assert one.steps == other.steps
-        jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+        assert_trees_equal(one.params, other.params)
     names = (
         {path.name for path in pathlib.Path(workdir, "checkpoints").iterdir()}
         for workdir in (unbroken, broken)

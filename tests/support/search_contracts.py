@@ -26,6 +26,7 @@ from tests.support.automaton import (
     reorder,
     step,
 )
+from tests.support.comparison import assert_trees_equal
 from tfm import search
 from tfm.testing.models import quick_jit
 
@@ -106,7 +107,7 @@ class SearchContract:
         if "run_loop" not in inspect.signature(find).parameters:
             pytest.skip("The search runs its own loop.")
         staged = self.run(find, batch, run_loop=run_loop)
-        jax.tree.map(np.testing.assert_array_equal, staged, self.run(find, batch))
+        assert_trees_equal(staged, self.run(find, batch))
 
     def edges(self, eos: float) -> list[Sentence]:
         """Returns sentences of every limit and length of a prefix, with this logit of EOS everywhere."""

@@ -9,6 +9,7 @@ import pytest
 
 from tests.support import labelled_texts
 from tests.support.commands import run_command
+from tests.support.comparison import assert_trees_equal
 from tests.support.labelled_texts import BERT, make_config, write_tables
 from tests.support.tiny import train_run
 from tests.tasks.cases import TASKS
@@ -175,7 +176,7 @@ def test_a_warm_start_takes_the_encoder_and_names_the_new_head(tmp_path, caplog)
     with caplog.at_level(logging.INFO):
         taken = load_variables(target, source, ["*=*"], "the run")["params"]
     for name in ("encoder", "pooler", "types"):
-        jax.tree.map(np.testing.assert_array_equal, taken[name], source["params"][name])
+        assert_trees_equal(taken[name], source["params"][name])
     np.testing.assert_array_equal(taken["head"]["kernel"], target["params"]["head"]["kernel"])
     kept = " ".join(message for message in caplog.messages if "not taken" in message)
     assert all(name in kept for name in ("head/bias", "head/kernel", "embedding/table"))

@@ -11,6 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from optax.contrib import MuonDimensionNumbers
 
+from tests.support.comparison import assert_trees_equal
 from tests.support.tiny import MODEL
 from tfm import models
 from tfm.checkpoints.store import CheckpointStore
@@ -374,7 +375,7 @@ def test_average_of_a_frozen_parameter_equals_the_parameter():
     for _ in range(STEPS):
         state, _ = step(state, {"x": jnp.ones(1)})
     for tree in (state.params, state.average["params"]):
-        jax.tree.map(np.testing.assert_array_equal, tree["dense"], jax.tree.map(np.float32, PARAMS["dense"]))
+        assert_trees_equal(tree["dense"], jax.tree.map(np.float32, PARAMS["dense"]))
         assert (tree["norm"]["scale"] != np.float32(PARAMS["norm"]["scale"])).all()
 
 
@@ -388,7 +389,7 @@ def test_optimizer_state_is_restored_from_a_checkpoint(name, tmp_path):
         like = jax.tree.map(jnp.zeros_like, state)
         found = TrainState.from_items(store.restore(STEPS, like.items()))
     assert jax.tree.structure(found) == jax.tree.structure(state)
-    jax.tree.map(np.testing.assert_array_equal, found.opt_state, state.opt_state)
+    assert_trees_equal(found.opt_state, state.opt_state)
 
 
 W, T = 4, 10

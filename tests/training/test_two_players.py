@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tests.support import processes
+from tests.support.comparison import assert_trees_equal
 from tests.support.eight_gaussians import EightGaussians, make_config, train_short
 from tests.support.paths import ROOT
 from tfm.testing.tasks import rows_without_times
@@ -88,7 +89,7 @@ def test_all_fields_of_training_work_with_two_players_and_resume_and_replay_exac
     with contextlib.closing(open_checkpoints(task, config, str(tmp_path / "pieces"))) as checkpoints:
         saved = TrainState.from_items(checkpoints.restore(4, Setup(task, config).state.items()))
     for name in ("params", "average", "opt_state"):
-        jax.tree.map(np.testing.assert_array_equal, getattr(found.after, name), getattr(saved, name))
+        assert_trees_equal(getattr(found.after, name), getattr(saved, name))
     log = [row for row in read_metrics(str(tmp_path / "whole")) if "train/loss" in row][-1]
     assert log["train/generator/learning_rate"] == 0.5 * log["train/discriminator/learning_rate"] > 0
     norms = [change.gradient for change in describe_changes(found) if "generator" in change.name]

@@ -20,6 +20,7 @@ from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.support import tiny_regression
+from tests.support.comparison import assert_trees_equal
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
 from tests.support.tiny import randomize_weights
@@ -71,7 +72,7 @@ def command(*arguments, stdin=""):
 def test_loaded_export_equals_the_run(run, exported):
     loaded = runs.load(str(exported))
     assert jax.tree.structure(loaded.params) == jax.tree.structure(run.params)
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, run.params)
+    assert_trees_equal(loaded.params, run.params)
     assert loaded.steps == run.steps
     assert loaded.task.config == run.task.config.without_paths()
     expected = tfm.Translator(run).translate(TEXTS)
@@ -108,7 +109,7 @@ def test_export_of_a_model_with_bfloat16_parameters_opens_with_their_dtype(tmp_p
     loaded, steps = bundle.read_bundle(folder, task)
     assert steps == [6]
     assert jax.tree.map(lambda x: x.dtype, loaded) == jax.tree.map(lambda x: x.dtype, variables)
-    jax.tree.map(np.testing.assert_array_equal, loaded, jax.tree.map(np.asarray, variables))
+    assert_trees_equal(loaded, jax.tree.map(np.asarray, variables))
 
 
 def test_export_contains_no_paths_of_the_machine(run, corpus, tiny_run, exported):
@@ -393,7 +394,7 @@ def test_exported_average_translates_like_the_average(tiny_run, tmp_path):
     mean = runs.load(str(tiny_run), average=2)
     loaded = runs.load(str(out))
     assert loaded.steps == mean.steps == [4, 6]
-    jax.tree.map(np.testing.assert_array_equal, loaded.params, mean.params)
+    assert_trees_equal(loaded.params, mean.params)
     assert "mean of steps 4, 6 of 6" in (out / "README.md").read_text()
     translated = command("-m", "tfm", "translate", f"--workdir={out}", stdin="\n".join(TEXTS[:4]) + "\n")
     assert translated.stdout.split("\n")[:-1] == tfm.Translator(mean).translate(TEXTS[:4], beam_size=2)

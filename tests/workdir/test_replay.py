@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.comparison import assert_trees_equal
 from tests.support.tiny import train_run
 from tfm import tasks
 from tfm.errors import UserError
@@ -48,15 +49,13 @@ def translation(tiny_run):
 def test_replay_reproduces_the_step_bit_for_bit(run, step, start):
     found = replay_step(*run, step)
     assert (found.step, found.start) == (step, start)
-    jax.tree.map(np.testing.assert_array_equal, found.after.items(), saved_state(run, step).items())
+    assert_trees_equal(found.after.items(), saved_state(run, step).items())
     assert int(found.before.step) == step - 1
 
 
 @pytest.mark.long
 def test_replay_returns_the_state_before_the_step(run):
-    jax.tree.map(
-        np.testing.assert_array_equal, replay_step(*run, 4).before.items(), saved_state(run, 3).items()
-    )
+    assert_trees_equal(replay_step(*run, 4).before.items(), saved_state(run, 3).items())
 
 
 @pytest.mark.long

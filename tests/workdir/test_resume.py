@@ -8,11 +8,10 @@ import os
 import re
 import shutil
 
-import jax
-import numpy as np
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.comparison import assert_trees_equal
 from tests.support.records import write_record
 from tests.support.tiny import make_config
 from tfm.config import save, walk_fields
@@ -322,7 +321,7 @@ def test_run_that_is_reset_to_a_step_equals_the_unbroken_run(regression_run, tmp
     assert rows_without_times(workdir) == rows_without_times(regression_run)
     one, other = (runs.load(str(each), checkpoint="last") for each in (workdir, regression_run))
     assert one.steps == other.steps == [6]
-    jax.tree.map(np.testing.assert_array_equal, one.params, other.params)
+    assert_trees_equal(one.params, other.params)
 
 
 def test_interrupted_reset_leaves_no_evaluation_of_later_steps(tmp_path, regression_run, monkeypatch):

@@ -8,10 +8,10 @@ import runpy
 import shutil
 import types
 
-import jax
 import numpy as np
 import pytest
 
+from tests.support.comparison import assert_trees_equal
 from tests.support.paths import CONFIGS
 from tfm.checkpoints import trees
 from tfm.checkpoints.store import CheckpointStore
@@ -178,7 +178,7 @@ def test_last_checkpoint_is_scored_without_averaging(tiny_run, monkeypatch):
     )
     arguments = collections.namedtuple("Arguments", "workdir split")(str(tiny_run), "test")
     expected = runs.load(str(tiny_run), checkpoint="4").variables
-    jax.tree.map(np.testing.assert_array_equal, evaluating.score_last_checkpoint(run, arguments), expected)
+    assert_trees_equal(evaluating.score_last_checkpoint(run, arguments), expected)
 
 
 def test_loading_with_the_config_of_another_model_is_an_error(tiny_run):

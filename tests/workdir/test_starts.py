@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from tests.support import tiny_regression
+from tests.support.comparison import assert_trees_equal
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
@@ -65,7 +66,7 @@ def test_run_repeated_from_its_record_is_identical(regression_run, tmp_path):
     (line,) = starts(regression_run)
     train_run(configs.from_mapping(tiny_regression.Config, line["config"]), tmp_path)
     pairs = [runs.load(str(folder), checkpoint="last").params for folder in (regression_run, tmp_path)]
-    jax.tree.map(np.testing.assert_array_equal, *pairs)
+    assert_trees_equal(*pairs)
     assert starts(tmp_path)[0]["data"] == line["data"]
 
 

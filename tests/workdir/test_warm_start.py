@@ -11,6 +11,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from tests.support import tiny_regression
+from tests.support.comparison import assert_trees_equal
 from tests.support.tiny import make_config, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm import tasks
@@ -57,7 +58,7 @@ def test_warm_start_loads_the_best_parameters_only_at_the_first_start(regression
     config = tiny_regression.make_config(checkpoint_every=1, keep=99, ema_decay=0.5)
     begin(config, new, source=known, steps=2)
     best = runs.load(str(known)).params
-    jax.tree.map(np.testing.assert_array_equal, weights(new, 0), best)
+    assert_trees_equal(weights(new, 0), best)
     shutil.rmtree(known)  # the source is not needed again
     begin(config, new, source=known, steps=4)
     assert [row["step"] for row in rows_without_times(new) if "train/loss" in row] == [2, 4]
@@ -65,7 +66,7 @@ def test_warm_start_loads_the_best_parameters_only_at_the_first_start(regression
     for step in range(1, 5):
         shutil.rmtree(whole / "checkpoints" / str(step))
     begin(config, whole, steps=4)  # resumes from step 0 without the source
-    jax.tree.map(np.testing.assert_array_equal, weights(whole, 4), weights(new, 4))
+    assert_trees_equal(weights(whole, 4), weights(new, 4))
     changed = jax.tree.map(lambda a, b: (a != b).any(), weights(new, 4), best)
     assert any(jax.tree.leaves(changed))
 
@@ -94,7 +95,7 @@ def test_warm_start_from_an_export_has_its_parameters(known, corpus, tmp_path):
     warm_start.prepare_warm_start(str(export), settings(corpus), str(new))
     task = translation.create(settings(corpus), str(new))
     found = warm_start.find_initial_variables(task, str(export))({})
-    jax.tree.map(np.testing.assert_array_equal, found, run.variables)
+    assert_trees_equal(found, run.variables)
 
 
 @pytest.mark.long
