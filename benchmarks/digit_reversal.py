@@ -16,10 +16,10 @@ from absl import app, flags
 
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.decoding.config import DecodingConfig
+from tfm.decoding.protocol import shift_right
 from tfm.decoding.translate import translate_ids
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import rnn_seq2seq
-from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.step import Learner, TrainState, make_train_step
@@ -67,8 +67,7 @@ def train(model, rows, length, steps, seed):
 
     def loss(variables, batch, context):
         targets = batch["targets"]
-        positions = jnp.broadcast_to(jnp.arange(targets.shape[1]), targets.shape)
-        inputs = batch["inputs"], shift_right(targets, positions)
+        inputs = batch["inputs"], shift_right(targets)
         features, table = model.apply(variables, *inputs, train=True, method="features")
         metrics = fused_linear_cross_entropy(features, table, targets, jnp.ones(targets.shape), 0.0, 4096)
         return LossOutput({"loss": metrics.pop("loss")}, metrics)

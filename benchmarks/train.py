@@ -14,8 +14,8 @@ import numpy as np
 from absl import app, flags
 
 from benchmarks import sizes
+from tfm.decoding.protocol import shift_right
 from tfm.losses import fused_linear_cross_entropy
-from tfm.tasks.translation.task import shift_right
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.step import Learner, TrainState, make_train_step
@@ -52,7 +52,7 @@ def main(_):
         features, table = model.apply(
             variables,
             batch["inputs"],
-            shift_right(batch["targets"], jnp.arange(length)[None]),
+            shift_right(batch["targets"]),
             train=True,
             rngs={"dropout": context.rng},
             method="features",

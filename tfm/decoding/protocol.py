@@ -7,7 +7,10 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 
+from tfm.array_types import Array
+from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.errors import UserError
 from tfm.layers.observe import read_attention
 
@@ -189,9 +192,20 @@ def read_cross_attention(model: Any, compute: Callable[[], Any]) -> tuple[Any, j
     return read_attention(model.attention_points["cross"], compute)
 
 
-def as_ensemble(params: Params | Ensemble) -> Ensemble:
-    """Returns the members of an ensemble, or a tuple of one member for the parameters of one model."""
-    return params if isinstance(params, tuple) else (params,)
+def as_ensemble(model: Params | Ensemble) -> Ensemble:
+    """Returns the members of an ensemble, or a tuple with the parameters or variables of one model."""
+    return model if isinstance(model, tuple) else (model,)
+
+
+def shift_right(targets: Array, positions: Array | None = None) -> jax.Array:
+    """Returns the decoder input [B, L]: tokens shifted right by one, and BOS at position 0 of sentences.
+
+    Args:
+      targets: int [B, L].
+      positions: int [B, L], the positions in packed rows. None: each row has one sentence.
+    """
+    positions = jnp.arange(targets.shape[1]) if positions is None else positions
+    return jnp.where(positions == 0, BOS_ID, jnp.roll(targets, 1, axis=-1))
 
 
 def search_parameters(params: Params, dtype: str = "") -> Params:

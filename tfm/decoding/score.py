@@ -12,10 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.batches import map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.protocol import Ensemble, Params, as_ensemble, read_cross_attention
+from tfm.decoding.protocol import Ensemble, Params, as_ensemble, read_cross_attention, shift_right
 from tfm.decoding.translate import check_lengths, select_layer
 from tfm.devices.mesh import place_rows
 from tfm.losses import chunked_log_probabilities
@@ -100,11 +99,6 @@ def _map_pairs(
     )
 
 
-def _shift_right(labels: jax.Array) -> jax.Array:
-    """Returns the decoder input [B, L]: BOS, and all labels [B, L] except the last."""
-    return jnp.roll(labels, 1, axis=-1).at[:, 0].set(BOS_ID)
-
-
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def _score_batch(model, members, inputs, labels, chunk_size):
     """Returns the log-probabilities [B, L] of labels given inputs [B, M]. Values at padding are meaningless.
@@ -113,12 +107,11 @@ def _score_batch(model, members, inputs, labels, chunk_size):
     """
 
     def score(params):
-        variables, targets = {"params": params}, _shift_right(labels)
+        variables, targets = {"params": params}, shift_right(labels)
         features, table = model.apply(variables, inputs, targets, train=False, method="features")
         return chunked_log_probabilities(features, table, labels, chunk_size)
 
-    scores = jnp.stack([score(params) for params in members])
-    return jax.nn.logsumexp(scores, axis=0) - jnp.log(len(members))
+    return jax.nn.logmeanexp(jnp.stack([score(params) for params in members]), axis=0)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
@@ -126,7 +119,7 @@ def _attend_batch(model, members, inputs, labels, config):
     """Returns the attention to the source, [B, L, M], averaged over heads and members of the ensemble."""
 
     def attend(params):
-        arguments = {"params": params}, inputs, _shift_right(labels)
+        arguments = {"params": params}, inputs, shift_right(labels)
         apply = functools.partial(model.apply, *arguments, train=False, method="features")
         _, attention = read_cross_attention(model, apply)
         return select_layer(attention, config).mean(1)

@@ -11,10 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from tfm import search
-from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.hypotheses import make_keys
-from tfm.decoding.protocol import search_parameters, with_dtype
+from tfm.decoding.protocol import search_parameters, shift_right, with_dtype
 from tfm.decoding.translate import search_batch
 from tfm.interpret.edited_model import EditedModel
 from tfm.layers.observe import Edit, Recorder, activate
@@ -111,8 +110,7 @@ def score(
 
 def _score(model, params, inputs, targets, recorder):
     """Computes `score` with a recorder."""
-    shifted = jnp.roll(targets, 1, axis=-1).at[:, 0].set(BOS_ID)
-    logits, reads = _run(model, params, (inputs, shifted), recorder, {})
+    logits, reads = _run(model, params, (inputs, shift_right(targets)), recorder, {})
     log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
     scores = jnp.take_along_axis(log_probabilities, targets[..., None], axis=-1)[..., 0]
     return jnp.where(targets > 0, scores, 0.0), reads

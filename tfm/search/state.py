@@ -54,7 +54,7 @@ def ensemble(*steps: Step) -> Step:
         if len(results) == 1:
             return results[0][0], states
         logs = [log_probability(logits, log_z(logits)[..., None]) for logits, _ in results]
-        return jax.nn.logsumexp(jnp.stack(logs), axis=0) - jnp.log(len(results)), states
+        return jax.nn.logmeanexp(jnp.stack(logs), axis=0), states
 
     return step
 

@@ -32,6 +32,7 @@ from tfm.data.images import (
     open_images,
 )
 from tfm.data.sources.splits import list_splits
+from tfm.decoding.protocol import as_ensemble
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
@@ -276,10 +277,9 @@ class Classification(Task):
     @functools.partial(jax.jit, static_argnums=0)
     def _log_probabilities(self, variables: Any, images: jax.Array) -> jax.Array:
         """Returns the log of the mean of the probabilities of all models, float32 [B, classes]."""
-        members = variables if isinstance(variables, tuple) else (variables,)
-        logits = [self.model.apply(member, images, train=False) for member in members]
+        logits = [self.model.apply(member, images, train=False) for member in as_ensemble(variables)]
         log_probabilities = jax.nn.log_softmax(jnp.stack(logits).astype(jnp.float32))
-        return jax.nn.logsumexp(log_probabilities, axis=0) - jnp.log(len(members))
+        return jax.nn.logmeanexp(log_probabilities, axis=0)
 
 
 def plan(config: Config) -> Classification:

@@ -278,7 +278,7 @@ class LanguageModeling(Task):
         targets, chunk = batch["targets"], self.config.loss_chunk_size
         passes = [self._features({"params": params}, batch, Context())[0] for params in members]
         each = [chunked_log_probabilities(features, table, targets, chunk) for features, table in passes]
-        return jax.nn.logsumexp(jnp.stack(each), axis=0) - math.log(len(each))
+        return jax.nn.logmeanexp(jnp.stack(each), axis=0)
 
     def _features(self, variables: Variables, batch: Batch, context: Context) -> Any:
         """Returns ((features [B, L, D], embedding table of the logits), new state) of the model."""

@@ -17,6 +17,7 @@ from tfm import models
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.sources.stories import KINDS, SENTENCE_WORDS, WORDS, Stories, StoriesConfig, Story, open_stories
+from tfm.decoding.protocol import as_ensemble
 from tfm.devices.rows import this_host
 from tfm.evaluation.score import Score
 from tfm.layers.observe import read_attention
@@ -146,7 +147,7 @@ class QuestionAnswering(Task):
     @functools.partial(jax.jit, static_argnums=0)
     def _answer(self, variables: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """Returns the answers int [B] as indices of `WORDS`, and the weights [B, hops, S]."""
-        members = variables if isinstance(variables, tuple) else (variables,)
+        members = as_ensemble(variables)
         inputs = batch["stories"], batch["questions"]
         results = [
             read_attention(

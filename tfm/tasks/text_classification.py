@@ -33,6 +33,7 @@ from tfm.data.sources.opening import open_pairs
 from tfm.data.sources.splits import list_splits
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.mask import add_mask
+from tfm.decoding.protocol import as_ensemble
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.classification_metrics import classification_scores
@@ -212,10 +213,9 @@ class TextClassification(Task):
     @functools.partial(jax.jit, static_argnums=0)
     def _log_probabilities(self, variables: Any, inputs: Any) -> jax.Array:
         """Returns the log of the mean of the probabilities of all models, float32 [B, C] or [B, L, C]."""
-        members = variables if isinstance(variables, tuple) else (variables,)
-        logits = jnp.stack([self.model.apply(member, *inputs, train=False) for member in members])
-        each = jax.nn.log_softmax(logits.astype(jnp.float32))
-        return jax.nn.logsumexp(each, axis=0) - jnp.log(len(members))
+        logits = [self.model.apply(member, *inputs, train=False) for member in as_ensemble(variables)]
+        log_probabilities = jax.nn.log_softmax(jnp.stack(logits).astype(jnp.float32))
+        return jax.nn.logmeanexp(log_probabilities, axis=0)
 
     def default_examples(self) -> list[str]:
         """Returns the beginnings of some validation texts. An export on another machine may have none."""

@@ -13,14 +13,13 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
-from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths, split_tags
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.files import plan_size
-from tfm.data.tokenizers.protocol import BOS_ID, PieceTokenizer
+from tfm.data.tokenizers.protocol import PieceTokenizer
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.protocol import check_translates
+from tfm.decoding.protocol import check_translates, shift_right
 from tfm.errors import UserError
 from tfm.interpret.observation import EXAMPLES, Observation
 from tfm.layers.transformer_base import segments_or_tokens
@@ -291,9 +290,3 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Translation:
 def fingerprint(config: Config, split: str) -> str:
     """Returns a hash of the content of a split."""
     return open_pairs(config.data, split).fingerprint
-
-
-def shift_right(targets: Array, positions: Array) -> jax.Array:
-    """Returns the decoder input [B, L]: tokens shifted right by one, and BOS at position 0 of sentences."""
-    shifted = jnp.roll(targets, 1, axis=-1)
-    return jnp.where(positions == 0, BOS_ID, shifted)
