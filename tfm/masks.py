@@ -22,13 +22,14 @@ from jaxtyping import Bool, Integer
 from tfm.array_types import Array, check_arrays
 from tfm.positions import relative_distance
 
+PAD_ID = 0  # the token of padding
 QueryNumbers = Integer[Array, "*#batch L"]
 KeyNumbers = Integer[Array, "*#batch M"]
 Mask = Bool[jax.Array, "*#batch 1 L M"]
 
 
 @check_arrays
-def padding_mask(tokens: Integer[Array, "*batch M"], pad_id: int = 0) -> Bool[jax.Array, "*batch 1 1 M"]:
+def padding_mask(tokens: Integer[Array, "*batch M"], pad_id: int = PAD_ID) -> Bool[jax.Array, "*batch 1 1 M"]:
     """Returns the mask [..., 1, 1, M] that hides padding: keys whose token is `pad_id`."""
     # Unsigned tokens would turn a pad_id of -1 into their largest value.
     return (jnp.asarray(tokens, jnp.int32) != pad_id)[..., None, None, :]

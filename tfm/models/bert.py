@@ -22,7 +22,7 @@ from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.feed_forward import ACTIVATIONS
 from tfm.layers.observe import observe
-from tfm.masks import AttentionMask
+from tfm.masks import PAD_ID, AttentionMask
 
 # Standard deviation of the truncated normal initial values of all matrices, from the authors' code.
 INITIAL_DEVIATION = 0.02
@@ -185,7 +185,7 @@ class Bert(layers.TransformerBase):
         index = self.positions_or_index(None, tokens)
         x = self.embedding(tokens) + self.types(jnp.zeros_like(tokens) if types is None else types)
         x = self.add_positions("encoder", x, self.positions, index, norm=self.embedding_norm, train=train)
-        return self.encoder(x, mask=AttentionMask(None, tokens != 0), positions=index, train=train)
+        return self.encoder(x, mask=AttentionMask(None, tokens != PAD_ID), positions=index, train=train)
 
     def transformed(self, x: jax.Array) -> jax.Array:
         """Returns the features [..., D] whose product with the embeddings is the logits of tokens."""

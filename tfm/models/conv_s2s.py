@@ -23,9 +23,8 @@ from tfm.layers.neighbours import gather_neighbours
 from tfm.layers.observe import observe
 from tfm.layers.state_cache import StateCache
 from tfm.layers.weight_norm import WeightNormDense
-from tfm.masks import padding_mask, segment_mask
+from tfm.masks import PAD_ID, padding_mask, segment_mask
 
-PAD_ID = 0
 TABLE_DEVIATION = 0.1  # standard deviation of the initial embeddings and positions (section 4.2)
 SUM_SCALE = 0.5**0.5  # factor of a sum of two terms (section 3.4)
 LAYERS = re.compile(r"[1-9]\d{0,2}x[1-9]\d{0,4}/[1-9]\d?(,[1-9]\d{0,2}x[1-9]\d{0,4}/[1-9]\d?)*")

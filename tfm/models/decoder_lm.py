@@ -17,8 +17,7 @@ from jax.nn.initializers import Initializer
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.masks import AttentionMask
-from tfm.models.transformer import PAD_ID
+from tfm.masks import PAD_ID, AttentionMask
 
 # Standard deviation of the initial values of all matrices (Radford et al. 2018, section 4.1).
 INITIAL_DEVIATION = 0.02

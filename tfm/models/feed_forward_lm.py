@@ -18,7 +18,7 @@ from tfm.layers.block_config import fixed_field, name_field, rate_field, size_fi
 from tfm.layers.carry_cache import CarryCache
 from tfm.layers.dense import dense
 from tfm.layers.neighbours import gather_neighbours
-from tfm.models.transformer import PAD_ID
+from tfm.masks import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

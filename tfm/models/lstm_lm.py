@@ -15,6 +15,7 @@ from tfm import layers
 from tfm.config import InheritsHelp, check_fields, field
 from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.carry_cache import CarryCache
+from tfm.masks import PAD_ID
 from tfm.models.rnn_seq2seq.cells import (
     Initializers,
     LSTMCell,
@@ -23,7 +24,6 @@ from tfm.models.rnn_seq2seq.cells import (
     output_of,
     select_state,
 )
-from tfm.models.transformer import PAD_ID
 
 
 @dataclasses.dataclass(frozen=True)

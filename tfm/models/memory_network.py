@@ -22,8 +22,8 @@ from tfm.config import InheritsHelp, check_fields
 from tfm.dropout import STEPS, hash_indices
 from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.observe import observe
+from tfm.masks import PAD_ID
 
-PAD_ID = 0
 INIT = nn.initializers.normal(0.1)  # section 4.2
 
 

@@ -13,9 +13,7 @@ import jax.numpy as jnp
 from tfm import layers
 from tfm.layers.block_config import SequenceConfig, fixed_field
 from tfm.layers.kv_cache import DecodingCache
-from tfm.masks import AttentionMask, padding_mask
-
-PAD_ID = 0
+from tfm.masks import PAD_ID, AttentionMask, padding_mask
 
 
 @dataclasses.dataclass(frozen=True)

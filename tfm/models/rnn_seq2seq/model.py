@@ -13,12 +13,10 @@ import jax.numpy as jnp
 from tfm.layers.embedding import Embedding
 from tfm.layers.observe import observe
 from tfm.layers.state_cache import StateCache
-from tfm.masks import padding_mask, segment_mask
+from tfm.masks import PAD_ID, padding_mask, segment_mask
 from tfm.models.rnn_seq2seq.cells import State, segment_begins, select_state
 from tfm.models.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 from tfm.models.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder
-
-PAD_ID = 0
 
 
 class RNNSeq2Seq(nn.Module):
