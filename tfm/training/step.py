@@ -336,28 +336,14 @@ def sum_gradients(
             output = check_output(learner.loss(variables, rows, context.replace(rng=key)), model_state)
         return output, {**model_state, **output.state}
 
-    def gradient(model_state, rows, key, count_all):
-        def term_sums(trained):
-            output, new_state = evaluate(trained, model_state, rows, key)
-            totals = {name: total for name, (total, _) in output.terms.items()}
-            return totals, (output.terms, output.metrics, new_state)
-
-        totals, pull_back, (terms, metrics, new_state) = jax.vjp(term_sums, trained, has_aux=True)
-        (gradients,) = pull_back(_term_weights(totals, terms, count_all))
-        present = (jnp.stack([count for _, count in terms.values()]) != 0).any()
-        sums = Sums(gradients, terms, metrics)
-        if model_state:  # statistics of nothing but padding may be nan
-            sums = _choose(present, sums, jax.tree.map(jnp.zeros_like, sums))
-            new_state = _choose(present, new_state, model_state)
-        return sums, new_state, present
-
     def add_over_rows(counts):
         return jax.lax.psum(counts, context.row_axes)
 
     if micro_batches == 1:
-        return gradient(model_state, batch, context.rng, add_over_rows)
+        return _differentiate(evaluate, trained, model_state, batch, context.rng, add_over_rows)
     parts = split_rows(batch, micro_batches)
     first = jax.tree.map(lambda x: x[0], parts)
+    gradient = functools.partial(_differentiate, evaluate, trained)
     shapes = jax.eval_shape(lambda: gradient(model_state, first, context.rng, keep)[0])
     counts: Any = None
     if len(shapes.terms) > 1:  # XLA removes everything from this pass on which the counts do not depend
@@ -379,6 +365,31 @@ def sum_gradients(
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     start = zeros, model_state, jnp.zeros((), bool)
     return jax.lax.scan(add, start, (parts, jnp.arange(micro_batches)))[0]
+
+
+def _differentiate(evaluate, trained, model_state, rows, key, count_all):
+    """Returns the output of `sum_gradients` for some rows.
+
+    Args:
+      evaluate: returns (`LossOutput`, new model state) of the arguments trained, model_state, rows and key.
+      trained, model_state: see `sum_gradients`.
+      rows, key: a batch, and the random key of its dropout.
+      count_all: adds counts over all rows of the step.
+    """
+
+    def term_sums(trained):
+        output, new_state = evaluate(trained, model_state, rows, key)
+        totals = {name: total for name, (total, _) in output.terms.items()}
+        return totals, (output.terms, output.metrics, new_state)
+
+    totals, pull_back, (terms, metrics, new_state) = jax.vjp(term_sums, trained, has_aux=True)
+    (gradients,) = pull_back(_term_weights(totals, terms, count_all))
+    present = (jnp.stack([count for _, count in terms.values()]) != 0).any()
+    sums = Sums(gradients, terms, metrics)
+    if model_state:  # statistics of nothing but padding may be nan
+        sums = _choose(present, sums, jax.tree.map(jnp.zeros_like, sums))
+        new_state = _choose(present, new_state, model_state)
+    return sums, new_state, present
 
 
 def _term_weights(totals, terms, count_all):
