@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import types
 
 import pytest
 
@@ -161,3 +162,9 @@ def test_scores_of_the_table_are_the_requested_the_published_or_the_first(make_r
     assert choose_scores(published, ["perplexity"], [], BASE) == ["perplexity"]
     assert choose_scores([Variant("base")], [], [], BASE) == []
     assert choose_scores([Variant("base")], [], results, BASE) == ["BLEU"]
+
+
+def test_name_of_an_existing_score_is_no_pattern():
+    name = "BLEU, test[:5]"
+    result = types.SimpleNamespace(scores={name: 1.0})
+    assert choose_scores([Variant("base")], [name], [result], BASE) == [name]

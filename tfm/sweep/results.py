@@ -145,16 +145,20 @@ def choose_scores(
     Raises:
       UserError: if a name of --score, or a name that a variant publishes, is no score of the task.
     """
-    published = dict.fromkeys(name for variant in variants for name in variant.published)
-    asked = [*names, *(name for name in published if name != PARAMETERS)]
+    published = list(dict.fromkeys(name for variant in variants for name in variant.published))
+    published = [name for name in published if name != PARAMETERS]
     known = list(results[0].scores) if results else list(getattr(config, "SCORES", ()))
-    unknown = [name for name in asked if not any(fnmatchcase(name, pattern) for pattern in known)]
+    unknown = [
+        name
+        for name in [*names, *published]
+        if name not in known and not any(fnmatchcase(name, pattern) for pattern in known)
+    ]
     if known and unknown:
         raise UserError(
             f"The task {config.task} has no score {unknown[0]!r}. Expected {', '.join(map(repr, known))} in "
             "--score and in `published` of the variants."
         )
-    return list(names) or [name for name in published if name != PARAMETERS] or known[: bool(results)]
+    return list(names) or published or known[: bool(results)]
 
 
 def write_table(
