@@ -136,7 +136,7 @@ def reverse_sources(tokenizer):
     return target
 
 
-DIRECTIONS = PairsConfig(kind="builtin", test="test,reversed:test", tags="<de>,<en>")
+DIRECTIONS = PairsConfig(kind="builtin", test="test, reversed:test", tags="<de>,<en>")
 
 
 def test_built_in_language_is_read_in_both_directions():

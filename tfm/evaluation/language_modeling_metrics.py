@@ -24,10 +24,14 @@ def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str)
     characters = sum(map(len, texts))
     bits = total / math.log(2)
     counted = f"{len(texts):,} documents, ends counted, {how}"
-    with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
-        perplexity = float(np.exp(np.float64(total / tokens)))
     return [
         Score("bits per byte", bits / size, f"{size:,} bytes of {counted}", digits=4),
         Score("bits per character", bits / characters, f"{characters:,} characters of {counted}", digits=4),
-        Score("perplexity", perplexity, f"{tokens:,} tokens of {counted}"),
+        Score("perplexity", compute_perplexity(total / tokens), f"{tokens:,} tokens of {counted}"),
     ]
+
+
+def compute_perplexity(nats: float) -> float:
+    """Returns the perplexity of a mean of nats per token. That of a diverged model can be infinite."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(np.float64(nats)))

@@ -5,7 +5,6 @@ See `tfm.data.batches.masked` for the batch, and `tfm.data.tokenizers.mask` for 
 
 import dataclasses
 import functools
-import math
 import time
 from collections.abc import Iterator
 from typing import Any, ClassVar
@@ -32,6 +31,7 @@ from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.mask import MASK, add_mask
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
+from tfm.evaluation.language_modeling_metrics import compute_perplexity
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import EXAMPLES, Observation, check_length, cut_examples, observe_tokens
 from tfm.losses import fused_linear_cross_entropy, smoothed_cross_entropy
@@ -123,8 +123,7 @@ class MaskedLanguageModeling(Task):
 
     def __init__(self, config: Config, tokenizer: Any):
         self.config, self.tokenizer = config, add_mask(tokenizer)
-        find = models.find(config.model.name).Model
-        self.model = find(config.model, vocabulary_size=len(self.tokenizer))
+        self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(self.tokenizer))
         self.d_model = getattr(config.model, "d_model", None)
 
     def init(self, rng: jax.Array) -> Variables:
@@ -198,7 +197,7 @@ class MaskedLanguageModeling(Task):
         mean, what = means(sums), f"{pairs.pieces:,} rows, {100 * self.config.predicted_share:g} % predicted"
         scores = [
             Score("masked accuracy", 100 * mean["masked_accuracy"], f"per cent, {what}"),
-            Score("masked perplexity", math.exp(mean["masked_nll"]), what),
+            Score("masked perplexity", compute_perplexity(mean["masked_nll"]), what),
             Score("next sentence accuracy", 100 * mean["next_accuracy"], f"per cent, {what}"),
         ]
         outputs = [example["filled"] for example in examples]

@@ -180,6 +180,18 @@ def test_challenges_without_an_alignment_have_the_other_scores(builtin, caplog):
     assert "There is no attention." in caplog.text
 
 
+def test_challenges_of_a_reversed_corpus_have_no_alignment(builtin, monkeypatch, caplog):
+    """Only whole splits from English to German have alignments."""
+    wrong = report.read_feature("pronoun", "wrong")
+    monkeypatch.setattr(
+        report, "read_feature", lambda split, name: wrong if name == "wrong" else read_feature(split, name)
+    )
+    task = Oracle()
+    task.config = Config(data=PairsConfig(kind="builtin", test="test,reversed:test"))
+    assert len(report.score_challenges(task, None, ["a"], ["x"], ["x"])) == 3
+    assert "No alignment error rate" in caplog.text
+
+
 @pytest.mark.long
 def test_writing_outputs_to_a_run_with_other_data_is_an_error(tmp_path):
     """Outputs of `tfm evaluate` with another beam are allowed."""

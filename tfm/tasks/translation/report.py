@@ -16,6 +16,7 @@ from tfm.data.tokenizers.protocol import encode_sides
 from tfm.data.tokenizers.round_trip import count_changed
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
+from tfm.evaluation.language_modeling_metrics import compute_perplexity
 from tfm.evaluation.score import Score
 from tfm.evaluation.translation_metrics import bleu, exact_match, scores
 from tfm.training.task import Report
@@ -63,13 +64,14 @@ def score_corpora(
     """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
     if not data.tags and not data.mixing:
         return []
+    names = [name.strip() for name in find_name(data, split).split(",")]
     sizes = list(map(len, open_corpora(data, split)))
     ends = list(itertools.accumulate(sizes))
     return [
         bleu(hypotheses[end - size : end], references[end - size : end], tokenizer)._replace(
             name=f"BLEU, {name}"
         )
-        for name, size, end in zip(find_name(data, split).split(","), sizes, ends, strict=True)
+        for name, size, end in zip(names, sizes, ends, strict=True)
     ]
 
 
@@ -100,14 +102,13 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     fits = find_fitting_pairs(longest, *encoded)
     kept = [list(itertools.compress(side, fits)) for side in sides]
     pieces = np.concatenate(task.score(params, *kept))
-    with np.errstate(over="ignore"):  # the perplexity of a diverged model can be infinite
-        value = np.exp(-pieces.mean(dtype=np.float64))
+    value = compute_perplexity(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
     if changed := count_changed(task.tokenizer, references, encoded[1]):
         counted += f", {changed:,} changed by the tokenizer: compare only with the same tokenizer"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
-    return Score("perplexity", float(value), f"vocabulary {len(task.tokenizer):,}, {counted}")
+    return Score("perplexity", value, f"vocabulary {len(task.tokenizer):,}, {counted}")
 
 
 def find_fitting_pairs(longest: int | None, *sides: Sequence[Sequence[int]]) -> np.ndarray:
@@ -157,8 +158,8 @@ def score_challenges(
         Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
         bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
     ]
-    true = [from_pharaoh(text) for text in read_feature(name, "alignment")]
     try:
+        true = [from_pharaoh(text) for text in read_feature(name, "alignment")]
         rate = alignment_error_rate(task.align(params, sources, references), true)
     except UserError as error:
         log.warning("No alignment error rate. %s", error)
