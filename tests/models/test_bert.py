@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from flax.traverse_util import unflatten_dict
 
+from tfm import interpret
 from tfm.devices.memory import count_elements
+from tfm.errors import UserError
 from tfm.models.bert import Bert, BertConfig
 
 FIXTURE = pathlib.Path(__file__).parents[1] / "references" / "hf_bert.npz"  # see hf_bert.py next to it
@@ -76,6 +78,16 @@ def test_fused_outputs_equal_the_logits_of_the_predicted_tokens(arrays, outputs)
     (logits, follows), ((x, table), fused_follows) = outputs
     np.testing.assert_allclose(x @ table.T, logits[:, [1, 3]], atol=1e-5)
     np.testing.assert_array_equal(fused_follows, follows)
+
+
+def test_edit_without_a_point_is_an_error_in_the_outputs_of_pretraining(arrays):
+    model = Bert(BertConfig(encoder_layers=1, d_model=4, d_ff=4, heads=1, max_positions=12), 40)
+    edited = interpret.EditedModel(model, {"no_such_point": interpret.zero})
+    keywords = {"types": arrays["types"], "train": False, "method": "pretraining_outputs"}
+    variables = jax.eval_shape(lambda: model.init(jax.random.key(0), arrays["tokens"], train=False))
+    predicted = np.array([[1]] * len(arrays["tokens"]))
+    with pytest.raises(UserError, match="no_such_point"):
+        jax.eval_shape(lambda tree: edited.apply(tree, arrays["tokens"], predicted, **keywords), variables)
 
 
 def test_pretrained_heads_have_no_name_of_a_fine_tuned_head():

@@ -15,6 +15,9 @@ from tfm.errors import UserError
 from tfm.layers.observe import Edit, Recorder, activate, is_active
 from tfm.search.state import gather_beams
 
+# Methods of models that meet all activations. Other methods, such as `encode`, meet some of them.
+FORWARD_PASSES = ("__call__", "features", "generate", "pretraining_outputs")
+
 
 class EditedModel:
     """A model with edits. Decoding, scoring and generation accept it in place of the model.
@@ -59,7 +62,7 @@ class EditedModel:
             return cached[method](variables, *arguments, **keywords)
         recorder = Recorder(edit=self._edit)
         result = self._apply(recorder, variables, *arguments, method=method, **keywords)
-        if method in ("__call__", "features"):
+        if method in FORWARD_PASSES:
             recorder.check()
         return result
 
