@@ -24,10 +24,15 @@ def make_panels(words, weights):
 
 @pytest.mark.parametrize(
     ("word", "index"),
-    [("it", 3), ("IT", 3), ("rains", 1), ("must", 4), ("snows,rains", 1), ("mus", None), ("", None)],
+    [("it", 3), ("IT", 3), ("rains", 1), ("must", 4), ("snows, rains", 1), ("mus", None), ("", None)],
 )
 def test_word_is_found_at_its_last_place_and_without_punctuation(word, index):
     assert lines.find_word(Axis("", WORDS), word) == index
+
+
+@pytest.mark.parametrize("label", ["„Sie“", "«Sie»,", "(sie)"])
+def test_punctuation_of_any_script_does_not_count(label):
+    assert lines.find_word(Axis("", [label]), "sie") == 0
 
 
 def test_lines_lead_from_the_word_to_each_key_with_the_weight_as_width(saved):

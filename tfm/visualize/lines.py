@@ -1,6 +1,6 @@
 """Attention of one word, drawn as lines whose width is the attention weight."""
 
-import string
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +16,7 @@ LEFT, RIGHT = 0.33, 0.53  # ends of the lines, as shares of the width of a panel
 GAP = 0.03  # between a line and a word, as a share of the width of a panel
 MAX_LINE_WIDTH = 8.0  # points, of a weight of 1
 MIN_SHOWN_WEIGHT = 0.05  # weights from here on are printed next to their word
+PUNCTUATION = re.compile(r"^\W+|\W+$")  # around a word
 WORD_COLOUR, OTHER_COLOUR = "#0072B2", "#555555"
 
 
@@ -26,8 +27,9 @@ def find_word(queries: Axis, words: str) -> int | None:
       queries: the queries. Punctuation around them does not count.
       words: a word, or several with commas between them.
     """
-    labels = [label.strip(string.punctuation).casefold() for label in queries.labels]
-    matches = [index for index, label in enumerate(labels) if label in words.casefold().split(",")]
+    wanted = {word.strip() for word in words.casefold().split(",")}
+    labels = [PUNCTUATION.sub("", label).casefold() for label in queries.labels]
+    matches = [index for index, label in enumerate(labels) if label in wanted]
     return matches[-1] if matches else None
 
 
