@@ -82,6 +82,13 @@ def test_halting_weights_equal_a_loop_and_their_sum_is_1():
     np.testing.assert_allclose(weights.sum(0), 1, atol=1e-6)
 
 
+def test_position_halts_once_if_a_rounded_sum_is_at_the_limit():
+    probabilities = np.float32([0.32965004444, 0.43491935730, 0.22543062270, 0.5411306])
+    weights, steps, _ = halting_weights(jnp.asarray(probabilities), 0.01)
+    np.testing.assert_allclose(weights.sum(), 1, atol=1e-6)
+    assert (weights > 0).sum() == steps
+
+
 @quick_jit(static_argnums=0)
 def ponder_terms(model, params, sources=SOURCES, targets=TARGETS):
     """Returns the ponder terms of a training step without dropout."""

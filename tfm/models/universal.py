@@ -118,7 +118,7 @@ class Halting(nn.Module):
 
 
 def halting_weights(probabilities: jax.Array, epsilon: float) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Computes when each position halts.
+    """Computes the weights of the steps of each position, their number, and the remainder.
 
     Args:
       probabilities: Halting probability after each step, float [S, ...].
@@ -133,9 +133,11 @@ def halting_weights(probabilities: jax.Array, epsilon: float) -> tuple[jax.Array
       >>> weights.tolist(), int(steps), float(remainder)
       ([0.5, 0.25, 0.25, 0.0], 3, 0.25)
     """
-    before = jnp.cumsum(probabilities, axis=0) - probabilities
+    # Neighbouring steps share each sum, so that rounding does not let a position halt twice or never.
+    sums = jnp.cumsum(probabilities, axis=0)
+    before = jnp.concatenate([jnp.zeros_like(sums[:1]), sums[:-1]])
     runs = before < 1 - epsilon  # whether the position has not halted before the step
-    halts = (before + probabilities >= 1 - epsilon).at[-1].set(True)
+    halts = (sums >= 1 - epsilon).at[-1].set(True)
     last = jnp.where(runs & halts, 1 - before, 0)
     return last + jnp.where(runs & ~halts, probabilities, 0), runs.sum(0), last.sum(0)
 
