@@ -17,7 +17,7 @@ from tfm.training.non_finite import explain, split_step
 from tfm.training.optimizers import SGD
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, TrainState
-from tfm.training.task import Data, LossOutput, Update, check_data, check_task
+from tfm.training.task import Data, LossOutput, Task, Update, check_contract
 
 ROWS = {"x": np.float32([1, 2, 3, 4])}
 
@@ -332,12 +332,12 @@ def test_missing_members_of_tasks_and_data_are_errors():
         def init(self, rng):
             return {"params": {"w": jnp.zeros(2)}}
 
-    with pytest.raises(UserError, match=r"Incomplete.*loss is missing"):
+    with pytest.raises(UserError, match=r"Incomplete.*lacks loss\."):
         Setup(Incomplete(), TrainingConfig())
-    with pytest.raises(UserError, match=r"config, best, unit.*are missing"):
-        check_task(object())
-    with pytest.raises(UserError, match=r"data of the task.*describe_batch"):
-        check_data(object())
+    with pytest.raises(UserError, match=r"training\.task\.Task, .* config, best, unit"):
+        check_contract(object(), Task)
+    with pytest.raises(UserError, match=r"training\.task\.Data, .*describe_batch"):
+        check_contract(object(), Data)
 
     class WithoutCount(Data):
         def train_batches(self, start_step):
@@ -346,8 +346,8 @@ def test_missing_members_of_tasks_and_data_are_errors():
         def identity(self):
             return {}
 
-    with pytest.raises(UserError, match=r"WithoutCount.* count is missing"):
-        check_data(WithoutCount())
+    with pytest.raises(UserError, match=r"WithoutCount.* lacks count\."):
+        check_contract(WithoutCount(), Data)
     incomplete = Incomplete()
     incomplete.loss, incomplete.init = detection_loss, lambda rng: jnp.zeros(2)
     with pytest.raises(UserError, match=r"init.*params"):

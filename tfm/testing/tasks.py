@@ -39,8 +39,8 @@ from tfm.training.task import (
     Evaluation,
     Report,
     Samples,
-    check_data,
-    check_task,
+    Task,
+    check_contract,
 )
 from tfm.workdir import runs
 from tfm.workdir.train import train
@@ -168,8 +168,8 @@ class TaskContract:
         return runs.load(str(run.workdir))
 
     def test_task_and_data_have_all_members_of_their_protocols(self, run, data):
-        check_task(run.task)
-        check_data(data)
+        check_contract(run.task, Task)
+        check_contract(data, Data)
         assert isinstance(run.config, tasks.find(run.config.task).Config)
         assert run.task.config == run.config
         assert isinstance(run.task.best, Best)

@@ -8,7 +8,7 @@ from tfm.devices.memory import format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import Setup
-from tfm.training.task import Task, check_data
+from tfm.training.task import Data, Task, check_contract
 
 COLUMN = 20  # characters of a name
 
@@ -23,7 +23,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
       UserError: the step does not fit into the memory of a device, or the data cannot be used.
     """
     setup, data = Setup(task, config), task.open_data()
-    check_data(data)
+    check_contract(data, Data)
     example = data.example()
     setup.check_padding(example)
     _, compiled = setup.compile_step(example)

@@ -40,7 +40,7 @@ from tfm.training.optimizers import find_shared_factor, make_schedule, parse_fac
 from tfm.training.partitioning import make_partitioner
 from tfm.training.scores import Scores, find_best
 from tfm.training.step import Learner, TrainState, make_train_step
-from tfm.training.task import Batch, Context, Task, Variables, check_task, variable_shapes
+from tfm.training.task import Batch, Context, Task, Variables, check_contract, variable_shapes
 
 CHECKPOINT_FOLDER = "checkpoints"
 COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
@@ -75,7 +75,7 @@ class Setup:
     """
 
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
-        check_task(task)
+        check_contract(task, Task)
         check_depth(task.config)
         self.task, self.config = task, config
         warn_of_large_peak(config, task.d_model)

@@ -34,7 +34,7 @@ class Context(flax.struct.PyTreeNode):
     """Everything that a loss may use apart from variables and batch.
 
     Attributes:
-      step: int32 scalar, the number of steps made before. It is traced, so that a loss may anneal by it.
+      step: int32 scalar, number of completed steps. It is traced, so a loss can anneal a weight with it.
       rng: random key of dropout; None in evaluation. All devices share it; see `row_rng`.
       constants: the arrays of `Task.constants`, such as the variables of a teacher, in training and in
         `tfm.training.loss_calls.mean_metrics`.
@@ -56,7 +56,7 @@ class Context(flax.struct.PyTreeNode):
     def row_rng(self) -> jax.Array:
         """The random key for noise of rows. It differs between devices with different rows."""
         if self.rng is None:
-            raise ValueError("expected a random key, but an evaluation has none: check context.train")
+            raise ValueError("Expected a random key, but an evaluation has none. Check context.train first.")
         return make_device_key(self.rng)
 
 
@@ -91,7 +91,7 @@ class Update(NamedTuple):
         `config.training.optimizer`.
       schedule: learning rate as a function of the number of earlier updates; None is the schedule of
         `config.training`.
-      every: makes this update in each n-th step only, beginning with the first step.
+      every: interval of this update in steps. The first step makes the update.
     """
 
     name: str
@@ -149,7 +149,7 @@ class Data(Protocol):
     """The opened and prepared data of a run. Subclasses inherit the defaults of the last three methods."""
 
     def train_batches(self, start_step: int) -> Iterator[Batch]:
-        """Yields the batches of this host from `start_step` without end, a pure function of seed and step."""
+        """Yields batches of this host without end, from `start_step`. They depend only on seed and step."""
         ...
 
     def identity(self) -> dict[str, str]:
@@ -269,25 +269,12 @@ REQUIRED = {
 }
 
 
-def check_task(task: Any) -> None:
-    """Checks that a task has all members of the contract.
+def check_contract(instance: Any, contract: type[object]) -> None:
+    """Checks that a task has all members of the contract `Task`, or its data all members of `Data`.
 
     Raises:
       UserError: if a member is missing.
     """
-    _check_members(task, Task, "task")
-
-
-def check_data(data: Any) -> None:
-    """Checks that the data of a task have all members of `Data`.
-
-    Raises:
-      UserError: if a member is missing.
-    """
-    _check_members(data, Data, "data of the task")
-
-
-def _check_members(instance: Any, contract: type[object], what: str) -> None:
     names = [name for name in {**contract.__annotations__, **vars(contract)} if not name.startswith("_")]
     missing = [name for name in names if not hasattr(instance, name)]
     methods = {name: getattr(getattr(instance, name, None), "__func__", None) for name in REQUIRED[contract]}
@@ -295,6 +282,6 @@ def _check_members(instance: Any, contract: type[object], what: str) -> None:
     if missing:
         owner = f"{type(instance).__module__}.{type(instance).__qualname__}"
         raise UserError(
-            f"Expected the {what}, {owner}, to have all members of the contract (tfm.training.task), but "
-            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing: define what is missing."
+            f"Expected {owner} to have all members of tfm.training.task.{contract.__name__}, but it lacks "
+            f"{', '.join(missing)}. Define what is missing."
         )

@@ -18,7 +18,7 @@ from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.scores import Scores, find_best
 from tfm.training.setup import Setup, open_checkpoints
-from tfm.training.task import Task, Variables, check_data
+from tfm.training.task import Data, Task, Variables, check_contract
 from tfm.training.trackers.hook import TrackerHook
 from tfm.workdir.runs import config_path
 from tfm.workdir.starts import check_same_data, record_start
@@ -76,7 +76,7 @@ def train(
             log.info("Nothing to do: %s", end)
             return
         data = task.open_data()
-        check_data(data)
+        check_contract(data, Data)
         check_same_data(workdir, data.identity(), step)
         example = data.example()
         state, (train_step, compiled) = setup.prepare(example, checkpoints, newest, initial_variables)
