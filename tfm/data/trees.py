@@ -41,7 +41,7 @@ class Node(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The label of a constituent and the range of its words, from `start` up to and without `end`.
+    """The label of a constituent and the range of its words, from `start` (inclusive) to `end` (exclusive).
 
     Words are counted from 0.
     """

@@ -9,6 +9,7 @@ split, only the first occurrence of a long paragraph remains.
 """
 
 import hashlib
+import math
 from pydoc_data.topics import topics
 
 SPLITS = ("test", "validation", "train")
@@ -53,14 +54,12 @@ def split_labels(texts: dict[str, str]) -> dict[str, list[str]]:
     """
     groups = sorted(group_labels(texts), key=lambda group: hashlib.sha256(group[0].encode()).hexdigest())
     sizes = {group[0]: sum(len(texts[label]) for label in group) for group in groups}
-    budget = HELD_OUT * sum(sizes.values())
     labels: dict[str, list[str]] = {split: [] for split in SPLITS}
-    left = dict.fromkeys(SPLITS[:2], budget)
+    left = dict.fromkeys(SPLITS, HELD_OUT * sum(sizes.values())) | {"train": math.inf}
     for group in groups:
-        split = next((name for name in SPLITS[:2] if sizes[group[0]] <= left[name]), "train")
+        split = next(name for name in SPLITS if sizes[group[0]] <= left[name])
         labels[split] += group
-        if split != "train":
-            left[split] -= sizes[group[0]]
+        left[split] -= sizes[group[0]]
     return labels
 
 

@@ -3,10 +3,9 @@
 import os
 import shutil
 
-import jax
-
 from tfm import config
 from tfm.checkpoints import manifest
+from tfm.devices.memory import count_elements
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.io.files import atomic_folder, writing
@@ -32,7 +31,7 @@ def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
     card = model_card.write(
         settings,
         run.steps,
-        sum(x.size for x in jax.tree.leaves(variables["params"])),
+        count_elements(variables["params"]),
         len(run.task.tokenizer) if hasattr(run.task, "translate") else None,
         model_card.read_records(workdir, settings.output_suffix),
     )

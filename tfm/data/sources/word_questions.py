@@ -62,7 +62,7 @@ def read_word_classes() -> dict[str, str]:
 
 def list_pairs(relation: str) -> list[tuple[str, str]]:
     """Returns all pairs of words of a relation, in alphabetical order."""
-    if relation not in INFLECTIONS:
+    if relation == "gender":
         return sorted(GENDERS)
     bases, inflected, endings = INFLECTIONS[relation]
     classes = read_word_classes()
@@ -84,8 +84,8 @@ def make_analogies(split: str) -> list[Analogy]:
         pairs = list_pairs(relation)
         random.Random(relation).shuffle(pairs)
         pairs = pairs[SPLITS.index(split) :: len(SPLITS)]
-        for index, distance in itertools.product(range(len(pairs)), range(1, QUESTIONS_OF_A_PAIR + 1)):
-            if distance < len(pairs):
-                other = pairs[(index + distance) % len(pairs)]
-                analogies.append(Analogy(relation, *pairs[index], *other))
+        distances = range(1, min(QUESTIONS_OF_A_PAIR + 1, len(pairs)))
+        for index, distance in itertools.product(range(len(pairs)), distances):
+            other = pairs[(index + distance) % len(pairs)]
+            analogies.append(Analogy(relation, *pairs[index], *other))
     return analogies

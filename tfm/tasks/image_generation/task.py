@@ -105,7 +105,7 @@ class ImageGeneration(Task):
         return ClassificationData(self.config, self.label_names)
 
     def assets(self) -> dict[str, str]:
-        """Returns {name: fingerprint} of the file with the names of the classes and of the judge."""
+        """Returns {name: fingerprint} of the file of class names and of the file of the judge."""
         judge = {} if self._judge is None else {JUDGE + SUFFIX: self._judge.fingerprint}
         return {LABELS_FILE: self._fingerprint, **judge}
 
@@ -120,11 +120,7 @@ class ImageGeneration(Task):
         labels = np.arange(self.config.validation_samples) % len(self.label_names)
         images = self.generate(variables, labels, seed=SAMPLE_SEED)
         requested = [self.label_names[label] for label in labels]
-        judged = self._required_judge.judge(images)[0].argmax(-1)
-        rows = [
-            {"class": name, "judged": self.label_names[label]}
-            for name, label in zip(requested, judged, strict=True)
-        ]
+        rows = self._describe(labels, self._required_judge.judge(images)[0].argmax(-1))
         return Evaluation(
             values, Samples(rows, {"generated": functools.partial(draw_images, images, requested)})
         )
@@ -136,12 +132,9 @@ class ImageGeneration(Task):
         """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
-        outputs, scores = self._score(variables, source)
+        examples, scores = self._score(variables, source)
         rate = len(source) / (time.monotonic() - began)
-        requested = [self.label_names[label] for label in _read(source)[1]]
-        examples = [
-            {"class": name, "judged": output} for name, output in zip(requested, outputs, strict=True)
-        ]
+        outputs = [example["judged"] for example in examples]
         yield Report(outputs, scores, examples, {"seed": 0}, rate, source.fingerprint)
 
     def generate(self, variables: Variables, labels: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -191,12 +184,18 @@ class ImageGeneration(Task):
 
         return read_attention(self.model.attention_points["generator"], generate)
 
-    def _score(self, variables: Variables, source: Images) -> tuple[list[str], list[Score]]:
-        """Returns the judged classes of generated images, one for each image of a split, and the scores."""
+    def _score(self, variables: Variables, source: Images) -> tuple[list[dict[str, str]], list[Score]]:
+        """Generates and judges an image for each image of a split. Returns their classes and the scores."""
         real, labels = _read(source)
         images = self.generate(variables, labels)
         judged, scores = score_images(self._required_judge, images, labels, real)
-        return [self.label_names[label] for label in judged], scores
+        return self._describe(labels, judged), scores
+
+    def _describe(self, labels: np.ndarray, judged: np.ndarray) -> list[dict[str, str]]:
+        """Returns the names of the requested and of the judged class of each image."""
+        names = self.label_names
+        pairs = zip(labels, judged, strict=True)
+        return [{"class": names[label], "judged": names[found]} for label, found in pairs]
 
     @property
     def _required_judge(self) -> ImageJudge:
