@@ -87,7 +87,7 @@ class Detections(NamedTuple):
 
 
 class NormOfEach(nn.Module):
-    """A norm with which the outputs of all layers are normalized.
+    """A norm that is applied to the output of each layer.
 
     Attributes:
       norm: The norm.

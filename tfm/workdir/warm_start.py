@@ -66,7 +66,7 @@ def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequ
     """
     check_warm_start(source, new_config, workdir, entries)
     if has_checkpoint(workdir):
-        log.info("%s has begun before: --warm_start does nothing", workdir)
+        log.info("%s already has a checkpoint, so --warm_start has no effect", workdir)
         return
     os.makedirs(workdir, exist_ok=True)
     if entries:
@@ -75,7 +75,7 @@ def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequ
     made = [change for change in changes(saved, new_config) if change.new.info.asset]
     if made:
         log.info(
-            "The new run uses the vocabulary of %s, so these changes have no effect on it: %s",
+            "The new run uses the assets of %s, so these changes have no effect: %s",
             source,
             "; ".join(map(str, made)),
         )
@@ -136,7 +136,7 @@ def copy_frozen_models(config: Any, workdir: str) -> None:
 def load_variables(
     initial: Variables, source: Variables, entries: Sequence[str], what: str
 ) -> dict[str, Any]:
-    """Replaces parameters, and the state of their modules, by those that a map finds in other variables.
+    """Replaces parameters and the state of their modules by the source variables that a map selects.
 
     The path of a state is the path of the module and its name, followed by its collection in parentheses. For
     the arguments and the errors, see `tfm.training.parameter_map.load_tree`.

@@ -18,7 +18,7 @@ NO_OBJECT = "no object"
 def observe_queries(
     title: str, batch: Batch, found: Mapping[str, Any], reads: Mapping[str, Any], names: list[str]
 ) -> Observation:
-    """Describes what a detector found and where its layers looked, beginning with the surest query.
+    """Describes what a detector found and where its layers looked, with the most confident query first.
 
     Args:
       title: what the page calls the picture, before the names of its objects.
