@@ -15,7 +15,7 @@ ZONE=${ZONE:-us-west4-a}
 TYPE=${TYPE:-v5litepod-16}                # 16 chips on 4 hosts
 VERSION=${VERSION:-v2-alpha-tpuv5-lite}   # the system of the hosts, by the generation of the TPU
 NFS=${NFS:-}                              # HOST:/SHARE for the work directory, which has to outlive the TPU
-WHEEL=${WHEEL:-dist/tfm-0.1.0-py3-none-any.whl} # of: pip wheel --no-deps --wheel-dir=dist .
+WHEEL=${WHEEL:-dist/tfm_jax-0.1.0-py3-none-any.whl} # of: pip wheel --no-deps --wheel-dir=dist .
 PYTHON=${PYTHON:-python3.11}              # on the hosts, 3.11 or newer
 CONFIG=${CONFIG:-quickstart}
 RETRIES=${RETRIES:-3}                     # after errors; a preemption does not count

@@ -4,7 +4,7 @@
     python eval.py --workdir=runs/parsing_toy
     echo "The dog slept because it was tired ." | tfm translate --workdir=runs/parsing_toy
 
-Hardware: any CPU. Expected result and CPU time: see docs/results.md.
+Hardware: any CPU. Expected result: see docs/results.md.
 
 Deviations from the paper for speed: 2 + 2 layers of 64 features with 4 heads and d_ff 256, 2,000 word pieces
 instead of 16,000, beam 4 instead of 21, and outputs of at most the input length + 100 instead of + 300. Other

@@ -5,7 +5,7 @@
 
 digits (the default): a small model on the 1,797 digits that come with scikit-learn. Hardware: any CPU; needs
 the extra digits. Expected result: see docs/results.md.
-Patches of 2 x 2 pixels are less accurate, see benchmarks/notes/digit_patches.md.
+Patches of 2 x 2 pixels are not more accurate, see benchmarks/notes/digit_patches.md.
 mnist: a small model on 70,000 digits of 28 x 28 pixels. Hardware: one GPU, or a CPU for an hour or more. TFDS
 downloads the images (11 MB) on first use. The last 5,000 of the 60,000 training images validate.
 cifar10: a model of the size of Ti/16, with patches of 4 x 4 pixels, on 60,000 images. Hardware: one GPU. TFDS

@@ -5,7 +5,7 @@
 
 Variants: paper_2017, paper_2017_big, t2t_v2, large_batch. Each lists all its differences from the paper's
 base model, which is the config without a variant: the defaults of `tfm.tasks.translation.Config`. Hardware,
-hours, disk and all commands: see docs/wmt14.md. We have not measured the scores of these variants.
+hours and all commands: see docs/wmt14.md. We have not measured the scores of these variants.
 """
 
 from tfm.config import to_config_dict
