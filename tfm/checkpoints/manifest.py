@@ -98,11 +98,11 @@ def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
 
 def _check_file(folder: str, name: str, size: int, checksum: str) -> None:
     try:
-        found = os.stat(os.path.join(folder, name)).st_size
+        actual_size = os.stat(os.path.join(folder, name)).st_size
     except ValueError:  # the name contains a NUL character or is not valid Unicode
         raise Damaged(f"{FILE} lists {name!a}, but a file cannot have this name") from None
-    if found != size:
-        raise Damaged(f"{name} has {found:,} bytes instead of {size:,}")
+    if actual_size != size:
+        raise Damaged(f"{name} has {actual_size:,} bytes instead of {size:,}")
     if _describe_file(os.path.join(folder, name)) != [size, checksum]:
         raise Damaged(f"{name} has another checksum")
 

@@ -157,12 +157,12 @@ def check_shapes(expected: Any, stored: Any, what: str) -> None:
       stored: tree to compare, of arrays or shapes.
       what: subject of the error message, such as the path of a checkpoint.
     """
-    wanted, found = _shapes_by_path(expected), _shapes_by_path(stored)
-    for path in sorted(wanted.keys() | found.keys()):
-        if wanted.get(path) != found.get(path):
+    wanted, actual = _shapes_by_path(expected), _shapes_by_path(stored)
+    for path in sorted(wanted.keys() | actual.keys()):
+        if wanted.get(path) != actual.get(path):
             raise UserError(
                 f"{what} is of another model: {path} should be {wanted.get(path, 'absent')} and is "
-                f"{found.get(path, 'absent')}. Use the config that it was trained with."
+                f"{actual.get(path, 'absent')}. Use the config that it was trained with."
             )
 
 

@@ -128,11 +128,11 @@ def read_flag_files(argv: Sequence[str]) -> list[str]:
     """
     remaining = list(argv)
     for _ in range(MAX_FLAG_FILES + 1):
-        found = next((each for each in before_dashes(remaining) if FLAG_FILE.match(each)), None)
-        if found is None:
+        argument = next((each for each in before_dashes(remaining) if FLAG_FILE.match(each)), None)
+        if argument is None:
             return remaining
-        place = remaining.index(found)
-        _, equals, path = found.partition("=")
+        place = remaining.index(argument)
+        _, equals, path = argument.partition("=")
         end = place + 1 if equals else place + 2
         path = path if equals else "".join(remaining[place + 1 : end])
         try:

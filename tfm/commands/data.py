@@ -37,11 +37,11 @@ def main(options: command_options.Data) -> None:
             f"tfm data reads sentence pairs and documents, but the task of this config is '{config.task}'."
         )
     tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
-    found = inspect_splits(config, list(dict.fromkeys(options.splits)), tokenizer)
+    summaries = inspect_splits(config, list(dict.fromkeys(options.splits)), tokenizer)
     if options.format == "json":
-        print(to_json([as_json(split) for split in found], indent=2))
+        print(to_json([as_json(split) for split in summaries], indent=2))
         return
-    print("\n\n".join("\n".join(show_split(split)) for split in found))
+    print("\n\n".join("\n".join(show_split(split)) for split in summaries))
 
 
 def load_tokenizer(workdir: str, task: str) -> Any:
@@ -73,17 +73,17 @@ def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> 
         open_split, languages = open_pairs, data.languages
     names = sorted(names, key=lambda name: name != "train") or list_splits(data, open_split)
     check_splits(data, names)
-    found, training = [], None
+    summaries, training = [], None
     for name in names:
         source = open_split(data, name)
         reader = read_split(source, languages, lambda line: log.info("%s", line))
         lengths = None
         if tokenizer is not None and type(data) in (PairsConfig, DocumentsConfig):  # others batch otherwise
             lengths = TokenCache.open(source, tokenizer, data.cache).lengths
-        found.append(reader.summarize(name, training, lengths, tokenizer))
+        summaries.append(reader.summarize(name, training, lengths, tokenizer))
         if name == "train":
             training = reader.hashes()
-    return found
+    return summaries
 
 
 def as_json(split: Split) -> dict[str, Any]:

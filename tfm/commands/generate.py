@@ -39,8 +39,8 @@ def main(options: Generate) -> None:
     generator = Generator(options.load())
     show = as_text if options.format == "text" else as_json
     for number, prefixes in numbered_chunks(options.prefixes):
-        found = generator.continuations(prefixes, start_index=number)
-        for prefix, continuations in zip(prefixes, found, strict=True):
+        generated = generator.continuations(prefixes, start_index=number)
+        for prefix, continuations in zip(prefixes, generated, strict=True):
             if index == 0:
                 print(show(prefix, continuations), flush=True)
 

@@ -114,8 +114,8 @@ def as_text(
     If `phrases`, a line has phrases that its translation must contain, after tabs.
     """
     sources, wanted = split_phrases(lines) if phrases else (lines, None)
-    found = translator.hypotheses(sources, phrases=wanted, start_index=start_index)
-    return [one_line(text) for (text, _), *_ in found]
+    hypotheses = translator.hypotheses(sources, phrases=wanted, start_index=start_index)
+    return [one_line(text) for (text, _), *_ in hypotheses]
 
 
 def as_json(
@@ -133,10 +133,10 @@ def as_json(
     `alignments`, "alignment". The first line has the index `start_index` in the input.
     """
     sources, wanted = split_phrases(lines) if phrases else (lines, None)
-    found = translator.hypotheses(sources, n_best=n_best, phrases=wanted, start_index=start_index)
+    hypotheses = translator.hypotheses(sources, n_best=n_best, phrases=wanted, start_index=start_index)
     rows: list[dict[str, Any]] = [
         {"source": line, "translations": [{"text": one_line(text), "score": score} for text, score in each]}
-        for line, each in zip(sources, found, strict=True)
+        for line, each in zip(sources, hypotheses, strict=True)
     ]
     if alignments:
         pairs = [(row["source"], target) for row in rows for target in row["translations"]]

@@ -188,10 +188,12 @@ def _section_class(info: Any, hint: Any, section: Any, path: str) -> Any:
         return hint
     if not is_section(section) or "name" not in section:
         raise UserError(f"{path} must be a section with the field 'name', got {section!r}.")
-    found = info.section_class(section)
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found):
-        raise UserError(f"{path}.name={section['name']} must name a dataclass of its fields, got {found!r}.")
-    return found
+    section_type = info.section_class(section)
+    if not isinstance(section_type, type) or not dataclasses.is_dataclass(section_type):
+        raise UserError(
+            f"{path}.name={section['name']} must name a dataclass of its fields, got {section_type!r}."
+        )
+    return section_type
 
 
 def _converted(value: Any, hint: Any) -> Any:

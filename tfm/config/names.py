@@ -55,11 +55,11 @@ def find_by_name(
         raise UserError(
             f"{path} must be one of {names}, or your own 'package.module[:attribute]', got {name!r}."
         )
-    found = _import(name, path)
-    missing = [attribute for attribute in needs if not hasattr(found, attribute)]
+    value = _import(name, path)
+    missing = [attribute for attribute in needs if not hasattr(value, attribute)]
     if missing:
         raise UserError(f"{path}={name} must have {' and '.join(needs)}, but it has no {missing[0]}.")
-    return found
+    return value
 
 
 @functools.cache  # a list of hundreds of runs asks thousands of times
@@ -119,14 +119,14 @@ def allow_current_folder() -> None:
 
 def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[str]:
     """Returns all names of objects outside tfm in a config with nested sections, or in {path: value}."""
-    found = []
+    names = []
     for key in mapping:
         if is_section(mapping[key]):
-            found += dotted_names(mapping[key])
+            names += dotted_names(mapping[key])
         elif key.rpartition(".")[2] in NAME_FIELDS:
             value = mapping[key]
-            found += filter(is_dotted, value if isinstance(value, tuple | list) else [value])
-    return found
+            names += filter(is_dotted, value if isinstance(value, tuple | list) else [value])
+    return names
 
 
 def module_names(names: Iterable[str]) -> list[str]:
@@ -148,7 +148,7 @@ def _import(name: str, path: str) -> Any:
         )
     allow_current_folder()
     try:
-        found = importlib.import_module(module)
+        imported = importlib.import_module(module)
     except Exception as error:
         absent = error.name if isinstance(error, ModuleNotFoundError) else None
         problem = f"{path}: importing the module {module!r} fails: {type(error).__name__}: {error}."
@@ -162,9 +162,9 @@ def _import(name: str, path: str) -> Any:
                 "is written 'package.module:attribute'."
             )
         raise UserError(problem) from error
-    if attribute and not hasattr(found, attribute):
+    if attribute and not hasattr(imported, attribute):
         raise UserError(f"{path}={name}: the module {module!r} has no {attribute!r}.")
-    return getattr(found, attribute) if attribute else found
+    return getattr(imported, attribute) if attribute else imported
 
 
 def is_section(value: Any) -> bool:

@@ -55,19 +55,19 @@ def from_pharaoh(text: str) -> Links:
     return links
 
 
-def alignment_error_rate(found: Sequence[Links], true: Sequence[Links]) -> float:
+def alignment_error_rate(predicted: Sequence[Links], true: Sequence[Links]) -> float:
     """Returns 1 - 2 |A and S| / (|A| + |S|), counted over a corpus.
 
     A are the predicted links, and S the reference links. This is equation 8 of Och and Ney 2003 if all
     reference links are "sure".
 
     Args:
-      found, true: the predicted and the reference links of each sentence pair, as sets of (source word,
+      predicted, true: the predicted and the reference links of each sentence pair, as sets of (source word,
         target word). Pairs without reference links are left out.
 
     Returns:
       A float in [0, 1]. 0 is best, and also the result for a corpus without links.
     """
-    pairs = [(a, s) for a, s in zip(found, true, strict=True) if s]
+    pairs = [(a, s) for a, s in zip(predicted, true, strict=True) if s]
     links = sum(len(a) + len(s) for a, s in pairs)
     return 1 - 2 * sum(len(a & s) for a, s in pairs) / links if links else 0.0

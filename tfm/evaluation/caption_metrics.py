@@ -48,12 +48,12 @@ def is_satisfied(words: np.ndarray, parts: PictureParts, digits: np.ndarray) -> 
       parts: the two digits of each picture.
       digits: classes of the digits, int [N, 2].
     """
-    found = np.stack([parts.colours, len(COLOURS) + digits], axis=-1)  # [N, 2, 2]
+    properties = np.stack([parts.colours, len(COLOURS) + digits], axis=-1)  # [N, 2, 2]
     relations = words[:, 2] - len(COLOURS) - len(NUMBERS)
     asked = words[:, [0, 1, 3, 4]].reshape(-1, 2, 2)
     result = np.zeros(len(words), bool)
     for order in ((0, 1), (1, 0)):
-        shows = (found[:, order] == asked).all((1, 2))
+        shows = (properties[:, order] == asked).all((1, 2))
         first, second = parts.cells[:, order[0]], parts.cells[:, order[1]]
         result |= shows & _holds(relations, first, second)
     return result & parts.is_readable

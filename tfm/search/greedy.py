@@ -147,33 +147,33 @@ def _extend_independently(
         return (hypotheses.lengths == 0) & (hypotheses.scores > -jnp.inf)
 
     def advance(prefixes):
-        rows, position, last, found, state = prefixes
+        rows, position, last, finished, state = prefixes
         limits = all_limits.take(rows)
         logits, state = step(last, state, position)
         limits.check_tokens(logits)
-        logits = limits.penalize(logits, found.tokens, position)
-        allowed = limits.mask_repetition(logits, found.tokens, position)
+        logits = limits.penalize(logits, finished.tokens, position)
+        allowed = limits.mask_repetition(logits, finished.tokens, position)
         allowed = limits.mask_logits(allowed, position).astype(jnp.float32)
         tokens = jnp.where(limits.must_end(position)[:, None], limits.eos_id, choose(allowed, position, rows))
         chosen_logit = jnp.take_along_axis(allowed, tokens[..., None], axis=-1)[..., 0]
         gained = log_probability(chosen_logit, log_z(logits))
-        tokens = jnp.where(is_live(found), tokens, 0).astype(jnp.int32)
+        tokens = jnp.where(is_live(finished), tokens, 0).astype(jnp.int32)
         # Without `force_eos`, an output may also end without EOS.
         is_full = position + 1 >= limits.max_lengths[:, None]
-        ends = is_live(found) & ((tokens == limits.eos_id) | is_full)
-        found = Hypotheses(
-            tokens=found.tokens.at[:, :, position].set(tokens),
-            scores=jnp.where(is_live(found), found.scores + gained, found.scores),
-            lengths=jnp.where(ends, position + 1, found.lengths),
+        ends = is_live(finished) & ((tokens == limits.eos_id) | is_full)
+        finished = Hypotheses(
+            tokens=finished.tokens.at[:, :, position].set(tokens),
+            scores=jnp.where(is_live(finished), finished.scores + gained, finished.scores),
+            lengths=jnp.where(ends, position + 1, finished.lengths),
         )
-        return _Prefixes(rows, position + 1, tokens, found, state)
+        return _Prefixes(rows, position + 1, tokens, finished, state)
 
     empty = empty_hypotheses(batch_size, width, limits.max_length, score=0.0)
     last = limits.first_tokens(batch_size, width)
     start = _Prefixes(jnp.arange(batch_size), jnp.int32(0), last, empty, state)
-    found = run_loop(lambda prefixes: is_live(prefixes.finished).any(-1), advance, start)
-    exists = found.scores > -jnp.inf
-    return Hypotheses(found.tokens * exists[..., None], found.scores, found.lengths * exists)
+    outputs = run_loop(lambda prefixes: is_live(prefixes.finished).any(-1), advance, start)
+    exists = outputs.scores > -jnp.inf
+    return Hypotheses(outputs.tokens * exists[..., None], outputs.scores, outputs.lengths * exists)
 
 
 def _sample_token(key: jax.Array, logits: jax.Array, top_k: int, top_p: float) -> jax.Array:

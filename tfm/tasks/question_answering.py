@@ -125,9 +125,9 @@ class QuestionAnswering(Task):
                 signature = f"per cent of {len(of_kind):,} questions"
                 scores.append(Score(f"{ACCURACY}, {kind}", 100 * float(of_kind.mean()), signature))
         attended = [set(hops.argmax(-1).tolist()) for hops in weights]
-        found = [fact in hops for story, hops in zip(stories, attended, strict=True) for fact in story.facts]
-        signature = f"per cent of {len(found):,} facts have the largest weight of a hop"
-        scores.append(Score(FACTS, 100 * float(np.mean(found)), signature))
+        hits = [fact in hops for story, hops in zip(stories, attended, strict=True) for fact in story.facts]
+        signature = f"per cent of {len(hits):,} facts have the largest weight of a hop"
+        scores.append(Score(FACTS, 100 * float(np.mean(hits)), signature))
         examples = [_describe(*each) for each in zip(stories, answers, strict=True)]
         identity = Stories(self.config.data, split).fingerprint
         yield Report(answers, scores, examples, {}, rate, identity)
@@ -140,8 +140,8 @@ class QuestionAnswering(Task):
         generator, data = Stories(self.config.data, split), self.config.data
         stories = [generator.make(EVALUATION, index) for index in range(data.evaluated)]
         batches = evaluation_batches(generator, data.evaluated, data.batch_size)
-        found = [result for _, result in map_batches(self._answer, variables, batches)]
-        answers, weights = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        results = [result for _, result in map_batches(self._answer, variables, batches)]
+        answers, weights = (np.concatenate(parts) for parts in zip(*results, strict=True))
         return stories, [WORDS[number] for number in answers.tolist()], weights
 
     @functools.partial(jax.jit, static_argnums=0)

@@ -54,9 +54,9 @@ class Summarization(language_modeling.LanguageModeling):
         )
         decoding = dataclasses.replace(self.config.decoding, samples=0)
         began = time.monotonic()
-        found = self.generate(parameters_of(variables), prefixes, decoding)
+        continuations = self.generate(parameters_of(variables), prefixes, decoding)
         rate = len(prefixes) / (time.monotonic() - began)
-        summaries = [" ".join(best.text.split()) for best, *_ in found]
+        summaries = [" ".join(best.text.split()) for best, *_ in continuations]
         examples = [
             {
                 "article": " ".join(text.split())[:MAX_EXAMPLE_CHARACTERS],

@@ -164,13 +164,13 @@ class WordVectors(Task):
         Raises:
           UserError: if there is no such split, or the vocabulary has the words of no analogy.
         """
-        found = [analogy for analogy in make_analogies(split) if set(analogy[1:]) <= self.counts.keys()]
-        if not found:
+        analogies = [analogy for analogy in make_analogies(split) if set(analogy[1:]) <= self.counts.keys()]
+        if not analogies:
             raise UserError(
                 f"The {len(self.words):,} words of the vocabulary are too few for the analogies of the split "
                 f"'{split}'. Increase data.sentences or decrease data.minimum_count."
             )
-        return found
+        return analogies
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Scores the analogies and the neighbours, and draws a map of the words."""

@@ -31,10 +31,10 @@ def quick_jit(function: Any = None, **options: Any) -> Any:
     return jax.jit(function, compiler_options=COMPILE_QUICKLY, **options)
 
 
-def assert_trees_close(found: Any, expected: Any, **tolerance: Any) -> None:
+def assert_trees_close(actual: Any, expected: Any, **tolerance: Any) -> None:
     """Asserts that two trees have the same structure and close leaves. An empty tree fails."""
-    assert jax.tree.leaves(found), "the tree has no leaves"
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), found, expected)
+    assert jax.tree.leaves(actual), "the tree has no leaves"
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, **tolerance), actual, expected)
 
 
 def mean_loss(outputs: Any) -> jax.Array:
@@ -131,9 +131,9 @@ class ModelContract:
         low, params = self.first(dtype="bfloat16"), self.parameters(self.first())
         assert {x.dtype for x in jax.tree.leaves(self.parameters(low))} == {np.dtype(np.float32)}
         expected = self.apply(self.first(), params)
-        found = _apply(low, params, self.arguments(), False, 0)
-        assert found.dtype == jnp.bfloat16
-        np.testing.assert_allclose(found.astype(np.float32), expected, atol=0.05 * np.abs(expected).max())
+        outputs = _apply(low, params, self.arguments(), False, 0)
+        assert outputs.dtype == jnp.bfloat16
+        np.testing.assert_allclose(outputs.astype(np.float32), expected, atol=0.05 * np.abs(expected).max())
 
     def test_how_layers_are_compiled_changes_no_gradient(self, variant):
         plain = self.gradient(self.first(dropout=0.0))
@@ -179,12 +179,12 @@ APART = np.stack([np.pad(each, (0, LENGTH - len(each))) for each in (FIRST, SECO
 
 def histories() -> np.ndarray:
     """Returns [T, B, W, L]: the tokens that each hypothesis has read at step T, padded with 0."""
-    history, found = np.zeros((2, WIDTH, 0), int), []
+    history, prefixes = np.zeros((2, WIDTH, 0), int), []
     for tokens, parents in zip(TOKENS, PARENTS, strict=True):
         history = np.concatenate([history, tokens[..., None]], -1)
-        found.append(np.pad(history, ((0, 0), (0, 0), (0, LENGTH - history.shape[-1]))))
+        prefixes.append(np.pad(history, ((0, 0), (0, 0), (0, LENGTH - history.shape[-1]))))
         history = np.take_along_axis(history, parents[..., None], 1)
-    return np.stack(found)
+    return np.stack(prefixes)
 
 
 HISTORIES = histories()
@@ -380,8 +380,8 @@ class EncoderContract(ModelContract):
         apply = quick_jit(lambda params, tokens: model.apply({"params": params}, tokens, train=False))
         outputs = jax.tree.leaves(apply(params, np.concatenate([self.TOKENS, *others])))
         alone = jax.tree.leaves(apply(params, self.TOKENS[1:, :3]))
-        for found, short in zip(outputs, alone, strict=True):
-            plain, changed = found[:rows], found[rows:].reshape(length, *found[:rows].shape)
+        for output, short in zip(outputs, alone, strict=True):
+            plain, changed = output[:rows], output[rows:].reshape(length, *output[:rows].shape)
             assert np.abs(changed - plain)[:, 0].max(-1).min() > 1e-7, "some token is ignored"
             expected = plain[1, :3] if plain.ndim == 3 else plain[1]
             np.testing.assert_allclose(short[0], expected, atol=2e-5, err_msg="padding is read")

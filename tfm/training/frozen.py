@@ -103,12 +103,12 @@ def check_frozen(frozen: FrozenModel, expected: Variables, name: str) -> None:
       expected: the shapes of the variables of the model that will use them.
       name: the name of the field.
     """
-    found, wanted = _describe(frozen.variables), _describe(expected)
-    for path in sorted(found.keys() | wanted.keys()):
-        if found.get(path) != wanted.get(path):
+    actual, wanted = _describe(frozen.variables), _describe(expected)
+    for path in sorted(actual.keys() | wanted.keys()):
+        if actual.get(path) != wanted.get(path):
             raise UserError(
                 f"The model of config.{name} does not fit its own config: expected {'/'.join(path)} to be "
-                f"{wanted.get(path, 'absent')}, got {found.get(path, 'absent')}. Export the other run again."
+                f"{wanted.get(path, 'absent')}, got {actual.get(path, 'absent')}. Export the other run again."
             )
 
 

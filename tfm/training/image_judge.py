@@ -54,11 +54,11 @@ class ImageJudge:
         self.fingerprint = frozen.fingerprint
         self._model, self._variables = _make_classifier(frozen, name), frozen.variables
         for field in SIZE_FIELDS:
-            found, expected = getattr(self._model.config, field, None), getattr(images, field)
-            if found != expected:
+            actual, expected = getattr(self._model.config, field, None), getattr(images, field)
+            if actual != expected:
                 raise UserError(
                     f"Expected the classifier in config.{name} to have model.{field} {expected} as the "
-                    f"judged images, got {found}. Train a classifier of these images."
+                    f"judged images, got {actual}. Train a classifier of these images."
                 )
         image = np.zeros((1, images.image_size, images.image_size, images.channels), np.float32)
         shapes = jax.eval_shape(lambda: self._model.init(jax.random.key(0), image, train=False))

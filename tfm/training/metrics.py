@@ -127,10 +127,10 @@ class StepMetrics:
 
         The sums of "loss" would count an update as 0 in each step in which it is not due.
         """
-        found, names = means(self.sums), self._setup.loss_names
+        averages, names = means(self.sums), self._setup.loss_names
         if len(names) > 1:
-            found["loss"] = sum(found[name] for name in names if name in found)
-        return found
+            averages["loss"] = sum(averages[name] for name in names if name in averages)
+        return averages
 
     def _warn_if_nothing_counts(self, step: int) -> None:
         """Warns if the count of a loss is 0, because such a loss trains nothing and has no mean.

@@ -158,32 +158,32 @@ def _read_metadata(header: Mapping[str, str] | None, path: str) -> dict[str, Any
 def _check_parameters(task: Task, file: Any, path: str) -> Variables:
     """Returns the shapes of the task's variables, or raises a UserError if the header of the file differs."""
     slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 (the file is no mapping)
-    found = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
-    check_sizes(task.config.model, found, path)
+    stored = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
+    check_sizes(task.config.model, stored, path)
     like = variable_shapes(task)
     check_parameters_fit(like["params"])
     wanted = {
         name: (DTYPES.get(str(stored_dtype(name, x)), str(x.dtype)), tuple(x.shape))
         for name, x in flatten(like).items()
     }
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
+    for name in sorted(wanted.keys() | stored.keys()):
+        if wanted.get(name) != stored.get(name):
             raise UserError(
                 f"{path} belongs to another model than its config: expected {name} to be "
-                f"{_described(wanted.get(name))}, got {_described(found.get(name))}."
+                f"{_described(wanted.get(name))}, got {_described(stored.get(name))}."
             )
     return like
 
 
-def check_sizes(model: Any, found: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:
+def check_sizes(model: Any, stored: Mapping[str, tuple[str, tuple[int, ...]]], path: str) -> None:
     """Raises a UserError if the config has sizes that are too large for the parameters in the file.
 
     Otherwise, a hostile config could make even the evaluation of shapes take very long or allocate large
     constants.
     """
-    elements = sum(math.prod(shape) for _, shape in found.values())
+    elements = sum(math.prod(shape) for _, shape in stored.values())
     # Layers of another package may share their parameters. Its code runs only if the user imports it.
-    layers = len(found) if type(model).__module__.startswith("tfm.") else elements
+    layers = len(stored) if type(model).__module__.startswith("tfm.") else elements
     limits = dict.fromkeys(SIZE_UNITS, elements) | {"layers": layers}
     sizes = [(each.name, getattr(model, each.name), info_of(each).unit) for each in dataclasses.fields(model)]
     sizes.append(("max_positions", getattr(model, "max_length", None), "features"))

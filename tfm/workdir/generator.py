@@ -39,7 +39,7 @@ class Generator:
           decoding: fields of the run's `tfm.decoding.config.GenerationConfig` to replace, such as
             samples=3, temperature=0.8, max_tokens=100.
         """
-        return [[each.text for each in found] for found in self.continuations(prefixes, **decoding)]
+        return [[sample.text for sample in samples] for samples in self.continuations(prefixes, **decoding)]
 
     def continuations(
         self, prefixes: Sequence[str], *, start_index: int = 0, **decoding: Any

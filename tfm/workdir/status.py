@@ -156,20 +156,20 @@ def find_runs(folder: str) -> list[str]:
     """
     if not os.path.isdir(folder):
         raise UserError(f"Expected a folder of runs at {folder}, but there is none: check the path.")
-    found, root, visited = [], os.path.abspath(folder).count(os.sep), set()
+    folders, root, visited = [], os.path.abspath(folder).count(os.sep), set()
     for path, names, files in os.walk(folder, followlinks=True):
         if (real := os.path.realpath(path)) in visited:
             names.clear()
             continue
         visited.add(real)
         if runs.CONFIG_FILE in files:
-            found.append(path)
+            folders.append(path)
             if CHECKPOINT_FOLDER in names:  # otherwise, the config may not belong to a run
                 names.clear()
         elif os.path.abspath(path).count(os.sep) - root >= DEPTH:
             names.clear()
         names[:] = [name for name in names if not name.startswith(".")]
-    return sorted(found)
+    return sorted(folders)
 
 
 def folder_bytes(folder: str) -> int:

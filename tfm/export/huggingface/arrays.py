@@ -157,9 +157,9 @@ def convert(
             else:
                 arrays[entry.ours] = to_ours(entry, theirs[entry.theirs], shape)
         except ValueError:
-            found = list(theirs[entry.theirs].shape)
+            actual = list(theirs[entry.theirs].shape)
             raise ValueError(
-                f"{entry.theirs} has the shape {found}, which does not fit {list(shape)} of {entry.ours}"
+                f"{entry.theirs} has the shape {actual}, which does not fit {list(shape)} of {entry.ours}"
             ) from None
     if order is not None and "embedding/bias" in shapes:
         bias = arrays.get("embedding/bias", np.zeros(shapes["embedding/bias"], np.float32))

@@ -16,20 +16,20 @@ NO_OBJECT = "no object"
 
 
 def observe_queries(
-    title: str, batch: Batch, found: Mapping[str, Any], reads: Mapping[str, Any], names: list[str]
+    title: str, batch: Batch, outputs: Mapping[str, Any], reads: Mapping[str, Any], names: list[str]
 ) -> Observation:
     """Describes what a detector found and where its layers looked, with the most confident query first.
 
     Args:
       title: what the page calls the picture, before the names of its objects.
       batch: a batch of one picture.
-      found: probabilities [1, N, classes] and boxes [1, N, 4] of the object queries.
+      outputs: probabilities [1, N, classes] and boxes [1, N, 4] of the object queries.
       reads: attention weights [layers, 1, H, L, M] of the encoder ("encoder") and of the queries ("cross").
       names: names of the classes.
     """
-    order = np.argsort(-found["probabilities"][0].max(-1), kind="stable")
-    probabilities = found["probabilities"][0][order]
-    objects = Objects(found["boxes"][0][order], probabilities.argmax(-1), probabilities.max(-1))
+    order = np.argsort(-outputs["probabilities"][0].max(-1), kind="stable")
+    probabilities = outputs["probabilities"][0][order]
+    objects = Objects(outputs["boxes"][0][order], probabilities.argmax(-1), probabilities.max(-1))
     image, size = batch["images"][0], picture_size(batch, 0)
     truth = ", ".join(names[label] for label in batch["labels"][0][batch["objects"][0] > 0])
     answers = [*names, NO_OBJECT]

@@ -73,10 +73,12 @@ class Detection(Task):
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the losses of the pairs of all decoder layers. The metrics describe the last layer."""
-        found, state = apply_model(self.model, variables, batch["images"], batch["valid"], context=context)
+        predictions, state = apply_model(
+            self.model, variables, batch["images"], batch["valid"], context=context
+        )
         config = self.config
         weights = LossWeights(config.box_weight, config.overlap_weight, config.empty_weight)
-        terms, metrics = set_loss(found, batch, weights)
+        terms, metrics = set_loss(predictions, batch, weights)
         return LossOutput(terms, metrics, state)
 
     def open_data(self) -> GeneratedData:
@@ -128,9 +130,9 @@ class Detection(Task):
         pictures = open_pictures(self.config.data, "test", self.config.model)
         index = read_index(example, "test", pictures.evaluated)
         batch = pictures.assemble([pictures.make(EVALUATION, index)], 1)
-        found, reads = fetch(self._read_attention(variables, batch))
+        predictions, reads = fetch(self._read_attention(variables, batch))
         return observe_queries(
-            f"picture {index} of the test split", batch, found, reads, pictures.label_names
+            f"picture {index} of the test split", batch, predictions, reads, pictures.label_names
         )
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -138,17 +140,17 @@ class Detection(Task):
         """Returns the predictions and {kind: attention weights [layers, B, H, L, M]}."""
         reads = {}
         for kind, point in self.model.attention_points.items():
-            found, reads[kind] = read_attention(point, lambda: self._compute(variables, batch))
-        return found, reads
+            predictions, reads[kind] = read_attention(point, lambda: self._compute(variables, batch))
+        return predictions, reads
 
     def _detect(self, variables: Variables, pictures: Pictures) -> list[Result]:
         """Detects the objects of all pictures of a validation or test split."""
         results: list[Result] = []
         batches = evaluation_batches(pictures, pictures.evaluated, self.config.data.batch_size)
-        for batch, found in map_batches(self._predict, variables, batches):
-            for row, probabilities in enumerate(found["probabilities"]):
+        for batch, predictions in map_batches(self._predict, variables, batches):
+            for row, probabilities in enumerate(predictions["probabilities"]):
                 real = batch["objects"][row] > 0
-                detected = Objects(found["boxes"][row], probabilities.argmax(-1), probabilities.max(-1))
+                detected = Objects(predictions["boxes"][row], probabilities.argmax(-1), probabilities.max(-1))
                 truth = Objects(batch["boxes"][row][real], batch["labels"][row][real])
                 results.append(Result(detected, truth, picture_size(batch, row)))
         return results
@@ -160,8 +162,8 @@ class Detection(Task):
 
     def _compute(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
         """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4]."""
-        found = self.model.apply(variables, batch["images"], batch["valid"], train=False)
-        logits, boxes = (x[-1].astype(jnp.float32) for x in found)
+        predictions = self.model.apply(variables, batch["images"], batch["valid"], train=False)
+        logits, boxes = (x[-1].astype(jnp.float32) for x in predictions)
         return {"probabilities": jax.nn.softmax(logits)[..., :-1], "boxes": boxes}
 
 

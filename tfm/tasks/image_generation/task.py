@@ -195,7 +195,7 @@ class ImageGeneration(Task):
         """Returns the names of the requested and of the judged class of each image."""
         names = self.label_names
         pairs = zip(labels, judged, strict=True)
-        return [{"class": names[label], "judged": names[found]} for label, found in pairs]
+        return [{"class": names[label], "judged": names[judgement]} for label, judgement in pairs]
 
     @property
     def _required_judge(self) -> ImageJudge:

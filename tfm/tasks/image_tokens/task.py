@@ -40,9 +40,9 @@ from tfm.visualize.pictures import draw_images
 def check_pictures(autoencoder: DVAEConfig) -> None:
     """Raises a UserError if an autoencoder does not read the pictures of `tfm.data.captions`."""
     for name, expected in (("image_size", SIZE), ("channels", 3)):
-        found = getattr(autoencoder, name)
-        if found != expected:
-            raise UserError(f"Expected model.{name} to be {expected} for captioned pictures, got {found}.")
+        actual = getattr(autoencoder, name)
+        if actual != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for captioned pictures, got {actual}.")
 
 
 class ImageTokens(Task):
@@ -79,10 +79,10 @@ class ImageTokens(Task):
             noise = jax.random.gumbel(context.row_rng, shape)
             images = self._add_noise(images, context)
         temperature = self.temperature(context.step)
-        found, state = apply_model(self.model, variables, images, noise, temperature, context=context)
+        outputs, state = apply_model(self.model, variables, images, noise, temperature, context=context)
         weights = batch["weights"]
-        nll = logit_laplace_nll(images, found.mean, found.log_scale).sum((1, 2, 3)) * weights
-        log_q = jax.nn.log_softmax(found.logits)
+        nll = logit_laplace_nll(images, outputs.mean, outputs.log_scale).sum((1, 2, 3)) * weights
+        log_q = jax.nn.log_softmax(outputs.logits)
         divergence = (jnp.exp(log_q) * (log_q + jnp.log(model.codes))).sum((1, 2, 3)) * weights
         beta = config.divergence_weight * jnp.minimum(context.step / config.divergence_steps, 1)
         count = weights.sum()
@@ -141,10 +141,10 @@ class ImageTokens(Task):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, restored images [N, height, width, C] and codes [N, H, W] of a split."""
         batches = evaluation_batches(pictures, self.config.data.evaluated, self.config.data.batch_size)
-        found = [
+        results = [
             (batch["images"], *result) for batch, result in map_batches(self._reconstruct, variables, batches)
         ]
-        images, restored, codes = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        images, restored, codes = (np.concatenate(parts) for parts in zip(*results, strict=True))
         return images, restored, codes
 
     @functools.partial(jax.jit, static_argnums=0)

@@ -35,8 +35,8 @@ def continue_codes(
     start = model.config.text_vocabulary
     prefixes = np.concatenate([texts, start + first_codes], axis=1).tolist()
     length = model.config.side**2 - first_codes.shape[1]
-    found = generate_ids(model, params, prefixes, dataclasses.replace(decoding, max_tokens=length))
-    best = [max(samples, key=lambda sample: sample.score).ids for samples in found]
+    generated = generate_ids(model, params, prefixes, dataclasses.replace(decoding, max_tokens=length))
+    best = [max(samples, key=lambda sample: sample.score).ids for samples in generated]
     codes = np.array([ids[:-1] for ids in best]) - start  # without EOS
     return np.concatenate([first_codes, codes], axis=1)
 

@@ -70,10 +70,10 @@ def _make_module(frozen: FrozenModel, model: DALLEConfig) -> nn.Module:
     config = autoencoder.config
     wanted = {"codes": model.codes, "side": model.side, "image_size": SIZE, "channels": 3}
     for name, expected in wanted.items():
-        found = getattr(config, name, None)
-        if found != expected:
+        actual = getattr(config, name, None)
+        if actual != expected:
             raise UserError(
-                f"Expected the autoencoder in config.{FIELD} to have {name} {expected}, got {found}. "
+                f"Expected the autoencoder in config.{FIELD} to have {name} {expected}, got {actual}. "
                 f"Change config.model, or train another autoencoder (task image_tokens)."
             )
     image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)

@@ -229,9 +229,9 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
     del new
     sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}
     for name, expected in sizes.items():
-        found = getattr(config.model, name)
-        if found != expected:
-            raise UserError(f"Expected model.{name} to be {expected} for these captions, got {found}.")
+        actual = getattr(config.model, name)
+        if actual != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for these captions, got {actual}.")
     return TextToImage(config, FirstStage(workdir, config.model), ImageJudge(workdir, JUDGE, DIGITS))
 
 

@@ -94,8 +94,8 @@ class TextTranslation:
         start_index: int = 0,
     ) -> list[str]:
         """Returns the best translation of each text. See `hypotheses`."""
-        found = self.hypotheses(params, sentences, decoding, start_index=start_index)
-        return [best[0].text for best in found]
+        hypotheses = self.hypotheses(params, sentences, decoding, start_index=start_index)
+        return [best[0].text for best in hypotheses]
 
     def hypotheses(
         self,

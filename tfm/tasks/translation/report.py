@@ -153,7 +153,7 @@ def score_challenges(
     )
     pronouns = 100 * float((right_scores > wrong_scores).mean())
     long_sources, long_references = read_sides(task.config.data, "long")
-    found = [
+    results = [
         Score("exact match", exact_match(hypotheses, references), f"per cent of {name}"),
         Score("pronoun accuracy", pronouns, "per cent of pronoun, by log-probability"),
         bleu(task.translate(params, long_sources), long_references)._replace(name="BLEU, long"),
@@ -163,6 +163,6 @@ def score_challenges(
         rate = alignment_error_rate(task.align(params, sources, references), true)
     except UserError as error:
         log.warning("No alignment error rate. %s", error)
-        return found
+        return results
     signature = f"per cent, attention against the grammar's alignment, reference translations of {name}"
-    return [*found, Score("alignment error rate", 100 * rate, signature)]
+    return [*results, Score("alignment error rate", 100 * rate, signature)]

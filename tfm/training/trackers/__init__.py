@@ -80,8 +80,8 @@ def find_tracker(name: str) -> Callable[[str], Tracker]:
     """
     if name not in PACKAGES:
         return find_by_name(PACKAGES, name, PATH, METHODS)
-    found = importlib.util.find_spec(PACKAGES[name])
-    if found is None or found.origin is None:  # the folder "wandb" of offline runs has no origin
+    spec = importlib.util.find_spec(PACKAGES[name])
+    if spec is None or spec.origin is None:  # the folder "wandb" of offline runs has no origin
         raise UserError(
             f"{PATH} contains {name!r}, but the package {PACKAGES[name]} is not installed: "
             f"{install_extra('tracking')}, or remove the name."
