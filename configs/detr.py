@@ -8,8 +8,8 @@
     python eval.py --workdir=runs/detr
 
 backbone: a small ResNet that classifies the 1,797 digits that come with scikit-learn. digits (the default): a
-small DETR with this network as its backbone, on scenes of up to three digits. Hardware: any CPU. Both variants
-need the optional dependencies `digits`.
+small DETR with this network as its backbone, on scenes of up to three digits. Hardware: any CPU. Both
+variants need the optional dependencies `digits`.
 
 Deviations from the paper: a small backbone and a small Transformer without dropout and with norms before the
 sublayers, 8 queries, and pictures that are not changed at random. All parts learn at one rate, which rises to

@@ -63,7 +63,7 @@ def _array_annotation(parameter: inspect.Parameter) -> Any:
     """
     is_union = typing.get_origin(parameter.annotation) in (typing.Union, types.UnionType)
     alternatives = typing.get_args(parameter.annotation) if is_union else (parameter.annotation,)
-    return next((each for each in alternatives if hasattr(each, "dim_str")), None)
+    return next((alternative for alternative in alternatives if hasattr(alternative, "dim_str")), None)
 
 
 def _check_array(name: str, array: Any, annotation: Any, shapes: dict[str, tuple[int, ...]]) -> None:

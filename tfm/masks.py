@@ -94,7 +94,7 @@ def combine_masks(*masks: Bool[Array, "*#shape"] | None) -> Bool[jax.Array, "...
     """
     present = [jnp.asarray(mask) for mask in masks if mask is not None]
     for mask in present:
-        check_mask_axes(mask, max(each.ndim for each in present))
+        check_mask_axes(mask, max(array.ndim for array in present))
     return functools.reduce(jnp.logical_and, present) if present else None
 
 
@@ -120,7 +120,7 @@ class AttentionMask:
     def is_packed(self) -> bool:
         """Whether a row may contain several sentences."""
         segments = (self.query_segments, self.key_segments)
-        return any(each is not None and each.dtype != bool for each in segments)
+        return any(array is not None and array.dtype != bool for array in segments)
 
     @property
     def reach(self) -> tuple[int | None, int | None]:

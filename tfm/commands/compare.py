@@ -74,7 +74,7 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
 
 def most_different(first: System, second: System, count: int) -> list[tuple[int, float, float]]:
     """Returns (number of the sentence from 1, chrF2 of both) where they differ most, the largest first."""
-    scores = (translation_metrics.sentence_chrf(each.hypotheses, each.references) for each in (first, second))
+    scores = (translation_metrics.sentence_chrf(run.hypotheses, run.references) for run in (first, second))
     rows = [row for row in zip(itertools.count(1), *scores, strict=False) if row[1] != row[2]]
     return sorted(rows, key=lambda row: abs(row[1] - row[2]), reverse=True)[:count]
 

@@ -139,25 +139,25 @@ def execute_runs(
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(RunProcess(waiting.pop(0), evaluate, programs))
-            for each in list(running):
-                if (code := each.poll()) is None:
+            for process in list(running):
+                if (code := process.poll()) is None:
                     continue
-                running.remove(each)
-                each.wait()
+                running.remove(process)
+                process.wait()
                 if code == 0:
-                    on_finished(each.run)
+                    on_finished(process.run)
                 else:
-                    failures.append(Failure(each.run.name, code, each.last_line()))
-                    log.warning("%s; its log is %s", failures[-1], each.log_path)
+                    failures.append(Failure(process.run.name, code, process.last_line()))
+                    log.warning("%s; its log is %s", failures[-1], process.log_path)
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 report_progress(runs, waiting, running)
             time.sleep(POLL_SECONDS)
     finally:
-        for each in running:
-            each.stop()
-        for each in running:
-            each.wait()
+        for process in running:
+            process.stop()
+        for process in running:
+            process.wait()
     return failures
 
 
@@ -182,7 +182,7 @@ def report_progress(
     """
     log.info(
         "%s; %s of %s runs done",
-        "; ".join(each.describe() for each in running),
+        "; ".join(process.describe() for process in running),
         len(runs) - len(waiting) - len(running),
         len(runs),
     )

@@ -122,7 +122,7 @@ def find_results(planned: Iterable[PlannedRun], requested: Requested, folder: st
         )
     for result in results:
         if result.record.texts != results[0].record.texts:
-            paths = [requested.path(each.run) for each in (result, results[0])]
+            paths = [requested.path(run) for run in (result.run, results[0].run)]
             raise UserError(
                 f"{result.run.name} was evaluated on other texts than {results[0].run.name}, and a table "
                 f"cannot contain both. Delete {' or '.join(paths)}, and repeat the command, which evaluates "
@@ -174,8 +174,8 @@ def write_table(
       title: first line of the table.
     """
     rows = [
-        Row(each.run.variant.name, each.run.seed, each.scores, count_parameters(each.run.config))
-        for each in results
+        Row(result.run.variant.name, result.run.seed, result.scores, count_parameters(result.run.config))
+        for result in results
     ]
     table = f"{title}\n\n{make_table(variants, rows, names)}"
     with atomic_file(os.path.join(folder, TABLE_FILE), "w") as file:

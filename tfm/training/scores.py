@@ -33,7 +33,7 @@ def check_best(task: Task, config: TrainingConfig, scores: Mapping[str, float]) 
     metric = find_best(task, config).metric
     if metric and metric not in scores:
         place, prefix = ("training.best_by", VALIDATION) if config.best_by else ("best of the task", "")
-        names = ", ".join(each.removeprefix(prefix) for each in scores)
+        names = ", ".join(name.removeprefix(prefix) for name in scores)
         raise UserError(
             f"Expected {place} to name a score of the evaluations ({names}), got "
             f"{metric.removeprefix(prefix)!r}. The next start may change it."

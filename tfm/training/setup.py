@@ -91,7 +91,7 @@ class Setup:
         updates = task.updates()
         self.learners = make_learners(updates, config, self.schedule, variables["params"])
         several = len(self.learners) > 1
-        self.loss_names = [f"{each.name}/loss" if several else "loss" for each in self.learners]
+        self.loss_names = [f"{learner.name}/loss" if several else "loss" for learner in self.learners]
         paths = list_paths(variables["params"])
         rate_factors = parse_factors("learning_rate_factors", config.learning_rate_factors)
         self.rates = {
@@ -287,7 +287,7 @@ class Setup:
         fetched = self.partitioner.fetch(self.initialize() if state is None else state)
         variables = {"params": fetched.params, **fetched.model_state}
         context = Context(0, self.step_key, self.partitioner.fetch(self.constants))
-        check_zero_rows({each.name: each.loss for each in self.learners}, variables, batch, context)
+        check_zero_rows({learner.name: learner.loss for learner in self.learners}, variables, batch, context)
 
     def _create(self, variables: Variables) -> TrainState:
         return TrainState.create(variables, self.learners, self.config.ema_decay)

@@ -42,7 +42,10 @@ class TrainState(flax.struct.PyTreeNode):
         """Returns the state before the first step, with an average if `ema_decay` is above 0."""
         params = variables["params"]
         model_state = {name: tree for name, tree in variables.items() if name != "params"}
-        opt_state = {each.name: each.optimizer.init(split_tree(params, each.trains)[0]) for each in learners}
+        opt_state = {
+            learner.name: learner.optimizer.init(split_tree(params, learner.trains)[0])
+            for learner in learners
+        }
         # A copy, because a step donates both.
         average = jax.tree.map(jnp.copy, dict(variables)) if ema_decay else None
         return cls(jnp.zeros((), jnp.int32), params, opt_state, model_state, average)
@@ -185,8 +188,8 @@ def make_train_step(
         if on_non_finite == "stop":
             return state.replace(halted=jnp.ones((), bool))
         opt_state = {
-            each.name: _advance_counters(state.opt_state[each.name], each.is_due(state.step))
-            for each in learners
+            learner.name: _advance_counters(state.opt_state[learner.name], learner.is_due(state.step))
+            for learner in learners
         }
         return state.replace(step=state.step + 1, opt_state=opt_state)
 

@@ -232,7 +232,7 @@ def _predict_splits(builder: Any) -> list[str]:
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             generators = builder._split_generators(manager)
-        names = generators if isinstance(generators, dict) else [each.name for each in generators]
+        names = generators if isinstance(generators, dict) else [generator.name for generator in generators]
         return [str(name) for name in names]
     except Exception:  # code of any data set may read missing files
         return []

@@ -59,7 +59,7 @@ class TokenizerJson(FileTokenizer):
             raise
         except Exception as error:  # the package raises no more specific class
             raise UserError(f"The tokenizer.json cannot encode a text of the data: {error}.") from None
-        return [each.ids for each in encoded]
+        return [encoding.ids for encoding in encoded]
 
     def _decode(self, file_ids: list[int]) -> str:
         return self._tokenizer.decode(file_ids, skip_special_tokens=False)
