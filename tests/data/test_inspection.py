@@ -87,6 +87,11 @@ def test_unknown_characters_are_counted(tmp_path):
     assert any("2 characters of the text" in hint for hint in find_hints(without_name))
     characters = Characters("abc")
     assert characters.unknown_characters("abxc\n") == ["x", "\n"]
+    characters.source = Characters("д")
+    assert [side.unknown for side in summarize([("дa", "дa")], tokenizer=characters).sides] == [
+        [("a", 1)],
+        [("д", 1)],
+    ]
     assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []
 
 

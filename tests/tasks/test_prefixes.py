@@ -123,6 +123,24 @@ def test_source_is_encoded_by_its_own_tokenizer(run):
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
 
 
+def test_words_of_sources_are_divided_by_their_own_tokenizer(run):
+    own, calls = run.task.tokenizer, []
+
+    class Recorded(type(own)):
+        def word_starts(self, ids):
+            calls.append(self.decode(list(ids)))
+            return super().word_starts(ids)
+
+    _, (content,) = own.__reduce__()
+    target = type(own)(content)
+    target.source = Recorded(content)
+    task = Translation(run.task.config, target)
+    task.align(run.params, ["red dog"], ["rot hund"])
+    assert calls == ["red dog"]
+    task.observe({"params": run.params}, "big red dog", 20)
+    assert calls[1:] == ["big red dog"]
+
+
 def reverse_sources(tokenizer):
     """Returns a tokenizer whose sources have their words in reverse order."""
 

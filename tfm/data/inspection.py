@@ -7,7 +7,6 @@ probability of 0.0003.
 
 import array
 import hashlib
-import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
+from tfm.data.tokenizers.protocol import source_tokenizer
 
 MAX_SHOWN_CHARACTERS = 20
 MIN_HINT_FRACTION = 0.01  # of the rows
 PROGRESS_SECONDS = 10  # between two lines of progress
-log = logging.getLogger(__name__)
 
 
 class Side(NamedTuple):
@@ -152,7 +151,7 @@ class SplitReader:
         characters, words = self._characters[side], self._word_counts[side]
         unknown = None
         if tokenizer is not None:
-            missing = tokenizer.unknown_characters(characters)
+            missing = (tokenizer if side else source_tokenizer(tokenizer)).unknown_characters(characters)
             unknown = Counter({character: characters[character] for character in missing}).most_common()
         return Side(
             self._languages[side],

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.data.tokenizers.protocol import PAD_ID
+from tfm.data.tokenizers.protocol import PAD_ID, source_tokenizer
 from tfm.decoding.batches import pad_ids
 from tfm.devices.memory import check_estimate, host_memory
 from tfm.devices.mesh import fetch
@@ -211,7 +211,11 @@ def observe_tokens(
     )
     lengths = {name: len(ids) for name, (_, ids) in tokens.items()}
     probabilities, attention = observe(model, {"params": params}, *inputs, labels=labels, lengths=lengths)
-    tracks = {name: Track(element, *split_words(tokenizer, ids)) for name, (element, ids) in tokens.items()}
+    tokenizers = {"source": source_tokenizer(tokenizer)}
+    tracks = {
+        name: Track(element, *split_words(tokenizers.get(name, tokenizer), ids))
+        for name, (element, ids) in tokens.items()
+    }
     rows = zip(*(array[0, : lengths["predicted"]] for array in probabilities), strict=True)
     predictions = [
         Prediction(float(of_label), list(zip(label_tokens(tokenizer, ids), best.tolist(), strict=True)))

@@ -233,8 +233,9 @@ class TextTranslation:
                 f"{too_long:,}",
                 f"{decoding.max_input:,}",
             )
+        tokenizers = source_tokenizer(self.tokenizer), self.tokenizer
         words = {
-            i: [number_words(self.tokenizer, side) for side in pair]
+            i: [number_words(*side) for side in zip(tokenizers, pair, strict=True)]
             for i, pair in enumerate(encoded)
             if all(pair) and longest[i] < decoding.max_input
         }
