@@ -257,3 +257,20 @@ def test_stopped_sweep_leaves_no_process_and_keeps_checkpoints(number, path, tmp
     assert process.returncode == (128 + number if number == signal.SIGTERM else -number)
     if number == signal.SIGTERM:
         assert "0 runs are finished; the same command runs the rest" in error
+
+
+def test_error_in_an_early_table_leaves_the_other_runs(path, tmp_path, monkeypatch, caplog):
+    """A report may lack a score that the task can have, such as TER with ter=False."""
+
+    def fail(*_):
+        raise UserError("The task has no score 'TER'.")
+
+    def execute_runs(planned, evaluate, workdir, jobs, on_finished):
+        on_finished(planned[0])
+        return []
+
+    monkeypatch.setattr(sweep, "write_table", fail)
+    monkeypatch.setattr(sweep, "execute_runs", execute_runs)
+    with pytest.raises(UserError, match="no score 'TER'"):
+        sweep.main([str(path), f"--workdir={tmp_path / 'out'}"])
+    assert "no score 'TER'" in caplog.text

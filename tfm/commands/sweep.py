@@ -161,8 +161,14 @@ def execute(
         title = f"Split {options.split}, {options.checkpoint} checkpoint."
         return write_table(options.workdir, variants, results, names, title)
 
+    def report_early(_: PlannedRun) -> None:
+        try:
+            report()
+        except UserError as error:  # other runs continue, and the last report raises it
+            log.warning("%s", error)
+
     try:
-        failures = execute_runs(waiting, evaluate, options.workdir, options.jobs, lambda _: report())
+        failures = execute_runs(waiting, evaluate, options.workdir, options.jobs, report_early)
     except (KeyboardInterrupt, SystemExit) as stop:
         done = len(find_results(known, requested, options.workdir))
         message = f"{done} runs are finished; the same command runs the rest"
