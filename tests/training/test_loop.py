@@ -77,6 +77,8 @@ def test_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
 def test_patience_requires_a_score(corpus):
     with pytest.raises(UserError, match="validation_sentences is 0"):
         dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
+    config = tiny.make_config(corpus, patience=1, best_by="min:loss")
+    assert dataclasses.replace(config, validation_sentences=0).training.patience == 1
 
 
 @pytest.mark.long

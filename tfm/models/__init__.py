@@ -7,9 +7,10 @@ import sys
 from typing import Any
 
 from tfm.config import field, find_by_name
+from tfm.errors import UserError
 from tfm.models.transformer import Transformer, TransformerConfig
 
-__all__ = ["Transformer", "TransformerConfig", "find", "model_field"]
+__all__ = ["Transformer", "TransformerConfig", "check_positions", "find", "model_field"]
 
 
 def find(name: str) -> Any:
@@ -35,3 +36,22 @@ def model_field(default: Any, text: str = "Config of the model that model.name s
       text: Help of the field.
     """
     return field(default, text, section_class=lambda section: find(section["name"]).Config)
+
+
+def check_positions(model: Any, name: str, tokens: int) -> None:
+    """Checks that rows of tokens fit into the positions of a model.
+
+    Args:
+      model: Config of the model. Its `max_length` is the number of its positions, or None for no limit.
+      name: Name of the field that decides the length of the rows.
+      tokens: Length of the rows.
+
+    Raises:
+      UserError: If the rows are longer.
+    """
+    longest = getattr(model, "max_length", None)
+    if longest is not None and tokens > longest:
+        raise UserError(
+            f"Expected {name} ({tokens:,}) to be at most the positions of the model (model.max_positions - "
+            f"model.random_start={longest:,}). Decrease the former or increase the latter."
+        )

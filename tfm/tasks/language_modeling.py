@@ -113,12 +113,7 @@ class Config:
 
     def __post_init__(self):
         check_fields(self)
-        most = getattr(self.model, "max_length", None)
-        if most is not None and self.data.row_length > most:
-            raise UserError(
-                f"Expected data.row_length ({self.data.row_length:,}) to be at most model.max_positions "
-                f"({most:,}). Decrease the former or increase the latter."
-            )
+        models.check_positions(self.model, "data.row_length", self.data.row_length)
         if self.stride > self.data.row_length:
             raise UserError(
                 f"Expected stride to be at most data.row_length ({self.data.row_length:,}), because a larger "

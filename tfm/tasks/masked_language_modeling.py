@@ -73,12 +73,7 @@ class Config:
                 f"The model '{self.model.name}' does not predict hidden tokens. Set model.name=bert and "
                 "model.head=pretraining."
             )
-        most = self.model.max_length
-        if most is not None and self.data.row_length > most:
-            raise UserError(
-                f"Expected data.row_length ({self.data.row_length:,}) to be at most model.max_positions "
-                f"({most:,}). Decrease the former or increase the latter."
-            )
+        models.check_positions(self.model, "data.row_length", self.data.row_length)
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""

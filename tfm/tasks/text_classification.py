@@ -76,12 +76,7 @@ class Config:
                 "model.head=tags labels the words of one text, but data.second_column is "
                 f"{self.data.second_column!r}. Leave it empty, or set model.head=classes."
             )
-        most = self.model.max_length
-        if most is not None and self.data.max_length > most:
-            raise UserError(
-                f"Expected data.max_length ({self.data.max_length:,}) to be at most model.max_positions "
-                f"({most:,}). Decrease the former or increase the latter."
-            )
+        models.check_positions(self.model, "data.max_length", self.data.max_length)
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""

@@ -5,7 +5,6 @@ A batch (see `tfm.data.batches.pairs`) is a dict of int32 arrays: inputs, input_
 """
 
 import dataclasses
-import logging
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, cast
 
@@ -44,7 +43,6 @@ from tfm.training.task import (
 )
 
 BLEU_TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "flores200", "none")
-log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Config:
 
     validation_samples: int = field(
         4,
-        "Number of these sentences that each evaluation writes into samples.jsonl with their translations, "
+        "Number of validation sentences that each evaluation writes into samples.jsonl with translations, "
         "with a picture of the attention of the first. 0 turns this off.",
         minimum=0,
         maximum=1000,
@@ -116,23 +114,14 @@ class Config:
 
     def __post_init__(self):
         check_fields(self)
-        if self.training.patience and not self.validation_sentences:
+        if self.training.patience and not (self.validation_sentences or self.training.best_by):
             raise UserError(
                 "training.patience stops training by the score of the validation sentences, but "
-                "validation_sentences is 0. Set it above 0, or set training.patience to 0."
+                "validation_sentences is 0. Increase it, set training.best_by, or set training.patience=0."
             )
-        longest, decoding = self.model.max_length, self.decoding
-        needed = {
-            "data.max_length": self.data.max_side_length,
-            "decoding.max_input + max_extra_tokens": decoding.max_input + decoding.max_extra_tokens,
-        }
-        for name, tokens in needed.items():
-            if longest is not None and tokens > longest:
-                raise UserError(
-                    f"Expected {name} ({tokens:,}) to be at most the positions of the model "
-                    f"(model.max_positions - model.random_start={longest:,}). Decrease the former or "
-                    "increase the latter."
-                )
+        longest_input = self.decoding.max_input + self.decoding.max_extra_tokens
+        models.check_positions(self.model, "data.max_length", self.data.max_side_length)
+        models.check_positions(self.model, "decoding.max_input + max_extra_tokens", longest_input)
 
     @property
     def output_suffix(self) -> str:
