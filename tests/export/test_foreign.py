@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import types
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from tests.support.tokenizers import make_json
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
+from tfm.export.foreign import make_card
 from tfm.export.huggingface.write import find_problems
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling, masked_language_modeling
@@ -195,3 +197,19 @@ def test_tokenizers_without_a_class_are_refused(task, data):
     (problem,) = find_problems(task.Config(data=data(tokenizer="characters")))
     assert "data.tokenizer is 'characters', expected bytes" in problem
     assert not list(find_problems(task.Config(data=data(tokenizer="bytes"))))
+
+
+def test_card_for_ctranslate2_shows_code_for_the_tokenizer_of_the_run():
+    class Pieces(list):
+        def pieces(self, ids):
+            return [self[i] for i in ids]
+
+    tokenizer = Pieces(["[PAD]", "[CLS]", "[SEP]", "a"])
+    config = language_modeling.Config()
+    task = types.SimpleNamespace(config=config, tokenizer=tokenizer)
+    card = make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
+    assert 'generate_batch([["[CLS]"]]' in card
+    task = types.SimpleNamespace(config=Config(), tokenizer=tokenizer, translate=None)
+    card = make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
+    assert "translate_batch" in card
+    assert "sentencepiece" not in card

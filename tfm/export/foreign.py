@@ -10,7 +10,9 @@ import numpy as np
 from tfm import __version__, config
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
-from tfm.data.tokenizers.protocol import EOS_ID, source_tokenizer
+from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
+from tfm.data.tokenizers.protocol import BOS_ID, source_tokenizer
+from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
 from tfm.export.huggingface import write
 from tfm.export.write import check_absent
@@ -58,11 +60,16 @@ EXAMPLES = {  # by the head or the name of the model
     "classes": PIPELINE.format("text-classification"),
     "tags": PIPELINE.format("token-classification"),
 }
+CTRANSLATE2_TRANSLATE_TOKENS = """\
+import ctranslate2
+
+translator = ctranslate2.Translator("FOLDER")  # of tokens, the texts of its vocabulary
+results = translator.translate_batch([["...", "</s>"]], length_penalty=0.0)"""
 GENERATE = """\
 import ctranslate2
 
 generator = ctranslate2.Generator("FOLDER")  # of tokens, the texts in vocabulary.json
-results = generator.generate_batch([["<s>"]], max_length=100)"""
+results = generator.generate_batch([["{bos}"]], max_length=100)"""
 LOAD = 'from safetensors.numpy import load_file\n\nparameters = load_file("FOLDER/model.safetensors")'
 
 
@@ -108,9 +115,8 @@ def list_vocabularies(task: Any) -> list[list[str]]:
         return [side.pieces(range(len(side))) for side in (source_tokenizer(tokenizer), tokenizer)]
     if hasattr(tokenizer, "pieces"):
         return [tokenizer.pieces(range(len(tokenizer)))]
-    special = ["<pad>", "<s>", "</s>"][: EOS_ID + 1]
     characters = [tokenizer.decode([i]) for i in range(FIRST_BYTE + BYTES, len(tokenizer))]
-    return [[*special, *(f"<0x{byte:02X}>" for byte in range(BYTES)), *characters]]
+    return [[*ADDED_TOKENS, *(f"<0x{byte:02X}>" for byte in range(BYTES)), *characters]]
 
 
 def make_card(run: runs.Run, format: str) -> str:
@@ -125,10 +131,13 @@ def make_card(run: runs.Run, format: str) -> str:
     example = LOAD
     if format == "huggingface":
         example = EXAMPLES[getattr(settings.model, "head", settings.model.name)]
+    elif format == "ctranslate2" and not translates:
+        example = GENERATE.format(bos=list_vocabularies(run.task)[0][BOS_ID])
+    elif format == "ctranslate2" and not isinstance(run.task.tokenizer, WordPieces):
+        example = CTRANSLATE2_TRANSLATE_TOKENS
     elif format == "ctranslate2":
         source = SOURCE_VOCABULARY_FILE if hasattr(run.task.tokenizer, "source") else VOCABULARY_FILE
         example = CTRANSLATE2_TRANSLATE.format(source=source, target=VOCABULARY_FILE)
-        example = example if translates else GENERATE
     return CARD.format(
         title=f"A model of the task {settings.task}",
         version=__version__,
