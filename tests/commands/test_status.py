@@ -155,3 +155,11 @@ def test_listing_no_runs_is_an_error(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=r"\bruns\b"):
         list_command.main([])
+
+
+def test_long_name_of_an_evaluation_is_separate_from_its_scores(workdir, capsys):
+    write_record(
+        workdir / "newstest2014.de.beam10.scores.json", scores=[Score("BLEU", 30.0, "")], checkpoints=[]
+    )
+    status.main([str(workdir)])
+    assert "newstest2014.de.beam10 BLEU 30.00" in capsys.readouterr().out

@@ -139,3 +139,7 @@ def test_more_files_may_be_open_than_the_soft_limit_allows(tmp_path):
 def test_invalid_fields_are_errors(fields, message):
     with pytest.raises(UserError, match=message):
         DocumentsConfig(**fields)
+
+
+def test_summary_names_the_folder_of_a_tokenizer():
+    assert DocumentsConfig(tokenizer="tokenizers/gpt2/").summary.endswith(", as gpt2")

@@ -1,6 +1,7 @@
 """Tests of images from texts: captions, completed pictures, reranking, masks and observations."""
 
 import dataclasses
+import types
 
 import jax
 import numpy as np
@@ -10,6 +11,7 @@ from tests.tasks import cases
 from tfm.data.captions import RELATIONS, WORDS, CaptionedDigits, describe_text, parse_text
 from tfm.decoding.config import GenerationConfig
 from tfm.errors import UserError
+from tfm.models import TransformerConfig
 from tfm.tasks import text_to_image
 from tfm.testing.models import quick_jit
 
@@ -85,3 +87,9 @@ def test_observation_has_a_row_of_weights_for_each_word_and_code(task, variables
 def test_evaluation_draws_captions_and_completed_pictures(task, variables):
     evaluation = task.evaluate(variables, task.open_data())
     assert list(evaluation.samples.pictures) == ["drawn", "completed"]
+
+
+def test_model_of_another_kind_is_an_error(tmp_path):
+    config = types.SimpleNamespace(model=TransformerConfig())
+    with pytest.raises(UserError, match=r"model\.text_vocabulary to be \d+ .*got None"):
+        text_to_image.create(config, str(tmp_path))

@@ -113,6 +113,7 @@ def test_selected_norms_replace_the_weights(observation):
     assert panels.unit.startswith("norm")
     joint = select(observation, "cross", Selection(head="mean", measure="norms"))
     np.testing.assert_array_equal(joint.weights[:, 0], observation.attention["cross"].joint_norms)
+    assert joint.titles[0] == ["layer 0, all heads"]
     without_norms = observation.attention["cross"]._replace(norms=None, joint_norms=None)
     with pytest.raises(UserError, match=r"cross .*--measure"):
         select(observation._replace(attention={"cross": without_norms}), "cross", Selection(measure="norms"))

@@ -333,8 +333,8 @@ class Visualize(FinishedRun):
     layer: int | None = option(None, "Layer to draw, counted from 0. The default is all layers.")
     head: str | None = option(
         None,
-        "Head to draw: an index counted from 0, mean for the mean of all heads, or rollout, the attention "
-        "that is combined over the layers. The default is all heads.",
+        "Head to draw: an index counted from 0, mean for all heads together, or rollout, the attention that "
+        "is combined over the layers. The default is all heads.",
     )
     words: bool = option(False, "Draw the attention of words instead of word pieces.")
     measure: str = option(

@@ -17,14 +17,14 @@ from tfm.training.run_log import format_duration
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir.status import Status, folder_bytes, read_status
 
-COLUMN = 16  # width of the column of names, in characters
+COLUMN = 15  # width of the column of names, in characters
 
 
 @command
 def main(options: command_options.Status) -> None:
     """Prints the status."""
     status = read_status(options.workdir)
-    print("\n".join(escape(f"{name:<{COLUMN}}{text}") for name, text in describe(status)))
+    print("\n".join(escape(f"{name:<{COLUMN}} {text}") for name, text in describe(status)))
 
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:

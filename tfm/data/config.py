@@ -70,8 +70,8 @@ class DataSection:
         """Checks the fields.
 
         Raises:
-          UserError: if a field is invalid, or `name` has no form of a TFDS name for `kind` "tfds". TFDS would
-            search the data sets of its community for other names.
+          UserError: if a field is invalid, or if `kind` is "tfds" and `name` does not have the form of a TFDS
+            name. TFDS would search the data sets of its community for other names.
         """
         check_fields(self, "data")
         if self.kind == "tfds" and not TFDS_NAME.fullmatch(self.name):
@@ -433,7 +433,7 @@ class DocumentsConfig(TextSection):
     @property
     def summary(self) -> str:
         """Description of the data and the tokenizer for a line of the model card."""
-        return f"{super().summary}, as {os.path.basename(self.tokenizer)}"
+        return f"{super().summary}, as {os.path.basename(os.path.normpath(self.tokenizer))}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,9 @@ def select(observation: Observation, kind: str, selection: Selection = ALL) -> P
     queries, keys = _make_axes(observation, attention, selection.words)
     first_layer, head = selection.layer or 0, selection.head
     first_head = head if isinstance(head, int) else 0
-    names = [SUMMARIES[head]] if isinstance(head, str) else [f"head {first_head + i}" for i in range(heads)]
+    names = [f"head {first_head + i}" for i in range(heads)]
+    if isinstance(head, str):
+        names = ["all heads" if selection.measure == "norms" else SUMMARIES[head]]
     titles = [
         [f"layer {first_layer + i}, {name}" for name in names[: numbers.shape[1]]]
         for i in range(len(numbers))

@@ -229,7 +229,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
     del new
     sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}
     for name, expected in sizes.items():
-        actual = getattr(config.model, name)
+        actual = getattr(config.model, name, None)
         if actual != expected:
             raise UserError(f"Expected model.{name} to be {expected} for these captions, got {actual}.")
     return TextToImage(config, FirstStage(workdir, config.model), ImageJudge(workdir, JUDGE, DIGITS))
