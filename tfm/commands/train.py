@@ -9,7 +9,6 @@ On several hosts, start the same command on each, with a work directory that all
 """
 
 import contextlib
-import logging
 import os
 import tempfile
 from typing import Any
@@ -35,8 +34,6 @@ from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
 from tfm.workdir.train import train
 from tfm.workdir.warm_start import copy_frozen_models
-
-log = logging.getLogger("tfm.train")
 
 
 @command

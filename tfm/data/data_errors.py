@@ -56,7 +56,7 @@ def raise_all(problems: list[str], kind: type[DataError] = DataError) -> None:
 def damage_error(
     error: Exception, problem: str, advice: str, kind: Callable[[str], UserError] = UserError
 ) -> Exception:
-    """Returns the error for users of what a library raises for damaged files.
+    """Returns the error to raise in place of a library's error for damaged files.
 
     An OSError of the system has a number, and is returned itself. PyArrow's OSErrors for a damaged file have
     no number.

@@ -1,4 +1,4 @@
-"""Turns the updates of a task into learners: optimizers are made and patterns are resolved."""
+"""The learners of a task: an optimizer for each update, and checks of the patterns."""
 
 import zlib
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def make_learners(
 
     Args:
       updates: the updates of the task.
-      config: says `optimizer`, `clip_norm`, `freeze` and the factors by pattern.
+      config: its fields `optimizer`, `clip_norm`, `freeze` and the factors are read.
       schedule: learning rate of the updates that have no schedule.
       params: the parameters, or their shapes.
 
@@ -83,7 +83,7 @@ def _find_owners(updates: Sequence[Update], frozen: Sequence[str], paths: Sequen
 
 
 def _keep_matching(factors: Factors, paths: Sequence[str]) -> Factors:
-    """Returns the factors whose patterns match a path. An optimizer may lack what the others scale."""
+    """Returns the factors whose patterns match a path. Others match parameters of other optimizers."""
     return tuple((pattern, factor) for pattern, factor in factors if any(map(match((pattern,)), paths)))
 
 

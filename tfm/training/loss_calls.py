@@ -26,10 +26,10 @@ def apply_model(
     """Calls a model as a loss calls it: with dropout, loss terms and updates of its state in training only.
 
     Args:
-      model: takes `train`.
+      model: a Linen module whose call has the argument `train`.
       variables: "params" and the collections of its state, if it has any.
       inputs, keywords: further arguments of the model.
-      context: of the loss.
+      context: the `Context` that the loss received.
 
     Returns:
       (output of the model, state for `LossOutput`: {collection: tree} of what changed, and the terms that

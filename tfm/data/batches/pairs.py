@@ -57,7 +57,7 @@ class PairEpochs:
       cache: the tokenized pairs.
       config: how they are batched and mixed.
       seed: decides the order.
-      corpora: pairs of each corpus, in their order in the cache; () is one corpus.
+      corpora: number of pairs of each corpus, in the order of the cache. () means one corpus.
 
     Raises:
       UserError: if a corpus has no usable pair.
@@ -131,7 +131,7 @@ class PairEpochs:
 def open_train_batches(
     config: PairsConfig, seed: int, tokenizer: Any, *, host_index: int = 0, host_count: int = 1
 ) -> tuple[Batches, str]:
-    """Tokenizes the training split if it is not in the cache, once or once for each segmentation.
+    """Returns the training batches, and tokenizes the split for each segmentation that the cache lacks.
 
     Args:
       config: the data section.

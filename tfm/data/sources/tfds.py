@@ -29,8 +29,8 @@ def open_records(name: str, directory: str, split: str, features: Sequence[str])
 def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
     """Returns texts of a split of a prepared TFDS builder.
 
-    Only the features are parsed, by the key that a feature without parts has in a record. TFDS takes three
-    times as long because it parses all features.
+    Parses only the given features, whose keys in a record are their names. TFDS takes three times as long
+    because it parses all features.
 
     Raises:
       UserError: if there is no such split or feature, it has no examples, or the files are damaged.
