@@ -191,6 +191,15 @@ def test_evaluation_of_an_export_is_compared_on_the_data_of_its_record(folder):
         compare.read_systems(first, second, SPLIT)
 
 
+def test_systems_have_the_tokenizer_of_their_evaluation(folder):
+    first, second = (evaluated(folder, name, references(folder)) for name in "ab")
+    texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
+    fields = {"texts": fingerprint_texts(texts, references(folder)), "decoding": {"bleu_tokenizer": "zh"}}
+    for workdir in (first, second):
+        write_record(f"{workdir}/test.de.scores.json", **fields)
+    assert [system.tokenizer for system in compare.read_systems(first, second, SPLIT)] == ["zh", "zh"]
+
+
 @pytest.mark.long
 def test_compare_prints_scores_and_sentences(folder):
     right = references(folder)

@@ -185,6 +185,8 @@ def test_sentence_chrf_equals_corpus_chrf_of_a_single_sentence():
     [
         ("zh", "我喜欢机器翻译。", "zh"),
         ("zh-TW", "我喜歡機器翻譯。", "zh"),
+        ("zho_Hans", "我喜欢机器翻译。", "zh"),
+        ("jpn_Jpan", "私は機械翻訳が好きです。", "char"),
         ("ja", "私は機械翻訳が好きです。", "char"),
         ("ko", "기계번역", "char"),
         ("th", "ฉันชอบการแปล", "char"),

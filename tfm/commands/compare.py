@@ -5,6 +5,7 @@ significance test of the difference, and the sentences whose scores differ most.
 one run, give the folder twice, and the --name of each evaluation: DIR DIR --name=best --name=averaged.
 """
 
+import dataclasses
 import itertools
 import os
 import shlex
@@ -143,6 +144,8 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
     if record is not None and record.data:  # an export has no paths of data, and other data may be given
         data = from_mapping(type(data), record.data, f"data in {scores}")
     sources, references = read_sides(data, split)
+    tokenizer = (record.decoding if record else {}).get("bleu_tokenizer", config.bleu_tokenizer)
+    config = dataclasses.replace(config, bleu_tokenizer=tokenizer)
     if len(hypotheses) != len(references):
         raise UserError(
             f"{path} has {len(hypotheses):,} lines and its test set {len(references):,}. Evaluate again."

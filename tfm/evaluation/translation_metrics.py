@@ -21,7 +21,8 @@ from tfm.evaluation.score import Score
 RESAMPLES = 1000
 SLOW_TER_WORDS = 300  # words of a text for which TER takes seconds
 log = logging.getLogger(__name__)
-UNSPACED = ("ja", "ko", "th", "lo", "km", "my", "bo")  # languages whose words have no spaces, and Korean
+# Languages whose words have no spaces, and Korean, with the codes of imported models.
+UNSPACED = ("ja", "ko", "th", "lo", "km", "my", "bo", "jpn", "kor", "tha", "lao", "khm", "mya", "bod")
 # This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
 # Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
 # "x ##AT##-##AT## y-z".
@@ -64,7 +65,7 @@ def bleu_tokenizer(language: str) -> str:
     languages use characters, because the tokenizers ja-mecab and ko-mecab need packages that may be missing.
     """
     code = re.split("[-_]", language.lower())[0]
-    return "zh" if code == "zh" else "char" if code in UNSPACED else "13a"
+    return "zh" if code in ("zh", "zho", "yue") else "char" if code in UNSPACED else "13a"
 
 
 def scores(
