@@ -83,8 +83,19 @@ def test_each_part_of_a_long_input_has_the_prefixes(run, monkeypatch):
 
 
 def test_each_part_of_a_long_input_has_its_tag(run):
-    task = with_data(run.task, tags="<a>,<b>", source_prefix="big")
-    assert [task.find_lead(text) for text in ("<b> red dog", "red <a> dog")] == ["<b>", "big"]
+    task = with_data(run.task, tags="<a>,<b>")
+    assert [task.find_lead(text) for text in ("<b> red dog", "red <a> dog")] == ["<b>", ""]
+
+
+def test_tags_and_a_prefix_of_sources_exclude_each_other():
+    with pytest.raises(UserError, match=r"data\.tags excludes data\.source_prefix"):
+        PairsConfig(kind="text", tags="<a>,<b>", source_prefix="big")
+
+
+def test_only_a_whole_word_of_a_translation_is_a_prefix(run):
+    task = with_data(run.task, target_prefix="de")
+    assert task.write_target("", "der Hund") == "der Hund"
+    assert task.write_target("", "de der Hund") == "der Hund"
 
 
 @pytest.mark.long
@@ -182,6 +193,13 @@ def test_translations_contain_the_phrases_of_their_line(run):
     texts = [best.text for best, *_ in run.task.hypotheses(run.params, SOURCES, phrases=phrases)]
     assert all(phrase in text for text, wanted in zip(texts, phrases, strict=True) for phrase in wanted)
     assert texts[1] == run.task.translate(run.params, SOURCES)[1]
+
+
+def test_every_sentence_has_a_list_of_phrases(run):
+    with pytest.raises(UserError, match="phrases for 3 sentences, got 1"):
+        run.task.hypotheses(run.params, SOURCES, phrases=[["rot"]])
+    with pytest.raises(UserError, match="phrases"):
+        run.task.hypotheses(run.params, SOURCES, phrases=["rot", "rot", "rot"])
 
 
 def test_phrases_need_a_beam_search(run):

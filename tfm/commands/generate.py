@@ -67,5 +67,4 @@ def as_text(prefix: str, continuations: Sequence[Any]) -> str:
 
 def as_json(prefix: str, continuations: Sequence[Any]) -> str:
     """Returns {"prefix": text, "continuations": [{"text": text, "score": log-probability}, ...]} as JSON."""
-    content = {"prefix": prefix, "continuations": [each._asdict() for each in continuations]}
-    return to_json(content)
+    return to_json({"prefix": prefix, "continuations": [each._asdict() for each in continuations]})

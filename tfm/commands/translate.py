@@ -5,8 +5,8 @@ chunks, so its memory does not grow with the input. --format=jsonl writes a JSON
 the --n_best best translations, their scores and, with --alignments, word alignments.
 
 With --output=FILE, the finished lines are in FILE.part until all lines are translated. If the command was
-interrupted, the same command resumes after the last complete line there, unless the input is a pipe. A second
-command cannot write the same output at the same time.
+interrupted, the same command resumes after the last complete line there, unless the input is a pipe or
+compressed. A second command cannot write the same output at the same time.
 """
 
 import collections
@@ -277,20 +277,12 @@ def _checksum(params: Any) -> str:
 
 def describe_origin(run: runs.Run, options: Translate) -> dict[str, Any]:
     """Returns the options, checkpoints, parameters and decoding fields that a resumed output must have."""
-    names = (
-        "workdir",
-        "checkpoint",
-        "average",
-        "ensemble",
-        "input",
-        "format",
-        "n_best",
-        "alignments",
-        "phrases",
-    )
+    names = ["checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments", "phrases"]
+    data = run.task.config.data
     return {
-        "options": {name: getattr(options, name) for name in names},
+        "options": {name: getattr(options, name) for name in ["workdir", *names]},
         "checkpoints": run.steps,
         "weights": _checksum(run.params),
         "decoding": vars(run.task.config.decoding),
+        "prefixes": [data.source_prefix, data.target_prefix],
     }

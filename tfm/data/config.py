@@ -294,6 +294,8 @@ class PairsConfig(TextSection):
                 f"data.mixing and data.tags require data.kind={', '.join(OF_SEVERAL_NAMES)}, got "
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
+        if self.tags and self.source_prefix:
+            raise UserError("data.tags excludes data.source_prefix. Write the prefix into the tags.")
         shares, names = self.mixing.count(",") + 1, self.train.count(",") + 1
         if self.mixing and not self.mixing.startswith(TEMPERATURE) and shares != names:
             raise UserError(

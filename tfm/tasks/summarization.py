@@ -18,7 +18,6 @@ from tfm.evaluation.summary_metrics import NAMES, summary_scores
 from tfm.tasks import language_modeling
 from tfm.training.task import Report, parameters_of
 
-MAX_EXAMPLE_CHARACTERS = 60  # of an article in an example of a report
 fingerprint = language_modeling.fingerprint
 
 
@@ -41,7 +40,7 @@ class Config(language_modeling.Config):
     @property
     def evaluation_settings(self) -> dict[str, Any]:
         """The settings on which the scores of an evaluation depend."""
-        return dataclasses.asdict(self.decoding)
+        return dataclasses.asdict(dataclasses.replace(self.decoding, samples=0))
 
 
 class Summarization(language_modeling.LanguageModeling):
@@ -59,7 +58,7 @@ class Summarization(language_modeling.LanguageModeling):
         summaries = [" ".join(best.text.split()) for best, *_ in continuations]
         examples = [
             {
-                "article": " ".join(text.split())[:MAX_EXAMPLE_CHARACTERS],
+                "article": " ".join(text.split())[: language_modeling.MAX_EXAMPLE_CHARACTERS],
                 "reference": right,
                 "summary": summary,
             }

@@ -1,4 +1,4 @@
-"""The phases of a training step: update, log, save and evaluate. Knows no model and no task by name."""
+"""The phases of a training step: update, log, save and evaluate. Depends on no particular model or task."""
 
 import dataclasses
 import logging

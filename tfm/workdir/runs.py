@@ -88,7 +88,7 @@ class ModelFolder:
         Args:
           checkpoint: "best", "last", or a step. "best" is the best by validation, or the last if none was
             evaluated. Both skip damaged checkpoints. None means "best". For an average or an ensemble:
-            "last", or the step of the last checkpoint to use; None means "last".
+            "last", or a step after which no checkpoint is used; None means "last".
           average: number of checkpoints whose mean to load (section 6.1), see `spaced_steps`. 1 averages
             nothing.
           ensemble: number of checkpoints to load as an ensemble. The probabilities of its models are averaged

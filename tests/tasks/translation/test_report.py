@@ -96,7 +96,9 @@ def test_pair_as_long_as_the_position_table_is_counted(positions, counted, run):
         return [np.zeros(3)] * len(references)
 
     config = types.SimpleNamespace(model=model)
-    task = types.SimpleNamespace(config=config, tokenizer=run.task.tokenizer, score=score)
+    task = types.SimpleNamespace(
+        config=config, tokenizer=run.task.tokenizer, score=score, read_pairs=lambda *sides: sides
+    )
     report.perplexity(task, None, *map(list, zip(*pairs, strict=True)))
     assert len(scored) == counted
 
@@ -105,6 +107,19 @@ def test_overflowing_perplexity_is_infinite(run, monkeypatch):
     certain = [np.full(3, -1e4, np.float32)]
     monkeypatch.setattr(run.task, "score", lambda *_: certain, raising=False)
     assert report.perplexity(run.task, None, ["a"], ["b"]).value == np.inf
+
+
+def test_prefix_counts_towards_the_length_of_a_pair(run):
+    """The model also reads the prefix, so a pair that is as long as its positions does not fit."""
+    pairs = ["red", "red dog " * 9]
+    longest = max(len(ids) + 1 for ids in run.task.tokenizer.encode(pairs))
+    model = dataclasses.replace(run.task.config.model, positions="learned", max_positions=longest)
+    data = dataclasses.replace(run.task.config.data, source_prefix="big", max_length=longest)
+    decoding = dataclasses.replace(run.task.config.decoding, max_input=8, max_extra_tokens=4)
+    config = dataclasses.replace(run.task.config, model=model, data=data, decoding=decoding)
+    task = translation.Translation(config, run.task.tokenizer)
+    found = report.perplexity(task, initialize(task), pairs, ["rot", "rot"])
+    assert "1 pairs of over" in found.signature
 
 
 class Oracle:

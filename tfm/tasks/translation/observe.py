@@ -65,7 +65,7 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
         )
     beam = Beam(trace_steps(trace, label)[:max_tokens], [(label(ids), score) for ids, score in hypotheses])
     observation = _observe_ids(task, params, sentence, source, target[:max_tokens])
-    result = task.write_target(read, task.tokenizer.decode(target))
+    result = task.write_target(read, task.tokenizer.decode(target[len(task.forced_ids()) :]))
     return observation._replace(result=result, beam=beam)
 
 

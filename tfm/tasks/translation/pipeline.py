@@ -75,7 +75,7 @@ class TextTranslation:
           text: a prediction, or a reference of the data.
         """
         del source
-        return text.removeprefix(self.target_prefix).lstrip()
+        return text.removeprefix(f"{self.target_prefix} ").lstrip()
 
     def find_lead(self, source: str) -> str:
         """Returns the text with which each part of a split source text begins: its tag or `source_prefix`."""
@@ -133,12 +133,15 @@ class TextTranslation:
 
         Raises:
           UserError: if an argument is not a list of texts, `prefixes` and `sentences` differ in length, or
-            `n_best` is larger than the beam or the number of samples.
+            `n_best` is larger than the beam or the number of samples, or there are phrases without a beam
+            search.
         """
         if prefixes is None:
             sentences = check_texts("sentences", sentences)
         else:
             sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
+        if phrases is not None and len(phrases) != len(sentences):
+            raise UserError(f"Expected phrases for {len(sentences):,} sentences, got {len(phrases):,} lists.")
         sources = [self.read_source(text.strip()) for text in sentences]  # stripped like the data
         decoding = decoding or self.config.decoding
         predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index, phrases)
@@ -172,6 +175,7 @@ class TextTranslation:
             begins = [forced + encoded[i] if number == 0 else forced for i, number, _ in parts]
         wanted = None
         if phrases is not None and any(phrases):
+            phrases = [check_texts("phrases", of_text or ()) for of_text in phrases]
             wanted = [[] if number else self.tokenizer.encode(phrases[i]) for i, number, _ in parts]
         inputs = [[*part, EOS_ID] for _, _, part in parts]
         indices = [(start_index + i, number) for i, number, _ in parts]
@@ -205,7 +209,7 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
-        sides = self._read_pairs(sources, targets)
+        sides = self.read_pairs(sources, targets)
         inputs, labels = ([[*ids, EOS_ID] for ids in side] for side in encode_sides(self.tokenizer, *sides))
         return score_pairs(self.model, params, inputs, labels, self.config.decoding)
 
@@ -223,7 +227,7 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
-        read = self._read_pairs(*sides)
+        read = self.read_pairs(*sides)
         encoded = list(zip(*encode_sides(self.tokenizer, *read), strict=True))
         longest = np.array([max(map(len, pair)) for pair in encoded], int)
         too_long = int((longest >= decoding.max_input).sum())
@@ -247,7 +251,7 @@ class TextTranslation:
         if len(usable) < len(words):
             log.warning(
                 "%s pairs have no alignment, because the model reads other words than white space separates, "
-                "for example at an invisible character",
+                "for example in data.source_prefix or at an invisible character",
                 f"{len(words) - len(usable):,}",
             )
         inputs, labels = ([[*encoded[i][side], EOS_ID] for i in usable] for side in (0, 1))
@@ -257,7 +261,7 @@ class TextTranslation:
             alignments[i] = align_words(weights, *words[i])
         return alignments
 
-    def _read_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[str], list[str]]:
+    def read_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[str], list[str]]:
         """Returns the texts of both sides in the form that the model reads and predicts."""
         return [self.read_source(text) for text in sources], [self.read_target(text) for text in targets]
 

@@ -1,5 +1,6 @@
 """Translates and scores a split. The built-in language has further scores that need its grammar."""
 
+import dataclasses
 import itertools
 import logging
 import time
@@ -34,6 +35,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     sources, references = read_sides(data, split)
     warn_of_tokenized_texts(references)
     tokenizer = task.config.choose_bleu_tokenizer()
+    bleu(references[:1], references[:1], tokenizer)  # fails before the search if a package is missing
     began = time.monotonic()
     hypotheses = task.translate(params, sources)
     rate = len(sources) / (time.monotonic() - began)
@@ -65,7 +67,7 @@ def score_corpora(
     if not data.tags and not data.mixing:
         return []
     names = [name.strip() for name in find_name(data, split).split(",")]
-    sizes = list(map(len, open_corpora(data, split)))
+    sizes = list(map(len, open_corpora(dataclasses.replace(data, joined_share=0.0), split)))
     ends = list(itertools.accumulate(sizes))
     return [
         bleu(hypotheses[end - size : end], references[end - size : end], tokenizer)._replace(
@@ -97,14 +99,14 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     Raises:
       UserError: if all pairs are too long.
     """
-    longest, sides = task.config.model.max_length, (sources, references)
-    encoded = encode_sides(task.tokenizer, *sides)
+    longest, read = task.config.model.max_length, task.read_pairs(sources, references)
+    encoded = encode_sides(task.tokenizer, *read)
     fits = find_fitting_pairs(longest, *encoded)
-    kept = [list(itertools.compress(side, fits)) for side in sides]
+    kept = [list(itertools.compress(side, fits)) for side in (sources, references)]
     pieces = np.concatenate(task.score(params, *kept))
     value = compute_perplexity(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
-    if changed := count_changed(task.tokenizer, references, encoded[1]):
+    if changed := count_changed(task.tokenizer, read[1], encoded[1]):
         counted += f", {changed:,} changed by the tokenizer: compare only with the same tokenizer"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
