@@ -88,7 +88,7 @@ def test_each_part_of_a_long_input_has_its_tag(run):
 
 
 def test_tags_and_a_prefix_of_sources_exclude_each_other():
-    with pytest.raises(UserError, match=r"data\.tags excludes data\.source_prefix"):
+    with pytest.raises(UserError, match=r"data\.tags and data\.source_prefix exclude"):
         PairsConfig(kind="text", tags="<a>,<b>", source_prefix="big")
 
 

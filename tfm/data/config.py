@@ -295,7 +295,7 @@ class PairsConfig(TextSection):
                 f"{self.kind!r}. Write the pairs to text or table files, or leave these two fields empty."
             )
         if self.tags and self.source_prefix:
-            raise UserError("data.tags excludes data.source_prefix. Write the prefix into the tags.")
+            raise UserError("data.tags and data.source_prefix exclude each other. Leave one of them empty.")
         shares, names = self.mixing.count(",") + 1, self.train.count(",") + 1
         if self.mixing and not self.mixing.startswith(TEMPERATURE) and shares != names:
             raise UserError(
