@@ -21,7 +21,6 @@ from tfm.data.tokenizers.learning import UNK_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import shift_right
 from tfm.errors import UserError
-from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config as TranslationConfig
@@ -29,8 +28,7 @@ from tfm.tasks.translation.task import Translation, plan
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field, read_frozen
-from tfm.training.loss_calls import apply_model
-from tfm.training.task import LossOutput
+from tfm.training.task import Context, LossOutput
 
 TEACHER = "teacher"
 
@@ -76,13 +74,7 @@ class Regularized(Translation):
             drop_words(side, rng, self.config.word_dropout)
             for side, rng in zip((inputs, read), rngs, strict=True)
         ]
-        packed = self.config.data.batching == "packed"
-        keywords = {name: batch[name] for name in ("input_positions", "target_positions")} | {
-            name: segments_or_tokens(self.model, batch[name], packed)
-            for name in ("input_segments", "target_segments")
-        }
-        keywords["method"] = "features"
-        (features, table), state = apply_model(self.model, variables, *dropped, context=context, **keywords)
+        (features, table), state = self.compute_features(variables, *dropped, batch, context)
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
         metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
@@ -90,7 +82,7 @@ class Regularized(Translation):
         total, count = metrics.pop("loss")
         if not self._teacher:
             return LossOutput({"loss": (total, count)}, metrics, state)
-        teacher = self.model.apply(context.constants, inputs, read, train=False, **keywords)
+        teacher, _ = self.compute_features(context.constants, inputs, read, batch, Context())
         taught = teach(features @ table.T, teacher[0] @ teacher[1].T, weights)
         share = self.config.teacher_share
         terms = {"loss": ((1 - share) * total, count), "teacher": (share * taught, count)}

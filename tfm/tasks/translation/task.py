@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from tfm import models
+from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths, split_tags
 from tfm.data.sources.opening import open_pairs
@@ -190,19 +191,8 @@ class Translation(TextTranslation, Task):
             batch = jax.tree.map(lambda rows: jnp.repeat(rows, 2, axis=0), batch)
         targets = batch["targets"]
         weights = (batch["target_segments"] > 0).astype(jnp.float32)
-        packed = self.config.data.batching == "packed"
-        (features, table), state = apply_model(
-            self.model,
-            variables,
-            batch["inputs"],
-            shift_right(targets, batch["target_positions"]),
-            input_positions=batch["input_positions"],
-            input_segments=segments_or_tokens(self.model, batch["input_segments"], packed),
-            target_positions=batch["target_positions"],
-            target_segments=segments_or_tokens(self.model, batch["target_segments"], packed),
-            context=context,
-            method="features",
-        )
+        sides = batch["inputs"], shift_right(targets, batch["target_positions"])
+        (features, table), state = self.compute_features(variables, *sides, batch, context)
         metrics = fused_linear_cross_entropy(
             features, table, targets, weights, self.config.label_smoothing, self.config.loss_chunk_size
         )
@@ -211,6 +201,24 @@ class Translation(TextTranslation, Task):
             total, count = dropout_divergence(features, table, weights, self.config.loss_chunk_size)
             terms["divergence"] = (r_drop / 2 * total, count)
         return LossOutput(terms, metrics, state)
+
+    def compute_features(
+        self, variables: Variables, inputs: Array, decoder_inputs: Array, batch: Batch, context: Context
+    ) -> Any:
+        """Returns ((features [B, L, D], embedding table of the logits), new state) of the model.
+
+        Args:
+          variables: of the model.
+          inputs, decoder_inputs: int [B, M] and [B, L], the tokens that the encoder and the decoder read.
+          batch: has the positions and segments of both sides.
+          context: of the loss.
+        """
+        packed = self.config.data.batching == "packed"
+        keywords: dict[str, Any] = {name: batch[name] for name in ("input_positions", "target_positions")}
+        for name in ("input_segments", "target_segments"):
+            keywords[name] = segments_or_tokens(self.model, batch[name], packed)
+        keywords |= {"context": context, "method": "features"}
+        return apply_model(self.model, variables, inputs, decoder_inputs, **keywords)
 
     def open_data(self) -> TranslationData:
         """Opens and tokenizes the training and validation data, and plans their batches."""
