@@ -151,7 +151,7 @@ def open_train_batches(
     tokenizers = [(seed, tokenizer)]
     if config.subword_dropout:
         seeds = [derive_seed(seed, version) for version in range(config.subword_samples)]
-        tokenizers = [(seed, SampledWordPieces(tokenizer, config.subword_dropout, seed)) for seed in seeds]
+        tokenizers = [(each, SampledWordPieces(tokenizer, config.subword_dropout, each)) for each in seeds]
     versions = [
         PairEpochs(TokenCache.open(pairs, version_tokenizer, config.cache), config, version_seed, sizes)
         for version_seed, version_tokenizer in tokenizers
