@@ -1,66 +1,61 @@
-"""Draws the lineage of the systems of tfm/systems.tsv, and prints the table of docs/family.md.
+"""Draws the lineage of the systems of tfm/family.py, and prints the table of docs/family.md.
 
     python docs/family_figure.py > TABLE
 
 Writes docs/figures/family.svg. Each box leads to the page on its system.
 """
 
+import os
 import pathlib
+from collections.abc import Sequence
 from html import escape
 
-from tfm.commands.systems import read_systems
-from tfm.io.markdown import format_cell
+from tfm.commands.systems import make_cells
+from tfm.family import AREAS, SYSTEMS, System
 
 DOCS = pathlib.Path(__file__).parent
-COLUMNS = {  # of the systems, by their task
-    "language modelling": 0,
-    "word vectors": 0,
-    "pretraining": 0,
-    "summarization": 0,
-    "translation": 1,
-    "parsing": 1,
-    "question answering": 1,
-    "algorithms": 1,
-    "classification": 2,
-    "image generation": 2,
-    "detection": 2,
-    "text to image": 2,
-}
+COLUMNS = ("system", "year", "change", "parameters", "config", "score", "seconds")  # of the table
 LEFT, COLUMN, WIDTH, ROW, HEIGHT = 34, 126, 102, 46, 36  # of the 390 units of the width
-HEADS = ("language models", "sequences to sequences", "images")
 
 
 def main() -> None:
     """Writes the figure, and prints the table."""
-    systems = read_systems()
-    (DOCS / "figures" / "family.svg").write_text(draw(systems), encoding="utf-8")
-    print("| system | year | change | code | parameters | score | seconds | lines |")
-    print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+    (DOCS / "figures" / "family.svg").write_text(draw(SYSTEMS), encoding="utf-8")
+    print(make_table(SYSTEMS))
+
+
+def make_table(systems: Sequence[System]) -> str:
+    """Returns the table of docs/family.md. The name of a system leads to its page."""
+    rows = []
     for system in systems:
-        page = system["page"].removeprefix("family.md")
-        links = [f"[{pathlib.Path(name).name}](../{name})" for name in system["files"].split()]
-        cells = [format_cell(system[name]) for name in ("parameters", "score", "seconds", "lines")]
-        start = [f"[{format_cell(system['system'])}]({page})", system["year"], format_cell(system["change"])]
-        print(f"| {' | '.join([*start, ', '.join(links), *cells])} |")
+        cells = make_cells(system)
+        rows.append([f"[{cells['system']}]({find_page(system)})", *(cells[name] for name in COLUMNS[1:])])
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def draw(systems: list[dict[str, str]]) -> str:
+def find_page(system: System) -> str:
+    """Returns the page of a system, relative to docs/."""
+    return os.path.relpath(system.page, "docs")
+
+
+def draw(systems: Sequence[System]) -> str:
     """Returns the figure as SVG."""
     places = {
-        name_of(system): (LEFT + COLUMN * COLUMNS[system["task"]], 30 + ROW * row)
+        system.name: (LEFT + COLUMN * AREAS.index(system.area), 30 + ROW * row)
         for row, system in enumerate(systems)
     }
-    parents = list(dict.fromkeys(parent for system in systems for parent in parents_of(system)))
+    parents = list(dict.fromkeys(parent for system in systems for parent in system.after))
     lines = []
     boxes = []
     for system in systems:
-        x, y = places[name_of(system)]
-        for parent in parents_of(system):
+        x, y = places[system.name]
+        for parent in system.after:
             lines.append(draw_line(places[parent], (x, y), 4 + 4 * (parents.index(parent) % 5)))
         boxes.append(draw_box(system, x, y))
     heads = [
         f'<text x="{LEFT + COLUMN * column + WIDTH / 2}" y="16" fill="#777">{head}</text>'
-        for column, head in enumerate(HEADS)
+        for column, head in enumerate(AREAS)
     ]
     height = 30 + ROW * len(systems)
     return "\n".join(
@@ -77,33 +72,23 @@ def draw(systems: list[dict[str, str]]) -> str:
     )
 
 
-def name_of(system: dict[str, str]) -> str:
-    """Returns the name of a system without its authors."""
-    return system["system"].partition(" (")[0]
-
-
-def draw_box(system: dict[str, str], x: int, y: int) -> str:
+def draw_box(system: System, x: int, y: int) -> str:
     """Returns a box with the name of a system, and its year at the left margin."""
-    first, second = split(name_of(system))
+    first, second = split(system.title)
     middle = x + WIDTH / 2
     texts = [(middle, y + 17 if second else y + 23, first), (middle, y + 30, second)]
     labels = "".join(f'<text x="{left}" y="{top}">{escape(text)}</text>' for left, top, text in texts if text)
-    title = f"{system['system']}: {system['change']}"
+    title = f"{system.title} ({system.authors}): {system.change}"
     return "\n".join(
         [
-            f'<a href="../{system["page"]}">',
+            f'<a href="../{find_page(system)}">',
             f"<title>{escape(title)}</title>",
             f'<rect x="{x}" y="{y}" width="{WIDTH}" height="{HEIGHT}" rx="6" fill="#8882" stroke="#888"/>',
             f'<g fill="currentColor">{labels}</g>',
             "</a>",
-            f'<text x="16" y="{y + 23}" fill="#777">{system["year"]}</text>',
+            f'<text x="16" y="{y + 23}" fill="#777">{system.year}</text>',
         ]
     )
-
-
-def parents_of(system: dict[str, str]) -> list[str]:
-    """Returns the names of the systems that a system followed from."""
-    return system["after"].split(", ") if system["after"] else []
 
 
 def split(name: str) -> tuple[str, str]:

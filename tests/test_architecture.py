@@ -22,6 +22,7 @@ EQUATIONS = {
 # {package: packages that it may import in addition to itself and `tfm.errors`}, lower packages first.
 MAY_IMPORT = {
     "tfm.errors": set(),
+    "tfm.family": set(),
     "tfm.io": set(),
     "tfm.checkpoints": {"tfm.io"},
     **dict.fromkeys(EQUATIONS, EQUATIONS | {"tfm.devices"}),
@@ -31,7 +32,7 @@ MAY_IMPORT = {
     "tfm.data": {"tfm.config", "tfm.datasets", "tfm.io"},
     "tfm.evaluation": {"tfm.data", "tfm.io"},
     "tfm.layers": EQUATIONS | {"tfm.config", "tfm.devices"},
-    "tfm.models": EQUATIONS | {"tfm.config", "tfm.layers"},
+    "tfm.models": EQUATIONS | {"tfm.config", "tfm.family", "tfm.layers"},
     "tfm.decoding": EQUATIONS
     | {"tfm.config", "tfm.data", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.layers"},
     "tfm.interpret": EQUATIONS | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.layers"},
@@ -40,8 +41,8 @@ MAY_IMPORT = {
     "tfm.visualize": EQUATIONS
     | {"tfm.data", "tfm.decoding", "tfm.devices", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.training"},
     "tfm.tasks": EQUATIONS
-    | {"tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.interpret", "tfm.io"}
-    | {"tfm.layers", "tfm.models", "tfm.training", "tfm.visualize"},
+    | {"tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.family"}
+    | {"tfm.interpret", "tfm.io", "tfm.layers", "tfm.models", "tfm.training", "tfm.visualize"},
     "tfm.workdir": {
         "tfm.checkpoints",
         "tfm.config",

@@ -1,10 +1,8 @@
 """Tests of config fields and of their validation."""
 
 import dataclasses
-import importlib
 import math
 import pickle
-import pkgutil
 
 import pytest
 
@@ -23,21 +21,20 @@ from tfm.config import (
 )
 from tfm.data.config import PairsConfig
 from tfm.errors import UserError
+from tfm.family import MODELS, TASKS
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import OPTIMIZERS, SGD, Adam
 
-
-def modules(package):
-    names = [module.name for module in pkgutil.iter_modules(package.__path__)]
-    return [importlib.import_module(f"{package.__name__}.{name}") for name in names]
+TASK_CONFIGS = [tasks.find(name).Config for name in TASKS]
+MODEL_CONFIGS = [models.find(name).Config for name in MODELS]
 
 
 def all_leaves():
     """Returns the fields of all tasks, models and optimizers without repetitions."""
-    found = [leaf for module in modules(tasks) for leaf in walk_fields(module.Config())]
-    found += [leaf for module in modules(models) for leaf in walk_fields(module.Config(), "model")]
+    found = [leaf for made in TASK_CONFIGS for leaf in walk_fields(made())]
+    found += [leaf for made in MODEL_CONFIGS for leaf in walk_fields(made(), "model")]
     found += [leaf for made in OPTIMIZERS.values() for leaf in walk_fields(made(), "training.optimizer")]
     return list({(type(leaf.section), leaf.path): leaf for leaf in found}.values())
 
@@ -60,7 +57,7 @@ NUMBERS = [leaf for leaf in LEAVES if kind_of_leaf(leaf) in (int, float)]
 def config_of(leaf):
     """Returns the `Config` of a task that has the section of a leaf. Sections found by name fit any task."""
     has = lambda made: any(type(each.section) is type(leaf.section) for each in walk_fields(made()))  # noqa: E731
-    return next((module.Config for module in modules(tasks) if has(module.Config)), Config)
+    return next((made for made in TASK_CONFIGS if has(made)), Config)
 
 
 def outside(leaf):

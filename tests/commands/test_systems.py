@@ -1,93 +1,112 @@
-"""Tests of the table of systems: sizes, files, configs, scores and the page on the family."""
+"""Tests of the table of systems, and of what is printed and drawn from it."""
 
 import importlib
-import pkgutil
 import re
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from tests.support.documents import load_docs_module
 from tests.support.paths import ROOT
-from tfm import models
-from tfm.commands.systems import count_lines, read_systems
-from tfm.io.markdown import format_cell
+from tfm import models, tasks
+from tfm.commands.systems import count_lines, main, make_cells
+from tfm.family import AREAS, MODELS, SYSTEMS, TASKS, find_system
 
-SYSTEMS = {row["system"].partition(" (")[0]: row for row in read_systems()}
 TOKENS = jnp.zeros((1, 3), int)
 IMAGE = jnp.zeros((1, 224, 224, 3))
-# System: model, number of tokens, changed fields and inputs of the published size.
+# {system: model, number of tokens, changed fields and inputs of the published size}
 PUBLISHED = {
-    "Feed-forward language model": ("feed_forward_lm", 16_383, {}, [TOKENS]),
-    "LSTM language model": ("lstm_lm", 10_000, {}, [TOKENS]),
-    "Recurrent translation with attention": ("rnn_seq2seq", 30_000, {}, [TOKENS, TOKENS]),
-    "ConvS2S": ("conv_s2s", 40_000, {}, [TOKENS, TOKENS]),
-    "Transformer": ("transformer", 37_000, {}, [TOKENS, TOKENS]),
-    "T-DMCA": ("compressed_lm", 32_000, {}, [TOKENS]),
-    "Decoder-only Transformer": (
+    "feed_forward_lm": ("feed_forward_lm", 16_383, {}, [TOKENS]),
+    "lstm_lm": ("lstm_lm", 10_000, {}, [TOKENS]),
+    "rnn_seq2seq": ("rnn_seq2seq", 30_000, {}, [TOKENS, TOKENS]),
+    "conv_s2s": ("conv_s2s", 40_000, {}, [TOKENS, TOKENS]),
+    "transformer": ("transformer", 37_000, {}, [TOKENS, TOKENS]),
+    "t_dmca": ("compressed_lm", 32_000, {}, [TOKENS]),
+    "decoder_lm": (
         "decoder_lm",
         50_257,
         {"positions": "learned", "max_positions": 1024, "attention_bias": True},
         [TOKENS],
     ),
-    "Universal Transformer": ("universal", 37_000, {}, [TOKENS, TOKENS]),
-    "Vision Transformer": ("vit", None, {}, [IMAGE]),
-    "DETR": ("detr", None, {}, [IMAGE]),
+    "universal": ("universal", 37_000, {}, [TOKENS, TOKENS]),
+    "vit": ("vit", None, {}, [IMAGE]),
+    "detr": ("detr", None, {}, [IMAGE]),
 }
+SYSTEM_CASES = pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.name)
 
 
-@pytest.mark.parametrize("system", PUBLISHED)
-def test_parameters_are_those_of_the_published_size(system):
-    name, vocabulary, fields, inputs = PUBLISHED[system]
-    module = models.find(name)
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_those_of_the_published_size(name):
+    model, vocabulary, fields, inputs = PUBLISHED[name]
+    module = models.find(model)
     sizes = [] if vocabulary is None else [vocabulary]
-    model = module.Model(module.Config(**fields), *sizes)
-    shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), *inputs, train=False))
-    count = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-    assert SYSTEMS[system]["parameters"] == f"{count:,}"
+    network = module.Model(module.Config(**fields), *sizes)
+    shapes = jax.eval_shape(lambda: network.init(jax.random.key(0), *inputs, train=False))
+    assert sum(leaf.size for leaf in jax.tree.leaves(shapes["params"])) == find_system(name).parameters
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_files_and_configs_exist(system):
-    row = SYSTEMS[system]
-    assert all((ROOT / path).exists() for path in row["files"].split())
-    name, _, variant = row["config"].partition(":")
+@pytest.mark.parametrize("name", MODELS)
+def test_model_of_the_table_has_this_name(name):
+    assert models.find(name).Config().name == name
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_task_of_the_table_has_this_name(name):
+    assert tasks.find(name).Config().task == name
+
+
+@SYSTEM_CASES
+def test_code_and_page_of_a_system_exist(system):
+    assert sum(count_lines(path.read_text(encoding="utf-8")) for path in system.files) > 50
+    assert (ROOT / system.page).is_file()
+
+
+@SYSTEM_CASES
+def test_config_of_a_system_trains_its_model_or_its_task(system):
+    name, _, variant = system.config.partition(":")
     get_config = importlib.import_module(f"tfm.configs.{name}").get_config
     config = get_config(*[variant] if variant else [])
-    assert int(row["lines"].replace(",", "")) > 50
-    if "tfm/models" in row["files"]:
-        assert re.search(rf"tfm/models/{config.model.name}\b", row["files"])
+    assert config.model.name in system.models or config.task in system.tasks
 
 
-def test_every_model_belongs_to_a_system():
-    files = " ".join(row["files"] for row in SYSTEMS.values())
-    modules = {module.name for module in pkgutil.iter_modules(models.__path__)}
-    missing = {name for name in modules if not re.search(rf"tfm/models/{name}\b", files)}
-    assert missing == {"resnet"}  # the backbone of DETR
+def test_folders_are_those_of_the_table():
+    folders = {path.parent.name for path in (ROOT / "tfm" / "systems").glob("*/__init__.py")}
+    assert folders == {system.name for system in SYSTEMS if not system.core_page}
 
 
 def test_systems_are_in_the_order_of_their_years():
-    years = [int(row["year"]) for row in SYSTEMS.values()]
+    years = [system.year for system in SYSTEMS]
     assert years == sorted(years)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_scores_are_those_of_the_results(system):
-    row = SYSTEMS[system]
-    score = row["score"].split()[0]
-    page = (ROOT / "docs" / "results.md").read_text()
+@SYSTEM_CASES
+def test_system_follows_earlier_systems_and_belongs_to_an_area(system):
+    earlier = [each.name for each in SYSTEMS[: SYSTEMS.index(system)]]
+    assert set(system.after) <= set(earlier)
+    assert system.area in AREAS
+
+
+@SYSTEM_CASES
+def test_score_of_a_system_is_in_the_results(system):
+    score = system.score.split()[0]
+    page = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     assert re.search(rf"(?<![\d.]){re.escape(score)}(?![\d.]*\d)", page), f"the results do not have {score}"
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_page_on_the_family_has_the_row(system):
-    row = SYSTEMS[system]
-    page = (ROOT / "docs" / "family.md").read_text()
-    (line,) = [line for line in page.splitlines() if line.startswith(f"| [{format_cell(row['system'])}]")]
-    for name in ("year", "parameters", "score", "seconds", "change"):
-        assert f"| {format_cell(row[name])} |" in line
-    lines = int(line.split("|")[-2].replace(",", ""))
-    assert lines == pytest.approx(int(row["lines"].replace(",", "")), rel=0.1)
+@pytest.fixture(scope="module")
+def family_figure():
+    return load_docs_module("family_figure")
+
+
+def test_page_on_the_family_has_the_table(family_figure):
+    assert family_figure.make_table(SYSTEMS) in (ROOT / "docs" / "family.md").read_text(encoding="utf-8")
+
+
+def test_drawn_lineage_is_that_of_the_table(family_figure):
+    assert (ROOT / "docs" / "figures" / "family.svg").read_text(encoding="utf-8") == family_figure.draw(
+        SYSTEMS
+    )
 
 
 def test_lines_are_counted_without_comments_docstrings_and_blank_lines():
@@ -99,6 +118,10 @@ def test_lines_are_counted_without_comments_docstrings_and_blank_lines():
 
 
 def test_command_prints_a_line_for_each_system(capsys):
-    main = importlib.import_module("tfm.commands.systems").main
     main([])
-    assert len(capsys.readouterr().out.splitlines()) == 1 + len(SYSTEMS)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 1 + len(SYSTEMS)
+    for line, system in zip(lines[1:], SYSTEMS, strict=True):
+        cells = make_cells(system)
+        assert line.startswith(cells["system"])
+        assert cells["parameters"] in line

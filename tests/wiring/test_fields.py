@@ -7,7 +7,6 @@ allowed values of the field. Only paths, names and patterns are listed, in `test
 
 import dataclasses
 import functools
-import pkgutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +17,7 @@ from tests.wiring.cases import CASES, VALUES, Case
 from tfm import models, tasks
 from tfm.config import find_problem, hints_of, info_of, to_config_dict, value_class, walk_fields
 from tfm.errors import UserError
+from tfm.family import MODELS, TASKS
 from tfm.training.optimizers import OPTIMIZERS
 from tfm.workdir.runs import parse_config
 
@@ -25,14 +25,11 @@ pytestmark = pytest.mark.long
 BY_NAME = ("task", "name")  # fields that select a class, see the last test
 
 
-def names(package: Any) -> list[str]:
-    return [module.name for module in pkgutil.iter_modules(package.__path__)]
-
-
-CONFIGS = [tasks.find(name).Config() for name in names(tasks)]
-MODELS = [models.find(name).Config() for name in names(models)]
+CONFIGS = {name: tasks.find(name).Config() for name in TASKS}
+MODEL_CONFIGS = [models.find(name).Config() for name in MODELS]
 OPTIMIZER_CONFIGS = [optimizer() for optimizer in OPTIMIZERS.values()]
-LEAVES = [leaf for config in (*CONFIGS, *MODELS, *OPTIMIZER_CONFIGS) for leaf in walk_fields(config)]
+ALL_CONFIGS = (*CONFIGS.values(), *MODEL_CONFIGS, *OPTIMIZER_CONFIGS)
+LEAVES = [leaf for config in ALL_CONFIGS for leaf in walk_fields(config)]
 FIELDS = list(dict.fromkeys((type(leaf.section), leaf.path.rpartition(".")[2]) for leaf in LEAVES))
 
 
@@ -121,9 +118,9 @@ def test_repeated_observations_are_equal(case):
 
 
 def test_names_select_the_classes_of_sections():
-    for config in CONFIGS:
+    for config in CONFIGS.values():
         assert parse_config(to_config_dict(config)) == config
-    base = CONFIGS[names(tasks).index("translation")]
+    base = CONFIGS["translation"]
     for optimizer in OPTIMIZER_CONFIGS:
         training = dataclasses.replace(base.training, optimizer=optimizer)
         config = dataclasses.replace(base, training=training)

@@ -6,13 +6,11 @@ change against the systems before.
 """
 
 import ast
-import csv
-import importlib.resources
-import pathlib
 
 from tfm.commands.command import command
 from tfm.commands.list import format_table
 from tfm.commands.options import Systems
+from tfm.family import SYSTEMS, System
 
 COLUMNS = ("system", "year", "parameters", "lines", "config", "score", "seconds", "data", "change")
 
@@ -21,20 +19,23 @@ COLUMNS = ("system", "year", "parameters", "lines", "config", "score", "seconds"
 def main(options: Systems) -> None:
     """Prints the table."""
     del options
-    rows = [[system[column] for column in COLUMNS] for system in read_systems()]
+    rows = [[make_cells(system)[column] for column in COLUMNS] for system in SYSTEMS]
     print("\n".join(format_table([COLUMNS, *rows])))
 
 
-def read_systems() -> list[dict[str, str]]:
-    """Returns the rows of tfm/systems.tsv, with the column "lines" for the code of the files."""
-    package = importlib.resources.files("tfm")
-    with package.joinpath("systems.tsv").open(encoding="utf-8") as file:
-        systems = list(csv.DictReader(file, delimiter="\t"))
-    root = pathlib.Path(str(package)).parent
-    for system in systems:
-        files = [path for name in system["files"].split() for path in _list_files(root / name)]
-        system["lines"] = f"{sum(count_lines(path.read_text(encoding='utf-8')) for path in files):,}"
-    return systems
+def make_cells(system: System) -> dict[str, str]:
+    """Returns the texts of a system for tables, {column: text}. A number that is unknown is empty."""
+    return {
+        "system": f"{system.title} ({system.authors})",
+        "year": str(system.year),
+        "parameters": _format_number(system.parameters),
+        "lines": _format_number(sum(count_lines(path.read_text(encoding="utf-8")) for path in system.files)),
+        "config": system.config,
+        "score": system.score,
+        "seconds": _format_number(system.seconds),
+        "data": system.data,
+        "change": system.change,
+    }
 
 
 def count_lines(source: str) -> int:
@@ -47,6 +48,5 @@ def count_lines(source: str) -> int:
     return sum(bool(line) and line[0] != "#" and number not in docstrings for number, line in lines)
 
 
-def _list_files(path: pathlib.Path) -> list[pathlib.Path]:
-    """Returns a file, or the Python files of a package."""
-    return sorted(path.glob("*.py")) if path.is_dir() else [path]
+def _format_number(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"

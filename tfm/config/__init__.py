@@ -32,6 +32,7 @@ from tfm.config.names import (
     allow_modules,
     dotted_names,
     find_by_name,
+    find_module,
     is_dotted,
     module_names,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "field",
     "field_like",
     "find_by_name",
+    "find_module",
     "find_problem",
     "from_mapping",
     "hints_of",

@@ -1,7 +1,6 @@
 """Parts that a config names: short names of tfm, and dotted names of other packages."""
 
 import difflib
-import functools
 import importlib
 import importlib.machinery
 import os
@@ -10,7 +9,6 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfm.errors import UserError
@@ -31,13 +29,11 @@ LIBRARIES = (
 allowed_modules: set[str] = set()
 
 
-def find_by_name(
-    known: ModuleType | Mapping[str, Any], name: str, path: str, needs: tuple[str, ...] = ()
-) -> Any:
+def find_by_name(known: Mapping[str, Any], name: str, path: str, needs: tuple[str, ...] = ()) -> Any:
     """Returns the object that a config field names: a part of tfm, or a part of the user's package.
 
     Args:
-      known: a package of tfm whose modules have the short names, or a table {short name: value}.
+      known: the parts of tfm, {short name: part}.
       name: a short name, "package.module:attribute", or "package.module".
       path: path of the field, for the error message.
       needs: attributes that a part of the user's package must have.
@@ -46,14 +42,11 @@ def find_by_name(
       UserError: if there is no such part, if its module is not allowed or cannot be imported, or if it does
         not have an attribute of `needs`.
     """
-    names = list(known) if isinstance(known, Mapping) else _list_modules(known)
-    if name in names:
-        if isinstance(known, Mapping):
-            return known[name]
-        return importlib.import_module(f"{known.__name__}.{name}")
+    if isinstance(name, str) and name in known:
+        return known[name]
     if not is_dotted(name):
         raise UserError(
-            f"{path} must be one of {names}, or your own 'package.module[:attribute]', got {name!r}."
+            f"{path} must be one of {sorted(known)}, or your own 'package.module[:attribute]', got {name!r}."
         )
     value = _import(name, path)
     missing = [attribute for attribute in needs if not hasattr(value, attribute)]
@@ -62,10 +55,18 @@ def find_by_name(
     return value
 
 
-@functools.cache  # a list of hundreds of runs asks thousands of times
-def _list_modules(package: ModuleType) -> list[str]:
-    """Returns the names of the modules of a package."""
-    return [module.name for module in pkgutil.iter_modules(package.__path__)]
+def find_module(known: Mapping[str, str], name: str, path: str, needs: tuple[str, ...]) -> Any:
+    """Returns the module of tfm, or the part of the user's package, that a config field names.
+
+    Args:
+      known: the modules of tfm, {short name: name of the module}. Only the named module is imported.
+      name, path, needs: see `find_by_name`.
+
+    Raises:
+      UserError: see `find_by_name`.
+    """
+    found = find_by_name(known, name, path, needs)
+    return importlib.import_module(found) if isinstance(found, str) else found
 
 
 def is_dotted(name: Any) -> bool:

@@ -3,11 +3,11 @@
 A model that reads tokens is created by `Model(config, vocabulary_size=V)`.
 """
 
-import sys
 from typing import Any
 
-from tfm.config import field, find_by_name
+from tfm.config import field, find_module
 from tfm.errors import UserError
+from tfm.family import MODELS
 from tfm.models.transformer import Transformer, TransformerConfig
 
 __all__ = ["Transformer", "TransformerConfig", "check_positions", "find", "model_field"]
@@ -17,13 +17,13 @@ def find(name: str) -> Any:
     """Returns the module, or another object, that has the `Config` and the `Model` with this name.
 
     Args:
-      name: The name of a module in this package, or "package.module" or "package.module:attribute" for a
-        model outside it.
+      name: A short name in `tfm.family`, or "package.module" or "package.module:attribute" for a model
+        outside tfm.
 
     Raises:
       UserError: If no such model exists, or if its module is not allowed or cannot be imported.
     """
-    return find_by_name(sys.modules[__name__], name, "config.model.name", needs=("Config", "Model"))
+    return find_module(MODELS, name, "config.model.name", needs=("Config", "Model"))
 
 
 def model_field(default: Any, text: str = "Config of the model that model.name selects.") -> Any:
@@ -32,10 +32,12 @@ def model_field(default: Any, text: str = "Config of the model that model.name s
     The field's value is an instance of the `Config` class of the model that its `name` selects.
 
     Args:
-      default: The `Config` class of the default model, or an instance of it.
+      default: The `Config` class of the default model, or an instance of it. The name of the model, for a
+        task of the core, which imports no system.
       text: Help of the field.
     """
-    return field(default, text, section_class=lambda section: find(section["name"]).Config)
+    make = (lambda: find(default).Config()) if isinstance(default, str) else default
+    return field(make, text, section_class=lambda section: find(section["name"]).Config)
 
 
 def check_positions(model: Any, name: str, tokens: int) -> None:

@@ -4,19 +4,19 @@ A task module must define `Config` and `create`. It can also define `plan(config
 it to get the task before the data are read.
 """
 
-import sys
 from typing import Any
 
-from tfm.config import find_by_name
+from tfm.config import find_module
+from tfm.family import TASKS
 
 
 def find(name: str) -> Any:
     """Returns the module or object that defines `Config` and `create` of a task.
 
     Args:
-      name: name of a module of this package, or "package.module:attribute" of another package.
+      name: a short name in `tfm.family`, or "package.module:attribute" of another package.
 
     Raises:
       UserError: if the task does not exist.
     """
-    return find_by_name(sys.modules[__name__], name, "config.task", needs=("Config", "create"))
+    return find_module(TASKS, name, "config.task", needs=("Config", "create"))

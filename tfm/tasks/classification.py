@@ -39,7 +39,6 @@ from tfm.evaluation.classification_metrics import classification_scores
 from tfm.interpret.observation import Observation, Prediction, image_track, label_track, observe, read_index
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
-from tfm.models.vit import ViTConfig
 from tfm.training.assets import LABELS_FILE, read_labels, write_labels
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_metrics
@@ -57,7 +56,7 @@ class Config:
 
     task: str = field("classification", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
     model: Any = models.model_field(
-        ViTConfig, "Image classifier. Its config has image_size, channels and classes."
+        "vit", "Image classifier. Its config has image_size, channels and classes."
     )
     data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
