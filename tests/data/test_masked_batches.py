@@ -8,10 +8,9 @@ from tfm.data.batches.masked import (
     SentencesConfig,
     find_chunks,
     fit_lengths,
-    list_sentences,
-    split_sentences,
 )
 from tfm.data.source import hold
+from tfm.data.sources.sentences import list_sentences, split_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.learning import learn_word_pieces

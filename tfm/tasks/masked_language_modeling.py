@@ -20,12 +20,11 @@ from tfm.data.batches.masked import (
     SentencesConfig,
     choose_tokens,
     join_texts,
-    list_sentences,
-    split_sentences,
 )
 from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.sources.opening import open_documents
+from tfm.data.sources.sentences import list_sentences, split_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.mask import MASK, add_mask

@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tfm.data.batches.masked import list_sentences
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.sources.opening import check_splits, find_problems, open_documents, open_pairs
+from tfm.data.sources.sentences import list_sentences
 from tfm.data.token_cache import check_folder
 from tfm.data.tokenizers.characters import learn_characters
 from tfm.data.tokenizers.files import copy_tokenizer, is_own_file, load_tokenizer, load_word_pieces

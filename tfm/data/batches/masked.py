@@ -15,7 +15,6 @@ BOS and EOS take the places of BERT's [CLS] and [SEP].
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,6 @@ from tfm.config import field, without_fields
 from tfm.data.batches.rows import concatenate_ranges
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, DocumentsConfig
-from tfm.data.source import Row, Source
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -34,7 +32,6 @@ SPECIAL_TOKENS = 3  # of a row: BOS and two times EOS
 FIRST_TOKEN = EOS_ID + 1  # smallest id of a token of texts
 FOLLOWING_SHARE = 0.5  # of the rows whose second text follows the first
 MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the predicted tokens; the others stay as they are
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n\s*\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,26 +46,6 @@ class SentencesConfig(DocumentsConfig):
         maximum=MAX_SIDE_TOKENS,
         unit="tokens",
     )
-
-
-def split_sentences(text: str) -> list[str]:
-    """Returns the sentences of a document, each with single blanks as white space.
-
-    A sentence ends after ".", "!" or "?" before white space, and before a blank line.
-    """
-    parts = (" ".join(part.split()) for part in SENTENCE_END.split(text))
-    return [part for part in parts if part]
-
-
-def list_sentences(documents: Source) -> Source:
-    """Returns a source with a row for each sentence, and an empty row after the sentences of a document."""
-
-    def read() -> Iterator[Row]:
-        for (text,) in documents:
-            yield from ((sentence,) for sentence in split_sentences(text))
-            yield ("",)
-
-    return Source(read, lambda: f"sentences-{documents.fingerprint}")
 
 
 class Chunks(NamedTuple):
