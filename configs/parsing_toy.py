@@ -14,6 +14,7 @@ rises to 0.005 and falls linearly to 0.
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
+from tfm.data.sources.treebank import BUILTIN_TREES
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.parsing import Config
@@ -33,7 +34,7 @@ def get_config():
                 norm_order="pre",
             ),
             data=PairsConfig(
-                kind="builtin_treebank",
+                kind=BUILTIN_TREES,
                 source_language="words",
                 target_language="trees",
                 vocabulary_size=2000,

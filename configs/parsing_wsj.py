@@ -19,6 +19,7 @@ gives the number of steps and the batch size. We chose 40,000 steps of 8,192 tok
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
+from tfm.data.sources.treebank import TREEBANK
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
 from tfm.tasks.parsing import Config
@@ -38,7 +39,7 @@ def get_config():
                 attention_dropout=0.2,
             ),
             data=PairsConfig(
-                kind="treebank",
+                kind=TREEBANK,
                 source_language="words",
                 target_language="trees",
                 vocabulary_size=16_000,

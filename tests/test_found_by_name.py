@@ -63,14 +63,14 @@ wide = types.SimpleNamespace(Config=Config, Model=Model)
 narrow = types.SimpleNamespace(Config=Config)
 """
 PAIRS = """
-from tfm.errors import UserError
+from tfm.data.data_errors import MissingFile
 
 class Numbers(list):
     fingerprint = "numbers"
 
 def open_numbers(config, split):
     if split not in ("train", "validation"):
-        raise UserError(f"There is no split {split}.")
+        raise MissingFile(f"There is no split {split}.")
     return Numbers([(str(i), f"{i} !") for i in range(9)])
 
 def open_texts(config, split):

@@ -16,6 +16,7 @@ from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
 from tfm.data.source import hold
 from tfm.data.sources.opening import open_documents, open_pairs
+from tfm.data.sources.treebank import TREEBANK
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
 
@@ -70,7 +71,7 @@ def write_trees(folder, rows):
 TREES = {
     "treebank": Reader(
         write_trees,
-        functools.partial(open_source, kind="treebank"),
+        functools.partial(open_source, kind=TREEBANK),
         changes=lambda row: change_texts(row)[:1],
         rows=[("Ann sleeps .", "(S NNP VBZ . )S"), ("go", "(FRAG VB )FRAG"), ("ä b", "(NP DT NN )NP")],
     )

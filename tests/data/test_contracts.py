@@ -25,6 +25,7 @@ NOT_COVERED = {
     "builtin": "reads files of the package, see test_sources.py",
     "algorithms": "generates its rows, see test_algorithms.py",
     "labelled": "generates its rows, see test_text_classification.py",
+    "sentences": "divides the rows of documents, see test_masked_batches.py",
     "reports": "generates its rows, see test_summarization.py",
     "opening": "opens sources that users define, see test_found_by_name.py",
 }

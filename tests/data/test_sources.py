@@ -12,6 +12,7 @@ from tfm.data.config import PairsConfig
 from tfm.data.source import Source
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
+from tfm.data.sources.treebank import BUILTIN_TREES
 from tfm.errors import UserError
 
 
@@ -131,7 +132,7 @@ def test_features_of_a_tfds_set_import_no_module(tmp_path, monkeypatch):
         sources.open_pairs(tfds_config(tmp_path, name="stranger"), "train")
 
 
-@pytest.mark.parametrize("kind", ["builtin", "builtin_treebank"])
+@pytest.mark.parametrize("kind", ["builtin", BUILTIN_TREES])
 def test_builtin_data_with_a_folder_are_an_error(tmp_path, kind):
     """A user who sets a folder has probably forgotten to set the kind."""
     with pytest.raises(UserError, match=rf"{tmp_path}.* data\.kind=text"):

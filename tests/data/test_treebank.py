@@ -4,6 +4,7 @@ import pytest
 
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import check_splits, open_pairs, read_sides
+from tfm.data.sources.treebank import BUILTIN_TREES, TREEBANK
 from tfm.errors import UserError
 
 LINES = (
@@ -14,7 +15,7 @@ PAIRS = [("Ann sleeps .", "(S (NP NNP )NP (VP VBZ )VP . )S"), ("-LRB- x", "(FRAG
 
 def make(folder, **fields):
     languages = {"source_language": "words", "target_language": "trees"}
-    data = {"kind": "treebank", "directory": str(folder), "cache_dir": str(folder / "cache")}
+    data = {"kind": TREEBANK, "directory": str(folder), "cache_dir": str(folder / "cache")}
     return PairsConfig(**data | languages | fields)
 
 
@@ -59,7 +60,7 @@ def test_damaged_treebank_is_an_error_with_file_and_line(folder, content, messag
 
 
 def test_builtin_treebank_needs_no_file(tmp_path):
-    config = make(tmp_path, kind="builtin_treebank", directory="")
+    config = make(tmp_path, kind=BUILTIN_TREES, directory="")
     pairs = open_pairs(config, "validation")
     assert len(pairs) == 500
     assert all(words.endswith(" .") and tokens.startswith("(S ") for words, tokens in pairs[:])

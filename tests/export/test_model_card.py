@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.records import write_record
 from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.sources.treebank import TREEBANK
 from tfm.evaluation.score import Score
 from tfm.export import model_card
 from tfm.export.write import write_bundle
@@ -66,7 +67,7 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
             "a saved data set, train, validated on",
         ),
         (PairsConfig(kind="tfds", name="a/b", train="a|b"), r"| data | TFDS a/b, a\|b, validated on"),
-        (PairsConfig(kind="treebank"), "| data | treebank, train, validated on validation |"),
+        (PairsConfig(kind=TREEBANK), f"| data | {TREEBANK}, train, validated on validation |"),
         (
             DocumentsConfig(kind="builtin", name="pydoc_topics"),
             "the built-in pydoc_topics, train, validated",

@@ -2,6 +2,7 @@
 
 from tests.support.tiny import MODEL
 from tfm.data.config import PairsConfig
+from tfm.data.sources.treebank import TREEBANK
 from tfm.datasets.toy_language import read_trees
 from tfm.decoding.config import DecodingConfig
 from tfm.tasks.parsing import Config
@@ -22,7 +23,7 @@ def make_parsing_config(folder, **training):
     return Config(
         model=MODEL,
         data=PairsConfig(
-            kind="treebank",
+            kind=TREEBANK,
             directory=str(folder),
             source_language="words",
             target_language="trees",

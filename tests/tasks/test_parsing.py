@@ -14,6 +14,7 @@ from tests.support.tiny import train_run
 from tfm.commands import compare, evaluate, export, translate
 from tfm.commands.config_files import read_config_file
 from tfm.data.sources.opening import read_sides
+from tfm.data.sources.treebank import TREEBANK
 from tfm.data.tokenizers.protocol import EOS_ID
 from tfm.data.trees import format_tree, list_leaves, read_trees, restore_tree
 from tfm.decoding.score import score_pairs
@@ -264,7 +265,7 @@ def test_defaults_are_those_of_the_paper():
     wsj = read_config_file("configs/parsing_wsj.py")[0]
     assert wsj.decoding == decoding
     assert (wsj.model.encoder_layers, wsj.model.decoder_layers, wsj.model.d_model) == (4, 4, 1024)
-    assert wsj.data.kind == "treebank"
+    assert wsj.data.kind == TREEBANK
 
 
 @pytest.mark.parametrize("module", [parsing, translation])

@@ -19,6 +19,7 @@ from tfm.data.batches.labelled import LabelledConfig
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
+from tfm.data.sources.treebank import TREEBANK
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.models.compressed_lm import CompressedLMConfig
 from tfm.models.conv_s2s import ConvS2SConfig
@@ -80,7 +81,7 @@ WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
 TWO_CORPORA = {"train": "train,more", "validation": "check,more", "test": "exam,test", "tags": "<a>,<b>"}
 TREES = dataclasses.replace(
     PAIRS,
-    kind="treebank",
+    kind=TREEBANK,
     source_language="words",
     target_language="trees",
     vocabulary_size=400,

@@ -16,8 +16,7 @@ LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
 TFDS_NAME = re.compile(r"\w+(/[\w.+-]+)?(:[\d.*]+)?")
 HUGGINGFACE_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?")
 SPLITS = ("train", "validation", "test")
-DOCUMENT_KINDS = ("text", "table", "huggingface", "tfds", "builtin")
-KINDS = (*DOCUMENT_KINDS, "treebank", "builtin_treebank")
+KINDS = ("text", "table", "huggingface", "tfds", "builtin")
 FORMATS = ("tsv", "csv", "jsonl", "parquet")  # of table files
 VOCABULARY_FILE = "vocabulary.model"  # the tokenizer of a run, in the work directory
 SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has a separate tokenizer
@@ -128,8 +127,8 @@ class PairsConfig(TextSection):
         "tfds",
         "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
-        "language. treebank: bracketed files. builtin_treebank: trees of the built-in language. "
-        "package.module:function: your function (PairsConfig, split) -> source, see `tfm.data.source`.",
+        "language. package.module:function: a function (PairsConfig, split) -> source, see "
+        "`tfm.data.source`.",
         **_kind_rules(*KINDS),
     )
     name: str = vocabulary_field(
@@ -141,7 +140,7 @@ class PairsConfig(TextSection):
     )
     directory: str = vocabulary_field(
         "",
-        "Folder of the data. text, table, treebank: folder of the files. huggingface: folder written by "
+        "Folder of the data. text, table: folder of the files. huggingface: folder written by "
         "save_to_disk; if empty, data.name is loaded. tfds: TFDS's data_dir; empty for its default. A "
         "resumed run may read from another folder if the content of the training data is the same.",
         resume=OnResume.FREE,
@@ -177,8 +176,8 @@ class PairsConfig(TextSection):
         "train",
         "Training split. text: common stem of the two files (train for train.en and train.de, also with "
         ".gz, .xz, .bz2 or .zst). table: file name. text and table also accept several names separated by "
-        "commas, or a pattern (part-*). treebank: file name; .mrg or .txt may be omitted. Other kinds: name "
-        "of a split; TFDS also has slices such as train[:90%].",
+        "commas, or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as "
+        "train[:90%].",
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
@@ -340,7 +339,7 @@ class DocumentsConfig(TextSection):
         "each row. huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: a "
         "built-in data set. package.module:function: your function (data section, split) -> source, see "
         "`tfm.data.source`.",
-        **_kind_rules(*DOCUMENT_KINDS),
+        **_kind_rules(*KINDS),
     )
     name: str = vocabulary_field(
         "",

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NoReturn
 from tfm.config import OnResume, field, without_fields
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.treebank import TREEBANK
 from tfm.data.trees import (
     TOP,
     Node,
@@ -35,7 +36,7 @@ from tfm.tasks import translation
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.task import Best, Report, parameters_of
 
-DATA = PairsConfig(kind="treebank", source_language="words", target_language="trees", vocabulary_size=16_000)
+DATA = PairsConfig(kind=TREEBANK, source_language="words", target_language="trees", vocabulary_size=16_000)
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # scores during training

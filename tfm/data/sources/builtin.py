@@ -1,6 +1,5 @@
-"""Texts that need no file: the built-in language with its trees, and the documentation of Python."""
+"""Texts that need no file: the built-in language, and the documentation of Python."""
 
-import functools
 import itertools
 from collections.abc import Sequence
 
@@ -8,8 +7,6 @@ from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_rows, hold
 from tfm.data.sources.tfds import find_parts, make_infos
-from tfm.data.sources.treebank import collect_trees
-from tfm.data.trees import read_trees
 from tfm.datasets import toy_language
 from tfm.errors import UserError
 
@@ -24,7 +21,7 @@ def open_texts(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     Raises:
       UserError: if there is no such split or language, or the config names a folder.
     """
-    _require_no_folder(config)
+    require_no_folder(config)
     if isinstance(config, DocumentsConfig):
         return _open_topics(name)
     split = name.removeprefix(REVERSED)
@@ -32,16 +29,6 @@ def open_texts(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     pairs = _read_columns(split, columns)
     version = f"tfm_language/{toy_language.VERSION}"
     return hold(pairs, f"tfds-{version}-{split}-{len(pairs)}-{'-'.join(columns)}")
-
-
-def open_trees(config: PairsConfig, name: str) -> Source:
-    """Returns the words and the trees of a split.
-
-    Raises:
-      UserError: if there is no such split, or the config names a folder.
-    """
-    _require_no_folder(config)
-    return _read_trees(name)
 
 
 def read_feature(split: str, feature: str) -> list[str]:
@@ -75,7 +62,7 @@ def _read_columns(split: str, columns: Sequence[str]) -> list[Row]:
     return [tuple(getattr(example, column) for column in columns) for example in examples]
 
 
-def _require_no_folder(config: PairsConfig | DocumentsConfig) -> None:
+def require_no_folder(config: PairsConfig | DocumentsConfig) -> None:
     """Raises a UserError for a folder. A user who gives a folder has probably forgotten `data.kind`."""
     if config.directory:
         raise UserError(
@@ -83,8 +70,3 @@ def _require_no_folder(config: PairsConfig | DocumentsConfig) -> None:
             f"{config.directory}: set data.kind=text or another kind to read the folder, or leave "
             "data.directory out."
         )
-
-
-@functools.cache
-def _read_trees(split: str) -> Source:
-    return collect_trees(read_trees(toy_language.read_trees(split), split), split)

@@ -7,11 +7,11 @@ import re
 import reprlib
 from collections.abc import Callable, Sequence
 
-from tfm.config import find_by_name, is_dotted
+from tfm.config import find_by_name
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig, split_tags
-from tfm.data.data_errors import MissingFile, collect, raise_all
+from tfm.data.data_errors import collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
-from tfm.data.sources import builtin, huggingface, tables, tfds, treebank
+from tfm.data.sources import builtin, huggingface, tables, tfds
 from tfm.data.sources.documents import open_files
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_name, find_split_problems, list_required
@@ -136,21 +136,13 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
         return tfds.open_records(config.name, config.directory, name, config.columns)
     if config.kind == "builtin":
         return builtin.open_texts(config, name)
-    if is_dotted(config.kind):
-        return _open_by_function(config, name)
-    assert isinstance(config, PairsConfig)  # documents have no other kinds
-    if config.kind == "builtin_treebank":
-        return builtin.open_trees(config, name)
-    return treebank.open_treebank(config, name)
+    return _open_by_function(config, name)
 
 
 def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Source:
-    """Calls the user's function `data.kind`, and checks the source that it returns."""
+    """Calls the function that `data.kind` names, and checks the source that it returns."""
     function = find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
-    try:
-        source = function(config, name)
-    except UserError as error:  # the function has no other way to say that a split is missing
-        raise MissingFile(str(error)) from None
+    source = function(config, name)
     missing = [member for member in SOURCE_MEMBERS if not hasattr(source, member)]
     if missing:
         raise UserError(f"data.kind={config.kind} must return a source with {' and '.join(missing)}.")

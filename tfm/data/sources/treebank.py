@@ -1,7 +1,7 @@
 """Sentences and their trees as pairs of texts, for parsing.
 
 The source is the words of a sentence, separated by blanks. The target is the tokens of its tree (see
-`tfm.data.trees`).
+`tfm.data.trees`). The functions are values of `data.kind`.
 """
 
 import functools
@@ -11,10 +11,14 @@ from collections.abc import Iterable
 
 from tfm.data.config import PairsConfig
 from tfm.data.source import Source, hash_text, hold
+from tfm.data.sources.builtin import require_no_folder
 from tfm.data.sources.text_files import TextFile, exists, find_file, require_folder
 from tfm.data.trees import Node, clean_tree, linearize, list_leaves, read_trees
+from tfm.datasets import toy_language
 from tfm.errors import UserError
 
+TREEBANK = "tfm.data.sources.treebank:open_treebank"
+BUILTIN_TREES = "tfm.data.sources.treebank:open_builtin_trees"
 ENDINGS = (".mrg", ".txt", "")
 MAX_LINE_BYTES = 1 << 26  # a file of trees may have all of them on one line
 SPLITS_IN_MEMORY = 3
@@ -38,6 +42,16 @@ def open_treebank(config: PairsConfig, name: str) -> Source:
     path = find_file(stem + ending)
     state = os.stat(path)
     return _read_file(path, state.st_size, state.st_mtime_ns)
+
+
+def open_builtin_trees(config: PairsConfig, name: str) -> Source:
+    """Returns the words and the trees of a split of the built-in language.
+
+    Raises:
+      UserError: if there is no such split, or the config names a folder.
+    """
+    require_no_folder(config)
+    return _read_builtin_trees(name)
 
 
 def collect_trees(trees: Iterable[Node], name: str) -> Source:
@@ -72,3 +86,8 @@ def _read_file(path: str, size: int, changed: int) -> Source:
     del size, changed  # they identify the content
     lines = TextFile(path, "bracketed trees", MAX_LINE_BYTES)
     return collect_trees(read_trees(lines, path), path)
+
+
+@functools.cache
+def _read_builtin_trees(split: str) -> Source:
+    return collect_trees(read_trees(toy_language.read_trees(split), split), split)
