@@ -43,6 +43,7 @@ MAY_IMPORT = {
     "tfm.tasks": EQUATIONS
     | {"tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.family"}
     | {"tfm.interpret", "tfm.io", "tfm.layers", "tfm.models", "tfm.training", "tfm.visualize"},
+    "tfm.huggingface": {"tfm.config", "tfm.data", "tfm.io", "tfm.models", "tfm.tasks", "tfm.training"},
     "tfm.workdir": {
         "tfm.checkpoints",
         "tfm.config",
@@ -55,8 +56,8 @@ MAY_IMPORT = {
     "tfm.sweep": {"tfm.checkpoints", "tfm.config", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.tasks"}
     | {"tfm.training", "tfm.workdir"},
     "tfm.export": EQUATIONS
-    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.io"}
-    | {"tfm.layers", "tfm.models", "tfm.tasks", "tfm.training", "tfm.workdir"},
+    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation"}
+    | {"tfm.huggingface", "tfm.io", "tfm.layers", "tfm.models", "tfm.tasks", "tfm.training", "tfm.workdir"},
     "tfm.commands": None,  # may import all packages
     "tfm.testing": None,
 }

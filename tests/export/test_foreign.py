@@ -16,7 +16,7 @@ from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.export.foreign import make_card
-from tfm.export.huggingface.write import find_problems
+from tfm.export.to_huggingface import find_problems
 from tfm.models import TransformerConfig
 from tfm.tasks import language_modeling, masked_language_modeling
 from tfm.tasks.translation.task import Config

@@ -21,10 +21,10 @@ import safetensors.numpy
 from tests.support.imported import Imported
 from tfm.errors import UserError
 from tfm.export.fairseq import import_checkpoint
-from tfm.export.huggingface.arrays import to_ours, to_theirs
-from tfm.export.huggingface.folder import Weights
-from tfm.export.huggingface.read import import_folder
-from tfm.export.huggingface.write import to_arrays
+from tfm.export.from_huggingface import import_folder
+from tfm.export.to_huggingface import to_arrays
+from tfm.huggingface.arrays import to_ours, to_theirs
+from tfm.huggingface.folder import Weights
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 

@@ -16,10 +16,10 @@ from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import TokenOrder
-from tfm.export.huggingface.families import Fields
-from tfm.export.huggingface.tokenizer_file import make_byte_tokenizer, renumber
-from tfm.export.huggingface.vocabulary import (
+from tfm.huggingface.arrays import TokenOrder
+from tfm.huggingface.families import Fields
+from tfm.huggingface.tokenizer_file import make_byte_tokenizer, renumber
+from tfm.huggingface.vocabulary import (
     READERS,
     Languages,
     read_bert,

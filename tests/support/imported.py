@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import models
-from tfm.export.huggingface.arrays import TokenOrder
-from tfm.export.huggingface.families import FAMILIES, Fields
-from tfm.export.huggingface.folder import Weights, read_json
-from tfm.export.huggingface.read import to_parameters
+from tfm.export.from_huggingface import to_parameters
+from tfm.huggingface.arrays import TokenOrder
+from tfm.huggingface.families import FAMILIES, Fields
+from tfm.huggingface.folder import Weights, read_json
 from tfm.workdir.bundle import flatten, unflatten
 
 

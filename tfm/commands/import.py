@@ -10,9 +10,9 @@ from tfm.commands.command import command
 from tfm.commands.options import Import
 from tfm.errors import UserError
 from tfm.export.fairseq import CHECKPOINT_FILE, import_checkpoint
-from tfm.export.huggingface.folder import CONFIG_FILE
-from tfm.export.huggingface.read import import_folder
-from tfm.export.huggingface.vocabulary import Languages
+from tfm.export.from_huggingface import import_folder
+from tfm.huggingface.folder import CONFIG_FILE
+from tfm.huggingface.vocabulary import Languages
 from tfm.io.files import only_writer
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
 from tfm.errors import UserError, install_extra
-from tfm.export.huggingface.arrays import EXCLUDED_LOGIT, Arrays
+from tfm.huggingface.arrays import EXCLUDED_LOGIT, Arrays
 from tfm.layers.position_terms import INTERLEAVED_AND_ROTARY, SINUSOIDAL_POSITIONS
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig

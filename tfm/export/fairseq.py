@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import FUSED_PARTS, Entry
-from tfm.export.huggingface.families import LAYER_NORM_EPSILON, Family, Fields, bart_entries
-from tfm.export.huggingface.folder import Weights
-from tfm.export.huggingface.read import write_model
-from tfm.export.huggingface.vocabulary import read_fairseq
+from tfm.export.from_huggingface import write_model
 from tfm.export.write import check_absent
+from tfm.huggingface.arrays import FUSED_PARTS, Entry
+from tfm.huggingface.families import LAYER_NORM_EPSILON, Family, Fields, bart_entries
+from tfm.huggingface.folder import Weights
+from tfm.huggingface.vocabulary import read_fairseq
 from tfm.models.transformer import TransformerConfig
 from tfm.workdir.bundle import check_sizes
 

@@ -14,7 +14,7 @@ from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
 from tfm.data.tokenizers.protocol import BOS_ID, source_tokenizer
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
-from tfm.export.huggingface import write
+from tfm.export import to_huggingface as write
 from tfm.export.write import check_absent
 from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import Entry
+from tfm.huggingface.arrays import Entry
 from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig

@@ -28,10 +28,10 @@ from tfm.data.tokenizers.sentencepiece_file import (
 )
 from tfm.data.tokenizers.word_pieces import WORD_START
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import TokenOrder
-from tfm.export.huggingface.families import Fields
-from tfm.export.huggingface.folder import read_json, read_json_if_present
-from tfm.export.huggingface.tokenizer_file import (
+from tfm.huggingface.arrays import TokenOrder
+from tfm.huggingface.families import Fields
+from tfm.huggingface.folder import read_json, read_json_if_present
+from tfm.huggingface.tokenizer_file import (
     BOS,
     EOS,
     PAD,

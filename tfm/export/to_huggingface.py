@@ -20,7 +20,7 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, source_tokenize
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import (
+from tfm.huggingface.arrays import (
     EXCLUDED_LOGIT,
     Arrays,
     Entry,
@@ -28,15 +28,15 @@ from tfm.export.huggingface.arrays import (
     sines_first,
     to_theirs,
 )
-from tfm.export.huggingface.families import (
+from tfm.huggingface.families import (
     ACTIVATIONS,
     BERT_HEADS,
     FAMILIES,
     LAYER_NORM_EPSILON,
     Fields,
 )
-from tfm.export.huggingface.folder import CONFIG_FILE, SINGLE_FILE
-from tfm.export.huggingface.tokenizer_file import (
+from tfm.huggingface.folder import CONFIG_FILE, SINGLE_FILE
+from tfm.huggingface.tokenizer_file import (
     enclose_texts,
     list_ids,
     make_byte_tokenizer,

@@ -14,8 +14,10 @@ from tfm.data.batches.labelled import LabelledConfig
 from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import TOKENIZER_JSON, DocumentsConfig
 from tfm.errors import UserError
-from tfm.export.huggingface.arrays import Entry, TokenOrder, convert, permute_features, sines_first
-from tfm.export.huggingface.families import (
+from tfm.export.importing import Arrays, write_import
+from tfm.export.write import check_absent
+from tfm.huggingface.arrays import Entry, TokenOrder, convert, permute_features, sines_first
+from tfm.huggingface.families import (
     COPIES,
     FAMILIES,
     SINUSOIDS,
@@ -24,10 +26,8 @@ from tfm.export.huggingface.families import (
     Family,
     Fields,
 )
-from tfm.export.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if_present
-from tfm.export.huggingface.vocabulary import READERS, Languages, Vocabulary
-from tfm.export.importing import Arrays, write_import
-from tfm.export.write import check_absent
+from tfm.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if_present
+from tfm.huggingface.vocabulary import READERS, Languages, Vocabulary
 from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
 from tfm.positions import sinusoidal_encoding
 from tfm.training.assets import LABELS_FILE
