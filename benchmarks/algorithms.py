@@ -9,8 +9,8 @@ import json
 import numpy as np
 from absl import app, flags
 
-from tfm.data.sources.algorithms import LENGTHS
 from tfm.data.sources.opening import read_sides
+from tfm.systems.universal.algorithms import LENGTHS
 from tfm.workdir import runs
 
 FLAGS = flags.FLAGS

@@ -10,7 +10,9 @@ import random
 from PYEVALB.parser import create_from_bracket_string
 from PYEVALB.scorer import Scorer
 
-from tfm.data.trees import (
+from tfm.datasets import toy_language
+from tfm.systems.parsing.bracketing import Parse, count_brackets
+from tfm.systems.parsing.trees import (
     Leaf,
     Node,
     format_tree,
@@ -20,8 +22,6 @@ from tfm.data.trees import (
     read_trees,
     restore_tree,
 )
-from tfm.datasets import toy_language
-from tfm.evaluation.bracketing import Parse, count_brackets
 
 TREES, MISTAKES = 1000, 4
 LABELS = ("NP", "VP", "PP")
@@ -70,7 +70,7 @@ def is_comparable(tree: Node | Leaf) -> bool:
 
 
 def count_ours(gold: Node, test: Node) -> tuple[int, int, int]:
-    """(matched, gold, test) brackets by `tfm.evaluation.bracketing`."""
+    """(matched, gold, test) brackets by `tfm.systems.parsing.bracketing`."""
     return count_brackets(_as_parse(gold), _as_parse(test))[:3]
 
 

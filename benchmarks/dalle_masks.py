@@ -13,7 +13,7 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 
 from tfm.masks import causal_mask
-from tfm.models.dalle import KINDS, DALLEConfig, restrict_to_image_part
+from tfm.systems.dalle.model import KINDS, DALLEConfig, restrict_to_image_part
 
 CONFIG = DALLEConfig(
     text_vocabulary=19, codes=16, text_length=5, side=8, kernel=5, layers=4, d_model=8, heads=2

@@ -17,8 +17,8 @@ from absl import app, flags
 
 from benchmarks.layer_costs import measure_time  # with its flag --repeats
 from tfm.losses import fused_linear_cross_entropy
-from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
+from tfm.systems.t_dmca import CompressedLM, CompressedLMConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tokens", ["512", "1024", "2048", "4096", "8192", "11000"], "Tokens of a row.")

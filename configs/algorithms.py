@@ -16,7 +16,7 @@ from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
-from tfm.models.universal import UniversalConfig
+from tfm.systems.universal.model import UniversalConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 
@@ -40,7 +40,7 @@ def get_config(name="copy"):
                 random_start=40,
             ),
             data=PairsConfig(
-                kind=f"tfm.data.sources.algorithms:{task}",
+                kind=f"tfm.systems.universal.algorithms:{task}",
                 vocabulary_size=280 if task == "add" else 300,
                 batching="packed",
                 row_length=48,

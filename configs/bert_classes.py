@@ -18,9 +18,9 @@ Deviations from BERT base: 2 layers of 128 features without dropout of attention
 """
 
 from tfm.config import to_config_dict
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.models.bert import BertConfig
-from tfm.tasks.text_classification import Config
+from tfm.systems.bert.classification import Config
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.model import BertConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 
@@ -45,7 +45,7 @@ def get_config(name="pronouns"):
                 classes=classes,
             ),
             data=LabelledConfig(
-                kind=f"tfm.data.sources.labelled:{name}",
+                kind=f"tfm.systems.bert.builtin_labels:{name}",
                 second_column=second_column,
                 vocabulary_size=1000,
                 max_length=64,

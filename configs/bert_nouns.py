@@ -15,9 +15,9 @@ Deviations from BERT base: 2 layers of 128 features without dropout of attention
 """
 
 from tfm.config import to_config_dict
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.models.bert import BertConfig
-from tfm.tasks.text_classification import Config
+from tfm.systems.bert.classification import Config
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.model import BertConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 
@@ -36,7 +36,7 @@ def get_config():
                 classes=9,
             ),
             data=LabelledConfig(
-                kind="tfm.data.sources.labelled:noun_genders",
+                kind="tfm.systems.bert.builtin_labels:noun_genders",
                 vocabulary_size=1000,
                 max_length=64,
                 batch_tokens=1024,

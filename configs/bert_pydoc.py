@@ -11,9 +11,9 @@ Deviations from BERT base: 2 layers of 128 features without dropout of attention
 """
 
 from tfm.config import to_config_dict
-from tfm.data.batches.masked import SentencesConfig
-from tfm.models.bert import BertConfig
-from tfm.tasks.masked_language_modeling import Config
+from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.systems.bert.model import BertConfig
+from tfm.systems.bert.pretraining import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 

@@ -12,9 +12,9 @@ Deviations from BERT base: 2 layers of 128 features without dropout of attention
 """
 
 from tfm.config import to_config_dict
-from tfm.data.batches.masked import SentencesConfig
-from tfm.models.bert import BertConfig
-from tfm.tasks.masked_language_modeling import Config
+from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.systems.bert.model import BertConfig
+from tfm.systems.bert.pretraining import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 
@@ -26,7 +26,7 @@ def get_config():
                 encoder_layers=2, d_model=128, d_ff=512, heads=4, attention_dropout=0.0, max_positions=64
             ),
             data=SentencesConfig(
-                kind="tfm.data.sources.labelled:parallel",
+                kind="tfm.systems.bert.builtin_labels:parallel",
                 tokenizer="word_pieces",
                 vocabulary_size=1000,
                 row_length=64,

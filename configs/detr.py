@@ -18,11 +18,12 @@ Scores: docs/results.md.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.config import ImagesConfig
-from tfm.models.detr import DETRConfig
-from tfm.models.resnet import ResNetConfig
-from tfm.tasks import classification, detection
+from tfm.systems import detr as detection
+from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.model import DETRConfig
+from tfm.systems.detr.resnet import ResNetConfig
+from tfm.tasks import image_classification as classification
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 

@@ -18,8 +18,8 @@ from tfm.config import to_config_dict
 from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import GenerationConfig
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.models.feed_forward_lm import FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig
+from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig
 from tfm.tasks.language_modeling import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Muon

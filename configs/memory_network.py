@@ -10,9 +10,9 @@ linearly to 0.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.sources.stories import StoriesConfig
-from tfm.models.memory_network import MemoryNetworkConfig
-from tfm.tasks.question_answering import Config
+from tfm.systems.memory_network.model import MemoryNetworkConfig
+from tfm.systems.memory_network.stories import StoriesConfig
+from tfm.systems.memory_network.task import Config
 from tfm.training.config import TrainingConfig
 
 

@@ -14,10 +14,10 @@ rises to 0.005 and falls linearly to 0.
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
-from tfm.data.sources.treebank import BUILTIN_TREES
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.parsing import Config
+from tfm.systems.parsing.task import Config
+from tfm.systems.parsing.treebank import BUILTIN_TREES
 from tfm.training.config import TrainingConfig
 
 

@@ -19,10 +19,10 @@ gives the number of steps and the batch size. We chose 40,000 steps of 8,192 tok
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
-from tfm.data.sources.treebank import TREEBANK
 from tfm.decoding.config import DecodingConfig
 from tfm.models import TransformerConfig
-from tfm.tasks.parsing import Config
+from tfm.systems.parsing.task import Config
+from tfm.systems.parsing.treebank import TREEBANK
 from tfm.training.config import TrainingConfig
 
 

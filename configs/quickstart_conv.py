@@ -14,7 +14,7 @@ and clipping at 1.
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
-from tfm.models.conv_s2s import ConvS2SConfig
+from tfm.systems.conv_s2s.model import ConvS2SConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 

@@ -13,7 +13,7 @@ fifth of the training sentences joined to longer texts, and a learning rate that
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
-from tfm.models.universal import UniversalConfig
+from tfm.systems.universal.model import UniversalConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 

@@ -15,8 +15,8 @@ and falls linearly to 0.
 from tfm.config import to_config_dict
 from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import GenerationConfig
-from tfm.models.compressed_lm import CompressedLMConfig
-from tfm.tasks.summarization import Config
+from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.t_dmca.task import Config
 from tfm.training.config import TrainingConfig
 
 
@@ -33,7 +33,7 @@ def get_config():
                 local_block=16,
             ),
             data=DocumentsConfig(
-                kind="tfm.data.sources.reports:reports",
+                kind="tfm.systems.t_dmca.reports:reports",
                 tokenizer="word_pieces",
                 vocabulary_size=600,
                 rows="packed",

@@ -19,8 +19,8 @@ pixels (cifar10: and mirrored). The model of the digits has no dropout and no cl
 
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
-from tfm.models.vit import ViTConfig
-from tfm.tasks.classification import Config
+from tfm.systems.vit.model import ViTConfig
+from tfm.tasks.image_classification import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 

@@ -9,9 +9,9 @@ random sentences, and Adam in place of SGD.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.batches.skip_grams import SkipGramsConfig
-from tfm.models.word2vec import Word2VecConfig
-from tfm.tasks.word_vectors import Config
+from tfm.systems.word2vec.model import Word2VecConfig
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
+from tfm.systems.word2vec.task import Config
 from tfm.training.config import TrainingConfig
 
 

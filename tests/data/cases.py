@@ -16,9 +16,9 @@ from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
 from tfm.data.source import hold
 from tfm.data.sources.opening import open_documents, open_pairs
-from tfm.data.sources.treebank import TREEBANK
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
+from tfm.systems.parsing.treebank import TREEBANK
 
 LANGUAGES = ("en", "de")
 REVERSED = ({"source_language": "de", "target_language": "en"},)

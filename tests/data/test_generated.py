@@ -4,11 +4,18 @@ import numpy as np
 import pytest
 
 from tfm.data.batches.generated import GeneratedBatches, evaluation_batches
-from tfm.data.boxed_pictures import BoxedPicturesConfig
-from tfm.data.captions import DIGIT, FIRST_WORD_ID, RELATIONS, CaptionedDigits, describe_text, place_digits
-from tfm.data.scenes import Scenes
 from tfm.errors import UserError
-from tfm.evaluation.caption_metrics import find_digits, is_satisfied
+from tfm.systems.dalle.captions import (
+    DIGIT,
+    FIRST_WORD_ID,
+    RELATIONS,
+    CaptionedDigits,
+    describe_text,
+    place_digits,
+)
+from tfm.systems.dalle.metrics import find_digits, is_satisfied
+from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.scenes import Scenes
 
 SCENES = BoxedPicturesConfig(height=24, width=24, max_objects=3, batch_size=6)
 

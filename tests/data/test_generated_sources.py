@@ -6,9 +6,9 @@ import pytest
 
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile
-from tfm.data.sources.algorithms import LENGTHS, MAX_TRAINED, add, copy, reverse
 from tfm.data.sources.opening import open_documents, open_pairs
-from tfm.data.sources.reports import FACTS, SEPARATOR, reports
+from tfm.systems.t_dmca.reports import FACTS, SEPARATOR, reports
+from tfm.systems.universal.algorithms import LENGTHS, MAX_TRAINED, add, copy, reverse
 
 PAIRS, DOCUMENTS = PairsConfig(), DocumentsConfig()
 ALGORITHMS = (copy, reverse, add)
@@ -50,9 +50,9 @@ def test_rows_depend_only_on_the_split(function):
 
 
 def test_configs_open_the_functions_by_name():
-    pairs = PairsConfig(kind="tfm.data.sources.algorithms:reverse")
+    pairs = PairsConfig(kind="tfm.systems.universal.algorithms:reverse")
     assert list(open_pairs(pairs, "test")) == list(reverse(PAIRS, "test"))
-    documents = DocumentsConfig(kind="tfm.data.sources.reports:reports")
+    documents = DocumentsConfig(kind="tfm.systems.t_dmca.reports:reports")
     assert list(open_documents(documents, "test")) == list(reports(DOCUMENTS, "test"))
 
 

@@ -23,7 +23,7 @@ from tfm.data.images import (
     shift,
 )
 from tfm.errors import UserError
-from tfm.models.vit import ViTConfig
+from tfm.systems.vit.model import ViTConfig
 
 needs_digits = pytest.mark.skipif(
     importlib.util.find_spec("sklearn") is None,

@@ -12,8 +12,8 @@ from tfm.data.config import PairsConfig
 from tfm.data.source import Source
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
-from tfm.data.sources.treebank import BUILTIN_TREES
 from tfm.errors import UserError
+from tfm.systems.parsing.treebank import BUILTIN_TREES
 
 
 def test_only_newlines_separate_lines(tmp_path):

@@ -13,8 +13,8 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
-from tfm.data.trees import list_leaves, read_trees
 from tfm.datasets import toy_language
+from tfm.systems.parsing.trees import list_leaves, read_trees
 from tools.toy_language import english, german, trees
 from tools.toy_language import function_words as words
 from tools.toy_language.__main__ import list_files

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from tfm.data.trees import clean_tree, list_leaves, read_trees
 from tfm.datasets import toy_language
 from tfm.datasets.toy_language import (
     NOUN_TAGS,
@@ -17,6 +16,7 @@ from tfm.datasets.toy_language import (
     read_pronoun_words,
 )
 from tfm.errors import UserError
+from tfm.systems.parsing.trees import clean_tree, list_leaves, read_trees
 from tools.toy_language.numbers import english_number
 
 # The first digits of the hash of all pairs. After a change of the pairs, raise toy_language.VERSION.

@@ -12,8 +12,8 @@ from tfm.decoding.generate import generate_ids
 from tfm.decoding.protocol import search_parameters, with_dtype
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
-from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.models.transformer import Transformer
+from tfm.systems.rnn_seq2seq import RNNConfig, RNNSeq2Seq
 from tfm.testing.parameters import random_parameters
 
 V = 30

@@ -9,12 +9,12 @@ import pytest
 
 from tfm.errors import UserError
 from tfm.export.ctranslate2 import find_problems, write_model
-from tfm.models.compressed_lm import CompressedLMConfig
-from tfm.models.dalle import DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.transformer import Transformer, TransformerConfig
-from tfm.models.universal import UniversalConfig
-from tfm.models.vit import ViTConfig
+from tfm.systems.dalle.model import DALLEConfig
+from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.universal.model import UniversalConfig
+from tfm.systems.vit.model import ViTConfig
 from tfm.testing.models import quick_jit
 from tfm.workdir.bundle import flatten, unflatten
 

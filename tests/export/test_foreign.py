@@ -12,13 +12,14 @@ from safetensors.numpy import load_file, save_file
 import tfm
 from tests.support.commands import run_command
 from tests.support.tokenizers import make_json
-from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.export.foreign import make_card
 from tfm.export.to_huggingface import find_problems
 from tfm.models import TransformerConfig
-from tfm.tasks import language_modeling, masked_language_modeling
+from tfm.systems.bert import pretraining as masked_language_modeling
+from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.tasks import language_modeling
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs

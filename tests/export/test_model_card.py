@@ -8,11 +8,12 @@ import pytest
 
 from tests.support.records import write_record
 from tfm.data.config import DocumentsConfig, PairsConfig
-from tfm.data.sources.treebank import TREEBANK
 from tfm.evaluation.score import Score
 from tfm.export import model_card
 from tfm.export.write import write_bundle
-from tfm.tasks import language_modeling, parsing, translation
+from tfm.systems.parsing import task as parsing
+from tfm.systems.parsing.treebank import TREEBANK
+from tfm.tasks import language_modeling, translation
 from tfm.workdir import runs
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"

@@ -16,13 +16,13 @@ from tests.support.commands import run_command
 from tests.support.imported import Imported
 from tests.support.pairs import TEXTS
 from tests.support.tokenizers import make_json
-from tfm.data.batches.masked import join_texts
 from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.translate import translate_ids
 from tfm.export.foreign import write_foreign
 from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.systems.bert.masked_pairs import join_texts
 from tfm.tasks import language_modeling
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs

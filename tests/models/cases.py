@@ -12,23 +12,23 @@ import jax.numpy as jnp
 from tests.support.paths import ROOT
 from tfm import layers
 from tfm.models import Transformer, TransformerConfig
-from tfm.models.bert import Bert, BertConfig
-from tfm.models.compressed_lm import CompressedLM, CompressedLMConfig
-from tfm.models.conv_s2s import ConvS2S, ConvS2SConfig
-from tfm.models.dalle import DALLE, DALLEConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
-from tfm.models.detr import DETR, DETRConfig
-from tfm.models.dvae import DiscreteVAE, DVAEConfig
-from tfm.models.feed_forward_lm import FeedForwardLM, FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig, LSTMLanguageModel
-from tfm.models.memory_network import MemoryNetwork, MemoryNetworkConfig
-from tfm.models.resnet import ResNetClassifier, ResNetConfig
-from tfm.models.rnn_luong import LuongConfig
-from tfm.models.rnn_seq2seq import RNNConfig, RNNSeq2Seq
-from tfm.models.sagan import SelfAttentionGAN, SelfAttentionGANConfig
-from tfm.models.universal import UniversalConfig, UniversalTransformer
-from tfm.models.vit import VisionTransformer, ViTConfig
-from tfm.models.word2vec import Word2Vec, Word2VecConfig
+from tfm.systems.bert.model import Bert, BertConfig
+from tfm.systems.conv_s2s.model import ConvS2S, ConvS2SConfig
+from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
+from tfm.systems.dalle.model import DALLE, DALLEConfig
+from tfm.systems.detr.model import DETR, DETRConfig
+from tfm.systems.detr.resnet import ResNetClassifier, ResNetConfig
+from tfm.systems.feed_forward_lm.model import FeedForwardLM, FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig, LSTMLanguageModel
+from tfm.systems.memory_network.model import MemoryNetwork, MemoryNetworkConfig
+from tfm.systems.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.systems.rnn_seq2seq.luong import LuongConfig
+from tfm.systems.sagan.model import SelfAttentionGAN, SelfAttentionGANConfig
+from tfm.systems.t_dmca import CompressedLM, CompressedLMConfig
+from tfm.systems.universal.model import UniversalConfig, UniversalTransformer
+from tfm.systems.vit.model import VisionTransformer, ViTConfig
+from tfm.systems.word2vec.model import Word2Vec, Word2VecConfig
 from tfm.testing.models import VOCABULARY
 
 SIZES = {"d_model": 16, "d_ff": 24, "heads": 4, "dropout": 0.0}

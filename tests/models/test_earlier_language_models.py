@@ -11,8 +11,8 @@ from tests.models.cases import FEED_FORWARD, LSTMS
 from tests.references.numpy_language_models import feed_forward_lm, lstm_lm
 from tests.references.numpy_transformer import wide
 from tfm.devices.memory import count_elements
-from tfm.models.feed_forward_lm import FeedForwardLM, FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig, LSTMLanguageModel
+from tfm.systems.feed_forward_lm.model import FeedForwardLM, FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig, LSTMLanguageModel
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 

@@ -9,7 +9,7 @@ import pytest
 from tests.models.cases import BASE, CLASSIFIERS, LANGUAGE_MODELS, RNNS, VIT, transformer
 from tests.references import numpy_decoder_lm, numpy_rnn, numpy_transformer, numpy_vit
 from tfm.layers.observe import read_attention
-from tfm.models.vit import VisionTransformer
+from tfm.systems.vit.model import VisionTransformer
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 

@@ -3,7 +3,7 @@
     python tests/references/hf_bert.py
 
 Needs the packages torch and transformers (made with 2.13 and 5.24). The parameters have the names and shapes
-of `tfm.models.bert`, joined by "/".
+of `tfm.systems.bert.model`, joined by "/".
 """
 
 import pathlib

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tests.references.numpy_transformer import wide
-from tfm.models.conv_s2s import list_layers
+from tfm.systems.conv_s2s.model import list_layers
 
 
 def project(params, x):

@@ -31,13 +31,13 @@ from tfm.data.sources.opening import find_problems, open_pairs
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.tables import TableOptions, open_table
 from tfm.data.sources.text_files import NULS, find_problem
-from tfm.data.sources.treebank import open_treebank
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.protocol import number_words, split_ids
-from tfm.data.trees import format_tree, read_trees, restore_tree
 from tfm.errors import UserError
 from tfm.export import model_card
+from tfm.systems.parsing.treebank import open_treebank
+from tfm.systems.parsing.trees import format_tree, read_trees, restore_tree
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.setup import CHECKPOINT_FOLDER

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 
 from tfm.config import to_config_dict
-from tfm.models.vit import VisionTransformer, ViTConfig
+from tfm.systems.vit.model import VisionTransformer, ViTConfig
 from tfm.testing.parameters import random_parameters
 from tfm.training.frozen import write_frozen
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.models.bert import BertConfig
-from tfm.tasks.text_classification import Config
+from tfm.systems.bert.classification import Config
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.model import BertConfig
 
 TAGS = {"dog": "noun", "cat": "noun", "runs": "verb", "sleeps": "verb", "the": "-", "big": "-"}
 SPLITS = {"train": 30, "validation": 8, "test": 9}

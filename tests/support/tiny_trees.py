@@ -2,10 +2,10 @@
 
 from tests.support.tiny import MODEL
 from tfm.data.config import PairsConfig
-from tfm.data.sources.treebank import TREEBANK
 from tfm.datasets.toy_language import read_trees
 from tfm.decoding.config import DecodingConfig
-from tfm.tasks.parsing import Config
+from tfm.systems.parsing.task import Config
+from tfm.systems.parsing.treebank import TREEBANK
 from tfm.training.config import TrainingConfig
 
 SIZES = {"train": 60, "validation": 6, "test": 5}

@@ -10,36 +10,34 @@ import numpy as np
 
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.config import to_config_dict
-from tfm.data.batches.masked import SentencesConfig
-from tfm.data.batches.skip_grams import SkipGramsConfig
-from tfm.data.boxed_pictures import BoxedPicturesConfig
-from tfm.data.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.data.config import ImagesConfig
-from tfm.data.sources.stories import StoriesConfig
-from tfm.models.compressed_lm import CompressedLMConfig
-from tfm.models.conv_s2s import ConvS2SConfig
-from tfm.models.dalle import DALLEConfig
-from tfm.models.detr import DETRConfig
-from tfm.models.dvae import DiscreteVAE, DVAEConfig
-from tfm.models.feed_forward_lm import FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig
-from tfm.models.memory_network import MemoryNetworkConfig
-from tfm.models.rnn_luong import LuongConfig
-from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.models.sagan import SelfAttentionGANConfig
-from tfm.models.universal import UniversalConfig
-from tfm.models.word2vec import Word2VecConfig
-from tfm.tasks import (
-    classification,
-    detection,
-    image_generation,
-    image_tokens,
-    masked_language_modeling,
-    question_answering,
-    summarization,
-    text_to_image,
-    word_vectors,
-)
+from tfm.systems import dalle as text_to_image
+from tfm.systems import detr as detection
+from tfm.systems import sagan as image_generation
+from tfm.systems.bert import pretraining as masked_language_modeling
+from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.systems.conv_s2s.model import ConvS2SConfig
+from tfm.systems.dalle import image_tokens_init as image_tokens
+from tfm.systems.dalle.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
+from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
+from tfm.systems.dalle.model import DALLEConfig
+from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.model import DETRConfig
+from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig
+from tfm.systems.memory_network import task as question_answering
+from tfm.systems.memory_network.model import MemoryNetworkConfig
+from tfm.systems.memory_network.stories import StoriesConfig
+from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.luong import LuongConfig
+from tfm.systems.sagan.model import SelfAttentionGANConfig
+from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.t_dmca import task as summarization
+from tfm.systems.universal.model import UniversalConfig
+from tfm.systems.word2vec import task as word_vectors
+from tfm.systems.word2vec.model import Word2VecConfig
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
+from tfm.tasks import image_classification as classification
 from tfm.testing.parameters import random_parameters
 from tfm.training.frozen import write_frozen
 

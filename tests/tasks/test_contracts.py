@@ -106,5 +106,5 @@ def test_every_task_has_a_contract():
 
 def test_every_model_is_trained_in_a_case():
     trained = {case.partition(",")[0] for cases in TASKS.values() for case in cases}
-    without_dropout = {"resnet"}  # the contract needs dropout; see tests/models/test_resnet.py
+    without_dropout = {"resnet"}  # the contract needs dropout; see tests/systems/detr/test_resnet.py
     assert trained | without_dropout == MODELS.keys()

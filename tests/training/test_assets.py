@@ -8,10 +8,10 @@ import pytest
 
 from tests.support.tiny_lm import WORDS, write_documents
 from tests.support.tiny_regression import Config, create
-from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.errors import UserError
+from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.training.assets import make_tokenizer, prepare_tokenizer, read_labels, write_labels
 
 

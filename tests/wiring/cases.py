@@ -15,37 +15,34 @@ from tests.wiring.observers import (
     RUNNING_TEXTS,
     TRANSFORMER,
 )
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.data.batches.masked import SentencesConfig
-from tfm.data.boxed_pictures import BoxedPicturesConfig
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
-from tfm.data.sources.treebank import TREEBANK
 from tfm.decoding.config import DecodingConfig, GenerationConfig
-from tfm.models.compressed_lm import CompressedLMConfig
-from tfm.models.conv_s2s import ConvS2SConfig
-from tfm.models.detr import DETRConfig
-from tfm.models.feed_forward_lm import FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig
-from tfm.models.resnet import ResNetConfig
-from tfm.models.rnn_luong import LuongConfig
-from tfm.models.rnn_seq2seq import RNNConfig
-from tfm.models.universal import UniversalConfig
-from tfm.models.vit import ViTConfig
-from tfm.tasks import (
-    classification,
-    detection,
-    image_generation,
-    image_tokens,
-    language_modeling,
-    masked_language_modeling,
-    parsing,
-    question_answering,
-    summarization,
-    text_classification,
-    text_to_image,
-    translation,
-    word_vectors,
-)
+from tfm.systems import dalle as text_to_image
+from tfm.systems import detr as detection
+from tfm.systems import sagan as image_generation
+from tfm.systems.bert import classification as text_classification
+from tfm.systems.bert import pretraining as masked_language_modeling
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.systems.conv_s2s.model import ConvS2SConfig
+from tfm.systems.dalle import image_tokens_init as image_tokens
+from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.model import DETRConfig
+from tfm.systems.detr.resnet import ResNetConfig
+from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig
+from tfm.systems.memory_network import task as question_answering
+from tfm.systems.parsing import task as parsing
+from tfm.systems.parsing.treebank import TREEBANK
+from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.luong import LuongConfig
+from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.t_dmca import task as summarization
+from tfm.systems.universal.model import UniversalConfig
+from tfm.systems.vit.model import ViTConfig
+from tfm.systems.word2vec import task as word_vectors
+from tfm.tasks import image_classification as classification
+from tfm.tasks import language_modeling, translation
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import SGD, Adafactor, Adam, AdamW, Muon
 

@@ -25,8 +25,6 @@ import numpy as np
 
 from tests.support import boxed_pictures, images, tiny, tiny_regression, tiny_trees
 from tfm import tasks
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.data.batches.masked import SentencesConfig, empty_batch
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.data.images import open_images
 from tfm.data.sources import opening as sources
@@ -37,21 +35,20 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import Continuation, generate_batch
 from tfm.decoding.translate import search_batch
 from tfm.models import TransformerConfig
-from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.models.feed_forward_lm import FeedForwardLMConfig
-from tfm.models.lstm_lm import LSTMConfig
-from tfm.models.vit import ViTConfig
 from tfm.search import Hypotheses
-from tfm.tasks import (
-    classification,
-    language_modeling,
-    masked_language_modeling,
-    parsing,
-    summarization,
-    text_classification,
-    translation,
-)
+from tfm.systems.bert import classification as text_classification
+from tfm.systems.bert import pretraining as masked_language_modeling
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.masked_pairs import SentencesConfig, empty_batch
+from tfm.systems.bert.model import BertConfig
+from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
+from tfm.systems.lstm_lm.model import LSTMConfig
+from tfm.systems.parsing import task as parsing
+from tfm.systems.t_dmca import task as summarization
+from tfm.systems.vit.model import ViTConfig
+from tfm.tasks import image_classification as classification
+from tfm.tasks import language_modeling, translation
 from tfm.testing.tasks import rows_without_times
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer

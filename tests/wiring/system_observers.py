@@ -4,11 +4,12 @@ from typing import Any
 
 from tests.wiring.image_observers import observe_system
 from tests.wiring.observers import Observation
-from tfm.data.batches.skip_grams import SkipGramsConfig
-from tfm.data.sources.stories import StoriesConfig
-from tfm.models.memory_network import MemoryNetworkConfig
-from tfm.models.word2vec import Word2VecConfig
-from tfm.tasks import question_answering, word_vectors
+from tfm.systems.memory_network import task as question_answering
+from tfm.systems.memory_network.model import MemoryNetworkConfig
+from tfm.systems.memory_network.stories import StoriesConfig
+from tfm.systems.word2vec import task as word_vectors
+from tfm.systems.word2vec.model import Word2VecConfig
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
 
 WORD2VEC = Word2VecConfig(features=6)
 SKIP_GRAMS = SkipGramsConfig(sentences=200, minimum_count=2, window=2, subsampling=0.01, batch_size=12)

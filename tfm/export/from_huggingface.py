@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 
 from tfm import tasks
-from tfm.data.batches.labelled import LabelledConfig
-from tfm.data.batches.masked import SentencesConfig
 from tfm.data.config import TOKENIZER_JSON, DocumentsConfig
 from tfm.errors import UserError
 from tfm.export.importing import Arrays, write_import
@@ -30,6 +28,8 @@ from tfm.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if
 from tfm.huggingface.vocabulary import READERS, Languages, Vocabulary
 from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
 from tfm.positions import sinusoidal_encoding
+from tfm.systems.bert.labelled_texts import LabelledConfig
+from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.training.assets import LABELS_FILE
 from tfm.training.config import TrainingConfig
 from tfm.workdir.bundle import check_sizes

@@ -15,7 +15,6 @@ import numpy as np
 
 from tfm import __version__
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
-from tfm.data.tokenizers.mask import MASK
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, source_tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
@@ -43,9 +42,10 @@ from tfm.huggingface.tokenizer_file import (
     make_special,
     renumber,
 )
-from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
+from tfm.systems.bert.mask import MASK
+from tfm.systems.bert.model import BertConfig
 from tfm.workdir.bundle import write_tensors
 
 THEIR_ACTIVATIONS = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}

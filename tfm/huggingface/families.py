@@ -7,10 +7,10 @@ from typing import Any
 
 from tfm.errors import UserError
 from tfm.huggingface.arrays import Entry
-from tfm.models.bert import BertConfig
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
-from tfm.models.vit import ViTConfig
+from tfm.systems.bert.model import BertConfig
+from tfm.systems.vit.model import ViTConfig
 
 ACTIVATIONS = {
     "relu": "relu",

@@ -1,0 +1,1 @@
+"""BERT (Devlin et al. 2018). See README.md in this folder."""

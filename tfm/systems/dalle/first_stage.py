@@ -1,0 +1,82 @@
+"""The trained autoencoder that turns images into codes and back. It is not trained further."""
+
+import functools
+from typing import Any
+
+import flax.linen as nn
+import jax
+import numpy as np
+
+from tfm import models
+from tfm.config import from_mapping
+from tfm.devices.mesh import fetch
+from tfm.errors import UserError
+from tfm.systems.dalle.captions import SIZE
+from tfm.systems.dalle.model import DALLEConfig
+from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+from tfm.training.task import Variables
+
+FIELD = "first_stage"  # of the config
+
+
+class FirstStage:
+    """The autoencoder of a run.
+
+    Args:
+      workdir: folder of the run. It contains the autoencoder as a frozen model.
+      model: config of the language model of the codes.
+
+    Attributes:
+      module: the Linen module.
+      variables: its variables.
+      fingerprint: SHA-256 of its file.
+
+    Raises:
+      UserError: if the run has no autoencoder, or its codes do not fit the language model.
+    """
+
+    def __init__(self, workdir: str, model: DALLEConfig):
+        frozen = read_frozen(workdir, FIELD)
+        self.module = _make_module(frozen, model)
+        self.variables: Variables = frozen.variables
+        self.fingerprint = frozen.fingerprint
+
+    def encode(self, images: np.ndarray) -> np.ndarray:
+        """Returns the codes of images [N, height, width, C], row by row, int [N, side * side]."""
+        return fetch(self._encode(self.variables, images)).reshape(len(images), -1)
+
+    def decode(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the images [N, height, width, C], from -1 to 1, of codes [N, side * side], row by row."""
+        side = self.module.config.side
+        return fetch(self._decode(self.variables, codes.reshape(-1, side, side)))
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _encode(self, variables: Variables, images: jax.Array) -> jax.Array:
+        """Compiles the encoder."""
+        codes: Any = self.module.apply(variables, images, method="encode")
+        return codes
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _decode(self, variables: Variables, codes: jax.Array) -> jax.Array:
+        """Compiles the decoder."""
+        images: Any = self.module.apply(variables, codes, method="decode")
+        return images
+
+
+def _make_module(frozen: FrozenModel, model: DALLEConfig) -> nn.Module:
+    """Returns the module of a frozen autoencoder."""
+    module = models.find(str(frozen.model.get("name", "")))
+    autoencoder: nn.Module = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
+    config = autoencoder.config
+    wanted = {"codes": model.codes, "side": model.side, "image_size": SIZE, "channels": 3}
+    for name, expected in wanted.items():
+        actual = getattr(config, name, None)
+        if actual != expected:
+            raise UserError(
+                f"Expected the autoencoder in config.{FIELD} to have {name} {expected}, got {actual}. "
+                f"Change config.model, or train another autoencoder (task image_tokens)."
+            )
+    image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
+    shapes = jax.eval_shape(lambda: autoencoder.init(jax.random.key(0), image, train=False))
+    check_frozen(frozen, shapes, FIELD)
+    return autoencoder

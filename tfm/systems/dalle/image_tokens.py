@@ -1,0 +1,165 @@
+"""Images as grids of codes: trains the discrete autoencoder of DALL-E (Ramesh et al. 2021, section 2.1).
+
+The loss is the negative evidence lower bound with relaxed codes. Temperature and weight of the divergence
+follow the step. For the batch see `tfm.systems.dalle.captions`; the texts are not used.
+"""
+
+import functools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
+from tfm.devices.rows import this_host
+from tfm.errors import UserError
+from tfm.evaluation.score import Score
+from tfm.systems.dalle.captions import SIZE, CaptionedDigits, open_captions
+from tfm.systems.dalle.dvae import DVAEConfig, logit_laplace_nll
+from tfm.systems.dalle.image_tokens_config import ERROR, USED, Config
+from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_batches
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Samples,
+    Task,
+    Variables,
+)
+from tfm.visualize.pictures import draw_images
+
+
+def check_pictures(autoencoder: DVAEConfig) -> None:
+    """Raises a UserError if an autoencoder does not read the pictures of `tfm.systems.dalle.captions`."""
+    for name, expected in (("image_size", SIZE), ("channels", 3)):
+        actual = getattr(autoencoder, name)
+        if actual != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for captioned pictures, got {actual}.")
+
+
+class ImageTokens(Task):
+    """A task that trains a discrete autoencoder. For the attributes, see `tfm.training.task.Task`."""
+
+    best = Best("validation/squared_error", "min")
+    unit = "images"
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.model = models.find(config.model.name).Model(config.model)
+
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
+        model = self.config.model
+        return self.model.init(
+            rng, jnp.zeros((1, model.image_size, model.image_size, model.channels)), train=False
+        )
+
+    def temperature(self, step: jax.Array | int) -> jax.Array:
+        """Returns the temperature after `step` steps. It falls with a cosine from 1."""
+        config, progress = self.config, jnp.minimum(step / self.config.temperature_steps, 1)
+        final = config.final_temperature
+        return final + (1 - final) * (1 + jnp.cos(jnp.pi * progress)) / 2
+
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the reconstruction and the divergence per number of an image, and their errors."""
+        config = self.config
+        model = config.model
+        images = jnp.asarray(batch["images"])
+        noise = None
+        if context.train:
+            shape = len(images), model.side, model.side, model.codes
+            noise = jax.random.gumbel(context.row_rng, shape)
+            images = self._add_noise(images, context)
+        temperature = self.temperature(context.step)
+        outputs, state = apply_model(self.model, variables, images, noise, temperature, context=context)
+        weights = batch["weights"]
+        nll = logit_laplace_nll(images, outputs.mean, outputs.log_scale).sum((1, 2, 3)) * weights
+        log_q = jax.nn.log_softmax(outputs.logits)
+        divergence = (jnp.exp(log_q) * (log_q + jnp.log(model.codes))).sum((1, 2, 3)) * weights
+        beta = config.divergence_weight * jnp.minimum(context.step / config.divergence_steps, 1)
+        count = weights.sum()
+        numbers = count * images[0].size  # the paper divides both terms by the numbers of an image
+        terms = {"reconstruction": (nll.sum(), numbers), "divergence": (beta * divergence.sum(), numbers)}
+        metrics = {
+            "nats_per_code": (divergence.sum(), count * model.side**2),
+            "temperature": (temperature * count, count),
+        }
+        return LossOutput(terms, metrics, state)
+
+    def _add_noise(self, images: jax.Array, context: Context) -> jax.Array:
+        """Returns images with uniform noise."""
+        key = jax.random.fold_in(context.row_rng, 1)
+        noise = jax.random.uniform(key, images.shape, minval=-0.5, maxval=0.5)
+        return images + self.config.pixel_noise * noise
+
+    def open_data(self) -> GeneratedData:
+        """Opens training and validation images."""
+        return open_captions(self.config, this_host())
+
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Computes the error of reconstructed validation images, and draws a few of them."""
+        images, restored, codes = self.reconstruct(variables, data.validation)
+        scores = {
+            "validation/squared_error": float(((images - restored) ** 2).mean()),
+            "validation/used_codes": float(len(np.unique(codes))),
+        }
+        count = min(self.config.validation_samples, len(images))
+        if not count:
+            return Evaluation(scores)
+        rows = [{"codes": " ".join(map(str, grid.ravel()))} for grid in codes[:count]]
+        shown = np.concatenate([images[:count], restored[:count]])
+        titles = ["image"] * count + ["restored"] * count
+        draw = functools.partial(draw_images, shown, titles, columns=count)
+        return Evaluation(scores, Samples(rows, {"restored": draw}))
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields the codes of each image of a split, the error of the restored images and the used codes."""
+        digits = CaptionedDigits(split)
+        began = time.monotonic()
+        images, restored, codes = self.reconstruct(variables, digits)
+        rate = len(images) / (time.monotonic() - began)
+        signature = f"{len(images):,} images"
+        scores = [
+            Score(ERROR, float(((images - restored) ** 2).mean()), f"{signature}, from -1 to 1", digits=4),
+            Score(
+                USED, float(len(np.unique(codes))), f"of {self.config.model.codes:,}, {signature}", digits=0
+            ),
+        ]
+        lines = [" ".join(map(str, grid.ravel())) for grid in codes]
+        yield Report(lines, scores, [{"codes": line} for line in lines], {}, rate, digits.fingerprint)
+
+    def reconstruct(
+        self, variables: Variables, pictures: Generator
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns images, restored images [N, height, width, C] and codes [N, H, W] of a split."""
+        batches = evaluation_batches(pictures, self.config.data.evaluated, self.config.data.batch_size)
+        results = [
+            (batch["images"], *result) for batch, result in map_batches(self._reconstruct, variables, batches)
+        ]
+        images, restored, codes = (np.concatenate(parts) for parts in zip(*results, strict=True))
+        return images, restored, codes
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _reconstruct(self, variables: Variables, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns restored images [B, height, width, C] and codes [B, H, W] of the images of a batch."""
+        codes = self.model.apply(variables, batch["images"], method="encode")
+        return self.model.apply(variables, codes, method="decode"), codes
+
+
+def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:
+    """Creates the task of a run without assets.
+
+    Raises:
+      UserError: if the autoencoder does not read the pictures of `tfm.systems.dalle.captions`.
+    """
+    del workdir, new
+    check_pictures(config.model)
+    return ImageTokens(config)

@@ -1,0 +1,240 @@
+"""Images from texts (Ramesh et al. 2021, section 2.2): a language model over captions and codes of images.
+
+The codes come from a trained autoencoder (`tfm.systems.dalle.image_tokens_init`), and a trained classifier of digits
+judges the drawn pictures. Both are frozen. For the batch see `tfm.systems.dalle.captions`.
+"""
+
+import dataclasses
+import functools
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
+from tfm.devices.mesh import fetch
+from tfm.devices.rows import this_host
+from tfm.errors import UserError
+from tfm.evaluation.score import Score
+from tfm.interpret.observation import Observation
+from tfm.layers.observe import read_attention
+from tfm.systems.dalle import first_stage
+from tfm.systems.dalle.captions import (
+    CAPTION_WORDS,
+    DIGIT,
+    FIRST_WORD_ID,
+    NUMBERS,
+    WORDS,
+    CaptionedDigits,
+    open_captions,
+    parse_text,
+)
+from tfm.systems.dalle.config import IMAGE, JUDGE, SATISFIED, TEXT, Config
+from tfm.systems.dalle.drawing import continue_codes, describe_drawings, make_figures
+from tfm.systems.dalle.first_stage import FirstStage
+from tfm.systems.dalle.metrics import find_digits, is_satisfied
+from tfm.systems.dalle.observe import make_inputs, observe_drawing
+from tfm.training.frozen import SUFFIX
+from tfm.training.image_judge import ImageJudge, JudgedImages
+from tfm.training.loss_calls import apply_model, mean_metrics
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Samples,
+    Task,
+    Variables,
+    parameters_of,
+)
+
+DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
+
+
+class TextToImage(Task):
+    """A task that trains a language model of captions and codes.
+
+    Attributes:
+      config: `Config`.
+      first_stage: the autoencoder.
+      model, d_model, best, unit, averages_models: see `tfm.training.task.Task`.
+    """
+
+    best = Best("validation/satisfied", "max")
+    unit = "pictures"
+    averages_models = True
+
+    def __init__(self, config: Config, first_stage: FirstStage, judge: ImageJudge):
+        self.config, self.d_model = config, config.model.d_model
+        self.model = models.find(config.model.name).Model(config.model, config.model.vocabulary)
+        self.first_stage = first_stage
+        self._judge = judge
+
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
+        return self.model.init(rng, jnp.zeros((1, 1), int), train=False)
+
+    def constants(self) -> Variables:
+        """Returns the variables of the autoencoder."""
+        return self.first_stage.variables
+
+    def assets(self) -> dict[str, str]:
+        """Returns {file name: SHA-256} of the files of the autoencoder and of the classifier."""
+        return {
+            first_stage.FIELD + SUFFIX: self.first_stage.fingerprint,
+            JUDGE + SUFFIX: self._judge.fingerprint,
+        }
+
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the cross-entropy per token of the text and of the image, and weighs both."""
+        codes: Any = self.first_stage.module.apply(context.constants, batch["images"], method="encode")
+        row = make_inputs(batch["text"], codes.reshape(len(batch["text"]), -1), self.config.model)
+        inputs, tokens = row[:, :-1], row[:, 1:]
+        logits, state = apply_model(self.model, variables, inputs, context=context)
+        log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
+        losses = -jnp.take_along_axis(log_probabilities, tokens[..., None], -1)[..., 0]
+        losses *= batch["weights"][:, None]
+        length, share = self.config.model.text_length, self.config.text_weight
+        parts = {"text": (share, losses[:, :length]), "image": (1 - share, losses[:, length:])}
+        count = batch["weights"].sum()
+        terms = {name: (weight * x.sum(), count * x.shape[1]) for name, (weight, x) in parts.items()}
+        metrics = {f"{name}_nll": (x.sum(), count * x.shape[1]) for name, (_, x) in parts.items()}
+        return LossOutput(terms, metrics, state)
+
+    def open_data(self) -> GeneratedData:
+        """Opens training and validation pictures."""
+        return open_captions(self.config, this_host())
+
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Computes the losses of the validation split, and how many drawn captions are satisfied.
+
+        One figure shows drawn captions. For the other, the model completes the upper halves of pictures.
+        """
+        batches = list(self._batches(data.validation))
+        scores = {f"validation/{name}": x for name, x in mean_metrics(self, variables, batches).items()}
+        texts = _join(batches, "text")
+        images = self.draw(variables, texts)
+        satisfied = self.check(images, texts)
+        scores["validation/satisfied"] = float(satisfied.mean())
+        count = min(self.config.validation_samples, len(texts))
+        if not count:
+            return Evaluation(scores)
+        real = _join(batches, "images")[:count]
+        halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
+        completed = self.draw(variables, texts[:count], halves)
+        rows = describe_drawings(texts[:count], satisfied[:count])
+        return Evaluation(scores, Samples(rows, make_figures(rows, images[:count], real, completed)))
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields whether the drawn picture of each caption of a split is right."""
+        generator = CaptionedDigits(split)
+        began = time.monotonic()
+        batches = list(self._batches(generator))
+        texts = _join(batches, "text")
+        satisfied = self.check(self.draw(variables, texts), texts)
+        rate = len(texts) / (time.monotonic() - began)
+        examples = describe_drawings(texts, satisfied)
+        signature = f"{len(texts):,} captions"
+        scores = [Score(SATISFIED, 100 * float(satisfied.mean()), f"per cent of {signature}")]
+        if not isinstance(variables, tuple):
+            losses = mean_metrics(self, variables, batches)
+            values = {TEXT: self.config.model.text_length * losses["text_nll"], IMAGE: losses["image_nll"]}
+            scores += [Score(name, value, signature, digits=3) for name, value in values.items()]
+        settings = dataclasses.asdict(self.config.decoding)
+        lines = [example["satisfied"] for example in examples]
+        yield Report(lines, scores, examples, settings, rate, generator.fingerprint)
+
+    def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
+        """Draws a picture for each caption. For the arguments, see `draw_codes`.
+
+        Returns:
+          float32 [N, height, width, C], from -1 to 1.
+        """
+        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes))
+
+    def draw_codes(
+        self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Draws the codes of a picture for each caption. If there are several samples, the most probable
+        sample is kept.
+
+        Args:
+          variables: variables of the model, or a tuple of the variables of several models.
+          texts: ids of the captions, int [N, S].
+          first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
+            None draws the whole picture.
+
+        Returns:
+          int [N, side * side], row by row.
+        """
+        given = np.zeros((len(texts), 0), int) if first_codes is None else first_codes
+        return continue_codes(self.model, parameters_of(variables), texts, given, self.config.decoding)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return ["red three left of blue seven", "green eight above yellow one"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Draws a caption, and records which words and codes the model attends to.
+
+        Args:
+          variables: variables of the model.
+          example: the caption.
+          max_tokens: ignored, because all captions and pictures have the same length.
+
+        Raises:
+          UserError: if it is no caption of these pictures.
+        """
+        del max_tokens
+        texts = parse_text(example)[None]
+        codes = self.draw_codes(variables, texts)
+        images = self.first_stage.decode(codes)
+        inputs = make_inputs(texts, codes, self.config.model)
+        weights = fetch(self._read_attention(variables, inputs))
+        return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
+
+    def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """Returns whether images [N, height, width, C] show what captions [N, S] say, bool [N]."""
+        parts = find_digits(images)
+        probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
+        return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))
+
+    def _batches(self, generator: Generator) -> Iterator[Batch]:
+        data = self.config.data
+        return evaluation_batches(generator, data.evaluated, data.batch_size)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
+        """Returns the attention weights [layers, B, H, L, L] while the model reads inputs [B, L]."""
+
+        def apply():
+            return self.model.apply(variables, inputs, train=False)
+
+        return read_attention(self.model.attention_points["decoder"], apply)[1]
+
+
+def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
+    """Creates the task of a run.
+
+    Raises:
+      UserError: if the model has a different size of captions, the run has no first stage or no classifier,
+        or they do not fit the model.
+    """
+    del new
+    sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}
+    for name, expected in sizes.items():
+        actual = getattr(config.model, name, None)
+        if actual != expected:
+            raise UserError(f"Expected model.{name} to be {expected} for these captions, got {actual}.")
+    return TextToImage(config, FirstStage(workdir, config.model), ImageJudge(workdir, JUDGE, DIGITS))
+
+
+def _join(batches: Sequence[Batch], name: str) -> np.ndarray:
+    """Returns an array of all rows that are not padding, [N, ...]."""
+    return np.concatenate([batch[name][batch["weights"] > 0] for batch in batches])

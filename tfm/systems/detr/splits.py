@@ -1,0 +1,69 @@
+"""Opens the pictures with boxes of a run, and checks that they fit its model."""
+
+from typing import Any
+
+from tfm.data.batches.generated import GeneratedData
+from tfm.data.sources.splits import find_name
+from tfm.devices.rows import this_host
+from tfm.errors import UserError
+from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.scenes import Scenes
+from tfm.systems.detr.stored_boxes import ArrayBoxes, CocoBoxes, StoredPictures
+
+NO_NAME = "class without a name"
+Pictures = Scenes | StoredPictures
+
+
+def open_pictures(data: BoxedPicturesConfig, split: str, model: Any) -> Pictures:
+    """Opens a split, and checks that a model can read its pictures and has their classes.
+
+    Args:
+      data: the data section.
+      split: "train", "validation" or "test". Any other text is itself the name in stored data.
+      model: the section `model`, with channels and classes.
+
+    Raises:
+      UserError: if the data are missing or unusable, or the model has other channels or fewer classes.
+    """
+    pictures = _open(data, split)
+    if model.channels != pictures.channels:
+        raise UserError(
+            f"Expected model.channels to be {pictures.channels} for these pictures, got {model.channels}."
+        )
+    if model.classes < len(pictures.label_names):
+        raise UserError(
+            f"Expected model.classes to be at least {len(pictures.label_names)} for these pictures, got "
+            f"{model.classes}."
+        )
+    pictures.label_names = [*pictures.label_names, *[NO_NAME] * (model.classes - len(pictures.label_names))]
+    return pictures
+
+
+def open_splits(config: Any) -> GeneratedData:
+    """Opens training and validation pictures.
+
+    Args:
+      config: the config of the run.
+    """
+    data = config.data
+    train, validation = (open_pictures(data, split, config.model) for split in ("train", "validation"))
+    return GeneratedData(
+        train,
+        validation,
+        batch_size=data.batch_size,
+        seed=config.training.seed,
+        hosts=this_host(),
+        description=f"{data.batch_size:,} pictures of up to {data.max_objects} objects in each batch",
+    )
+
+
+def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
+    """Opens a split."""
+    if data.kind == "digits":
+        return Scenes(data, split)
+    path = "file" if data.kind == "arrays" else "directory"
+    if not getattr(data, path):
+        raise UserError(f"data.kind '{data.kind}' needs data.{path}, but it is empty. Set it to a path.")
+    name = find_name(data, split)
+    source = ArrayBoxes(data.file, name) if data.kind == "arrays" else CocoBoxes(data.directory, name)
+    return StoredPictures(data, source)

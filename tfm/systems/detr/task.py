@@ -1,0 +1,189 @@
+"""Detection of objects as set prediction (Carion et al. 2020), evaluated by average precision.
+
+For the batch see `tfm.systems.detr.boxed_pictures`, and for the loss `tfm.systems.detr.set_loss`.
+"""
+
+import functools
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from tfm import models
+from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
+from tfm.devices.mesh import fetch
+from tfm.evaluation.score import Score
+from tfm.interpret.observation import Observation, read_index
+from tfm.layers.observe import read_attention
+from tfm.systems.detr.boxed_pictures import picture_size
+from tfm.systems.detr.config import NAMES, Config
+from tfm.systems.detr.describe import describe_objects, make_boxes
+from tfm.systems.detr.metrics import Objects, detection_scores
+from tfm.systems.detr.observe import observe_queries
+from tfm.systems.detr.set_loss import LossWeights, set_loss
+from tfm.systems.detr.splits import Pictures, open_pictures, open_splits
+from tfm.training.loss_calls import apply_model
+from tfm.training.map_batches import map_batches
+from tfm.training.task import (
+    Batch,
+    Best,
+    Context,
+    Evaluation,
+    LossOutput,
+    Report,
+    Samples,
+    Task,
+    Variables,
+)
+from tfm.visualize.pictures import draw_images
+
+
+class Result(NamedTuple):
+    """The objects of a picture.
+
+    Attributes:
+      detected, truth: the detected and the true objects.
+      size: height and width in pixels, without padding.
+    """
+
+    detected: Objects
+    truth: Objects
+    size: tuple[int, int]
+
+
+class Detection(Task):
+    """A task that trains a detector. For the attributes, see `tfm.training.task.Task`."""
+
+    best = Best("validation/ap50", "max")
+    unit = "pictures"
+
+    def __init__(self, config: Config):
+        self.config = config
+        self.model = models.find(config.model.name).Model(config.model)
+        self.d_model = config.model.d_model
+
+    def init(self, rng: jax.Array) -> Variables:
+        """Returns the variables before training."""
+        data = self.config.data
+        image = jnp.zeros((1, data.height, data.width, self.config.model.channels))
+        return self.model.init(rng, image, train=False)
+
+    def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
+        """Computes the losses of the pairs of all decoder layers. The metrics describe the last layer."""
+        predictions, state = apply_model(
+            self.model, variables, batch["images"], batch["valid"], context=context
+        )
+        config = self.config
+        weights = LossWeights(config.box_weight, config.overlap_weight, config.empty_weight)
+        terms, metrics = set_loss(predictions, batch, weights)
+        return LossOutput(terms, metrics, state)
+
+    def open_data(self) -> GeneratedData:
+        """Opens training and validation pictures."""
+        return open_splits(self.config)
+
+    def evaluate(self, variables: Variables, data: Any) -> Evaluation:
+        """Computes the average precision of the validation split, and draws a few pictures."""
+        pictures = data.validation
+        results = self._detect(variables, pictures)
+        scores = {NAMES[score.name]: score.value / 100 for score in _scores(results)}
+        shown = results[: self.config.validation_samples]
+        if not shown:
+            return Evaluation(scores)
+        names = pictures.label_names
+        canvas = self.config.data.height, self.config.data.width
+        boxes = [make_boxes(x.detected, names, np.divide(x.size, canvas).tolist()) for x in shown]
+        titles = [f"picture {index}" for index in range(len(shown))]
+        images = next(evaluation_batches(pictures, len(shown), len(shown)))["images"]
+        draw = functools.partial(draw_images, images, titles, boxes=boxes, columns=5, panel=1.6)
+        return Evaluation(scores, Samples(_describe(shown, names), {"detected": draw}))
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields the detected objects of each picture of a split, and the average precision."""
+        pictures = open_pictures(self.config.data, split, self.config.model)
+        began = time.monotonic()
+        results = self._detect(variables, pictures)
+        rate = len(results) / (time.monotonic() - began)
+        examples = _describe(results, pictures.label_names)
+        lines = [example["found"] for example in examples]
+        yield Report(lines, _scores(results), examples, {}, rate, pictures.fingerprint)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return ["0", "1"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Records where the object queries look in one scene of the test split.
+
+        Args:
+          variables: variables of the model.
+          example: number of the scene, counted from 0.
+          max_tokens: ignored, because all scenes have the same size.
+
+        Raises:
+          UserError: if there is no such scene.
+        """
+        del max_tokens
+        pictures = open_pictures(self.config.data, "test", self.config.model)
+        index = read_index(example, "test", pictures.evaluated)
+        batch = pictures.assemble([pictures.make(EVALUATION, index)], 1)
+        predictions, reads = fetch(self._read_attention(variables, batch))
+        return observe_queries(
+            f"picture {index} of the test split", batch, predictions, reads, pictures.label_names
+        )
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _read_attention(self, variables, batch):
+        """Returns the predictions and {kind: attention weights [layers, B, H, L, M]}."""
+        reads = {}
+        for kind, point in self.model.attention_points.items():
+            predictions, reads[kind] = read_attention(point, lambda: self._compute(variables, batch))
+        return predictions, reads
+
+    def _detect(self, variables: Variables, pictures: Pictures) -> list[Result]:
+        """Detects the objects of all pictures of a validation or test split."""
+        results: list[Result] = []
+        batches = evaluation_batches(pictures, pictures.evaluated, self.config.data.batch_size)
+        for batch, predictions in map_batches(self._predict, variables, batches):
+            for row, probabilities in enumerate(predictions["probabilities"]):
+                real = batch["objects"][row] > 0
+                detected = Objects(predictions["boxes"][row], probabilities.argmax(-1), probabilities.max(-1))
+                truth = Objects(batch["boxes"][row][real], batch["labels"][row][real])
+                results.append(Result(detected, truth, picture_size(batch, row)))
+        return results
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _predict(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
+        """Compiles `_compute`."""
+        return self._compute(variables, batch)
+
+    def _compute(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
+        """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4]."""
+        predictions = self.model.apply(variables, batch["images"], batch["valid"], train=False)
+        logits, boxes = (x[-1].astype(jnp.float32) for x in predictions)
+        return {"probabilities": jax.nn.softmax(logits)[..., :-1], "boxes": boxes}
+
+
+def create(config: Config, workdir: str, *, new: bool = True) -> Detection:
+    """Creates the task of a run without assets."""
+    del workdir, new
+    return Detection(config)
+
+
+def _scores(results: Sequence[Result]) -> list[Score]:
+    """Computes the average precision."""
+    return detection_scores([result.detected for result in results], [result.truth for result in results])
+
+
+def _describe(results: Sequence[Result], names: list[str]) -> list[dict[str, str]]:
+    """Returns the true and the detected objects of each picture as text."""
+    return [
+        {
+            "true": describe_objects(result.truth, names, result.size),
+            "found": describe_objects(result.detected, names, result.size),
+        }
+        for result in results
+    ]

@@ -1,0 +1,1 @@
+"""The Vision Transformer (Dosovitskiy et al. 2020). See README.md in this folder."""
