@@ -18,7 +18,7 @@ from absl import app, flags
 from benchmarks.layer_costs import measure_time  # with its flag --repeats
 from tfm.losses import fused_linear_cross_entropy
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
-from tfm.systems.t_dmca import CompressedLM, CompressedLMConfig
+from tfm.systems.t_dmca.model import TDMCA, TDMCAConfig
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("tokens", ["512", "1024", "2048", "4096", "8192", "11000"], "Tokens of a row.")
@@ -27,7 +27,7 @@ SIZES |= {"positions": "interleaved", "attention": None}
 VOCABULARY = 1000
 MODELS = {
     "full attention": DecoderLM(DecoderLMConfig(**SIZES), VOCABULARY),
-    "T-DMCA": CompressedLM(CompressedLMConfig(**SIZES), VOCABULARY),
+    "T-DMCA": TDMCA(TDMCAConfig(**SIZES), VOCABULARY),
 }
 
 

@@ -19,8 +19,8 @@ Scores: docs/results.md.
 
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
-from tfm.systems import detr as detection
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr import task as detection
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.resnet import ResNetConfig
 from tfm.tasks import image_classification as classification

@@ -14,9 +14,9 @@ begin with the parameters of your own classifier, use --warm_start as in configs
 """
 
 from tfm.config import to_config_dict
-from tfm.systems.detr import Config
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
+from tfm.systems.detr.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import AdamW
 

@@ -17,7 +17,7 @@ AdaDelta.
 
 from tfm.config import to_config_dict
 from tfm.data.config import PairsConfig
-from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 

@@ -15,7 +15,7 @@ and falls linearly to 0.
 from tfm.config import to_config_dict
 from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import GenerationConfig
-from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.systems.t_dmca.task import Config
 from tfm.training.config import TrainingConfig
 
@@ -23,7 +23,7 @@ from tfm.training.config import TrainingConfig
 def get_config():
     return to_config_dict(
         Config(
-            model=CompressedLMConfig(
+            model=TDMCAConfig(
                 d_model=128,
                 d_ff=256,
                 heads=4,

@@ -91,7 +91,7 @@ def test_fields_are_shown_with_their_help_and_range(monkeypatch):
     assert "* training.warmup_steps" not in "\n".join(lines)
     assert "* training.log_every=100          Steps between two lines of progress." in "\n".join(lines)
     assert "  training.optimizer.b1=0.9       Decay of the first moment. (from 0 to 0.999999)" in lines
-    assert "- task=translation                A module of tfm.tasks." in lines
+    assert "- task=translation                Name of the task." in lines
     assert any(line.startswith("- training.optimizer.name=adam ") for line in lines)
     assert {"model", "data", "training", "training.optimizer", "decoding"} <= set(lines)
     assert all(len(line) <= 100 for line in lines)

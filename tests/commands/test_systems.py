@@ -22,7 +22,7 @@ PUBLISHED = {
     "rnn_seq2seq": ("rnn_seq2seq", 30_000, {}, [TOKENS, TOKENS]),
     "conv_s2s": ("conv_s2s", 40_000, {}, [TOKENS, TOKENS]),
     "transformer": ("transformer", 37_000, {}, [TOKENS, TOKENS]),
-    "t_dmca": ("compressed_lm", 32_000, {}, [TOKENS]),
+    "t_dmca": ("t_dmca", 32_000, {}, [TOKENS]),
     "decoder_lm": (
         "decoder_lm",
         50_257,

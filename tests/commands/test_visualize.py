@@ -17,7 +17,7 @@ from tfm.errors import UserError
 from tfm.export.write import write_bundle
 from tfm.interpret import observation
 from tfm.io.files import only_writer
-from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.tasks import translation as translation_task
 from tfm.testing.parameters import random_parameters
 from tfm.training.run_log import METRICS_FILE

@@ -13,8 +13,8 @@ from tfm.systems.dalle.captions import (
     describe_text,
     place_digits,
 )
-from tfm.systems.dalle.metrics import find_digits, is_satisfied
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.dalle.checker import find_digits, is_satisfied
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.scenes import Scenes
 
 SCENES = BoxedPicturesConfig(height=24, width=24, max_objects=3, batch_size=6)

@@ -13,7 +13,8 @@ from tfm.decoding.protocol import search_parameters, with_dtype
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.transformer import Transformer
-from tfm.systems.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.systems.rnn_seq2seq.config import RNNConfig
+from tfm.systems.rnn_seq2seq.model import RNNSeq2Seq
 from tfm.testing.parameters import random_parameters
 
 V = 30

@@ -27,7 +27,7 @@ from tfm.workdir import runs
 DEVICES = 8
 CASES = [
     ("translation", "transformer", {"mesh_fsdp": 8}),
-    ("classification", "vit", {"mesh_fsdp": 4}),
+    ("image_classification", "vit", {"mesh_fsdp": 4}),
     ("language_modeling", "decoder_lm", {"mesh_fsdp": 2, "mesh_tensor": 2}),
 ]
 

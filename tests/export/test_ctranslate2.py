@@ -12,7 +12,7 @@ from tfm.export.ctranslate2 import find_problems, write_model
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.models.transformer import Transformer, TransformerConfig
 from tfm.systems.dalle.model import DALLEConfig
-from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.vit.model import ViTConfig
 from tfm.testing.models import quick_jit
@@ -122,7 +122,7 @@ def test_models_that_ctranslate2_lacks_are_refused(field, value, tmp_path):
     [
         ViTConfig(),
         UniversalConfig(),
-        CompressedLMConfig(),
+        TDMCAConfig(),
         DALLEConfig(),
         TransformerConfig(name="mine:Mine"),
     ],

@@ -22,10 +22,11 @@ from tfm.systems.detr.resnet import ResNetClassifier, ResNetConfig
 from tfm.systems.feed_forward_lm.model import FeedForwardLM, FeedForwardLMConfig
 from tfm.systems.lstm_lm.model import LSTMConfig, LSTMLanguageModel
 from tfm.systems.memory_network.model import MemoryNetwork, MemoryNetworkConfig
-from tfm.systems.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.rnn_seq2seq.luong import LuongConfig
+from tfm.systems.rnn_seq2seq.model import RNNSeq2Seq
 from tfm.systems.sagan.model import SelfAttentionGAN, SelfAttentionGANConfig
-from tfm.systems.t_dmca import CompressedLM, CompressedLMConfig
+from tfm.systems.t_dmca.model import TDMCA, TDMCAConfig
 from tfm.systems.universal.model import UniversalConfig, UniversalTransformer
 from tfm.systems.vit.model import VisionTransformer, ViTConfig
 from tfm.systems.word2vec.model import Word2Vec, Word2VecConfig
@@ -124,11 +125,11 @@ CONVOLUTIONAL = {
         "one width": {"encoder": "2x6/5", "decoder": "2x6/2"},
     }.items()
 }
-COMPRESSED_LM = CompressedLMConfig(
+COMPRESSED_LM = TDMCAConfig(
     layers=3, **SIZES, attention_dropout=0.0, max_positions=12, local_block=4, compression=2
 )
 COMPRESSED = {
-    name: CompressedLM(dataclasses.replace(COMPRESSED_LM, **fields), VOCABULARY)
+    name: TDMCA(dataclasses.replace(COMPRESSED_LM, **fields), VOCABULARY)
     for name, fields in {
         "local and compressed": {},
         "compressed": {"pattern": "M", "compression": 3, "layers": 2},

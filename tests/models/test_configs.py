@@ -5,7 +5,7 @@ import pytest
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.models.decoder_lm import DecoderLMConfig
-from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.vit.model import ViTConfig
 
 # The error names at least one of the fields.

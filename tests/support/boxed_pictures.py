@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.batches import BoxedPicturesConfig
 
 SIZES = ((20, 40), (30, 10), (16, 16))  # height and width of the pictures
 

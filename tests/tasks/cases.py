@@ -11,28 +11,28 @@ import numpy as np
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
-from tfm.systems import dalle as text_to_image
-from tfm.systems import detr as detection
-from tfm.systems import sagan as image_generation
 from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.conv_s2s.model import ConvS2SConfig
-from tfm.systems.dalle import image_tokens_init as image_tokens
+from tfm.systems.dalle import image_tokens as image_tokens
+from tfm.systems.dalle import text_to_image
 from tfm.systems.dalle.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
 from tfm.systems.dalle.model import DALLEConfig
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr import task as detection
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
 from tfm.systems.lstm_lm.model import LSTMConfig
 from tfm.systems.memory_network import task as question_answering
 from tfm.systems.memory_network.model import MemoryNetworkConfig
 from tfm.systems.memory_network.stories import StoriesConfig
-from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.rnn_seq2seq.luong import LuongConfig
+from tfm.systems.sagan import task as image_generation
 from tfm.systems.sagan.model import SelfAttentionGANConfig
-from tfm.systems.t_dmca import CompressedLMConfig
 from tfm.systems.t_dmca import task as summarization
+from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.word2vec import task as word_vectors
 from tfm.systems.word2vec.model import Word2VecConfig
@@ -79,7 +79,7 @@ def make_summarization(folder: pathlib.Path) -> Any:
         path.write_text("\n".join(f"{line}; {line.split()[0]}" for line in lines), encoding="utf-8")
     data = {"row_length": 64, "batch_tokens": 128, "rows": "packed"}
     config = tiny_lm.make_lm_config(folder, model={"max_positions": 64}, data=data)
-    model = CompressedLMConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
+    model = TDMCAConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
     return summarization.Config(**fields | {"task": "summarization", "model": model, "separator": "; "})
 
@@ -206,11 +206,11 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "translation": {
         name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()
     },
-    "classification": {"vit": functools.partial(make_classification, images.MODEL)},
+    "image_classification": {"vit": functools.partial(make_classification, images.MODEL)},
     "language_modeling": {
         name: functools.partial(make_language_modeling, model) for name, model in LANGUAGE_MODELS.items()
     },
-    "summarization": {"compressed_lm": make_summarization},
+    "summarization": {"t_dmca": make_summarization},
     "detection": {"detr": functools.partial(make_detection, DETR)},
     "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},

@@ -21,7 +21,7 @@ class TestTranslation(TaskContract):
 
 @pytest.mark.long
 class TestClassification(TaskContract):
-    cases, test_examples = TASKS["classification"], 5
+    cases, test_examples = TASKS["image_classification"], 5
 
 
 @pytest.mark.long

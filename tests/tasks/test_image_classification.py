@@ -170,7 +170,7 @@ def test_too_large_models_are_rejected_before_training(config, tmp_path):
 
 
 def test_model_of_texts_cannot_classify_images():
-    mapping = {"task": "classification", "model": {"name": "transformer"}}
+    mapping = {"task": "image_classification", "model": {"name": "transformer"}}
     with pytest.raises(UserError, match=r"'transformer' does not classify images: .* no image_size"):
         from_mapping(Config, mapping)
 

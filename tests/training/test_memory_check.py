@@ -146,7 +146,7 @@ def test_error_for_a_huge_vocabulary_names_the_embedding_table(monkeypatch, corp
         translation.create(dataclasses.replace(config, data=data), str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["translation", "language_modeling", "classification", "parsing"])
+@pytest.mark.parametrize("name", ["translation", "language_modeling", "image_classification", "parsing"])
 def test_fields_in_the_advice_exist_in_every_task(name):
     with pytest.raises(UserError, match=r"gradient_accumulation_steps \(now 3\)") as error:
         check_memory(Memory(state=2, step=0, available=1), 3)

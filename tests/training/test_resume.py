@@ -14,7 +14,7 @@ from tests.support import images, kills
 from tests.support.tiny import train_run, write_config_file
 from tests.support.tiny_regression import DataConfig, ModelConfig, make_config
 from tfm.data.config import ImagesConfig
-from tfm.systems import sagan as image_generation
+from tfm.systems.sagan import task as image_generation
 from tfm.systems.sagan.model import SelfAttentionGANConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.run_log import read_metrics

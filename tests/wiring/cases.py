@@ -17,16 +17,15 @@ from tests.wiring.observers import (
 )
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.decoding.config import DecodingConfig, GenerationConfig
-from tfm.systems import dalle as text_to_image
-from tfm.systems import detr as detection
-from tfm.systems import sagan as image_generation
 from tfm.systems.bert import classification as text_classification
 from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.labelled_texts import LabelledConfig
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.conv_s2s.model import ConvS2SConfig
-from tfm.systems.dalle import image_tokens_init as image_tokens
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.dalle import image_tokens as image_tokens
+from tfm.systems.dalle import text_to_image
+from tfm.systems.detr import task as detection
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.resnet import ResNetConfig
 from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
@@ -34,10 +33,11 @@ from tfm.systems.lstm_lm.model import LSTMConfig
 from tfm.systems.memory_network import task as question_answering
 from tfm.systems.parsing import task as parsing
 from tfm.systems.parsing.treebank import TREEBANK
-from tfm.systems.rnn_seq2seq import RNNConfig
+from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.rnn_seq2seq.luong import LuongConfig
-from tfm.systems.t_dmca import CompressedLMConfig
+from tfm.systems.sagan import task as image_generation
 from tfm.systems.t_dmca import task as summarization
+from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.vit.model import ViTConfig
 from tfm.systems.word2vec import task as word_vectors
@@ -63,9 +63,7 @@ VIT = ViTConfig(
     image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
 )
 UNIVERSAL = UniversalConfig(**{**dataclasses.asdict(TRANSFORMER), "name": "universal"})
-COMPRESSED = CompressedLMConfig(
-    **{**dataclasses.asdict(LM), "name": "compressed_lm"}, local_block=2, compression=2
-)
+COMPRESSED = TDMCAConfig(**{**dataclasses.asdict(LM), "name": "t_dmca"}, local_block=2, compression=2)
 CONV = ConvS2SConfig(encoder="1x8/3", decoder="1x8/3", embedding_features=6, max_positions=16, dropout=0.1)
 RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}
@@ -283,7 +281,7 @@ VALUES: dict[type, dict[str, Any]] = {
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
     BoxedPicturesConfig: {"directory": "elsewhere", "file": "others.npz"} | SPLITS,
-    CompressedLMConfig: {"pattern": "ML"},
+    TDMCAConfig: {"pattern": "ML"},
     summarization.Config: {"separator": "; "},
     ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},
     image_generation.Config: {"judge": "elsewhere"},

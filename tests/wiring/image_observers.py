@@ -14,16 +14,16 @@ from tests.wiring.observers import Observation, list_values, trace
 from tfm import tasks
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
-from tfm.systems import dalle as text_to_image
-from tfm.systems import detr as detection
-from tfm.systems import sagan as image_generation
-from tfm.systems.dalle import image_tokens_init as image_tokens
+from tfm.systems.dalle import image_tokens as image_tokens
+from tfm.systems.dalle import text_to_image
 from tfm.systems.dalle.captions import CaptionsConfig
 from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
 from tfm.systems.dalle.model import DALLEConfig
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr import task as detection
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.resnet import ResNetConfig
+from tfm.systems.sagan import task as image_generation
 from tfm.systems.sagan.model import SelfAttentionGANConfig
 from tfm.tasks import image_classification as classification
 from tfm.testing.parameters import random_parameters

@@ -1,1 +1,1 @@
-"""The systems of the family, a folder for each. `tfm.family` lists them. Each folder has a page, README.md."""
+"""The systems of the family, a folder with a page for each. `tfm.family` lists them."""

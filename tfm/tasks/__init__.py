@@ -6,7 +6,7 @@ it to get the task before the data are read.
 
 from typing import Any
 
-from tfm.config import find_module
+from tfm.config import OnResume, field, find_module
 from tfm.family import TASKS
 
 
@@ -20,3 +20,12 @@ def find(name: str) -> Any:
       UserError: if the task does not exist.
     """
     return find_module(TASKS, name, "config.task", needs=("Config", "create"))
+
+
+def task_field(name: str) -> Any:
+    """Returns the field `task` for the config of a task.
+
+    Args:
+      name: the value of the field, by which `find` finds the module of the task.
+    """
+    return field(name, "Name of the task.", resume=OnResume.FIXED, warm_start=False)

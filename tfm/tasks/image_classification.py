@@ -18,8 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
-from tfm.config import OnResume, check_fields, field
+from tfm import models, tasks
+from tfm.config import check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import collect, raise_all
@@ -54,7 +54,7 @@ log = logging.getLogger(__name__)
 class Config:
     """The config of a run that classifies images."""
 
-    task: str = field("classification", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("image_classification")
     model: Any = models.model_field(
         "vit", "Image classifier. Its config has image_size, channels and classes."
     )

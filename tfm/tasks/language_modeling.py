@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import score_windows, train_batches, window_batches
 from tfm.data.batches.schedule import PrefetchedData
@@ -67,7 +67,7 @@ log = logging.getLogger(__name__)
 class Config:
     """The config of a language-modelling run. The defaults are GPT-2 small on the bytes of text files."""
 
-    task: str = field("language_modeling", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("language_modeling")
     model: Any = models.model_field(DecoderLMConfig)
     data: DocumentsConfig = field(DocumentsConfig, "Documents and their rows.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")

@@ -11,7 +11,7 @@ from tests.tasks import cases
 from tfm.decoding.config import GenerationConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
-from tfm.systems import dalle as text_to_image
+from tfm.systems.dalle import text_to_image
 from tfm.systems.dalle.captions import RELATIONS, WORDS, CaptionedDigits, describe_text, parse_text
 from tfm.testing.models import quick_jit
 

@@ -7,8 +7,7 @@ import optax
 
 from tests.support import images
 from tfm.devices.memory import count_elements
-from tfm.systems.detr.residual_layers import FrozenBatchNorm, ResNet
-from tfm.systems.detr.resnet import ResNetClassifier, ResNetConfig
+from tfm.systems.detr.resnet import FrozenBatchNorm, ResNet, ResNetClassifier, ResNetConfig
 from tfm.tasks import image_classification as classification
 from tfm.testing.models import quick_jit
 from tfm.training.task import Context

@@ -1,60 +1,231 @@
-"""Tests that a detector reads pictures of several sizes in COCO's format."""
+"""Tests of stored pictures with boxes: arrays and COCO's files, their sizes, their order and bad input."""
 
 import dataclasses
 
-import jax
 import numpy as np
 import pytest
+from PIL import Image
 
-from tests.support.boxed_pictures import write_coco
-from tests.tasks.cases import DETR
-from tfm.systems import detr as detection
-from tfm.systems.detr.observe import find_feature_map, observe_queries
-
-
-@pytest.mark.long
-def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
-    model = dataclasses.replace(DETR, channels=3, classes=8, queries=4)
-    task = detection.create(detection.Config(model=model, data=write_coco(tmp_path)), str(tmp_path))
-    variables = task.init(jax.random.key(0))
-    (report,) = task.report(variables, "small")
-    assert len(report.outputs) == 3
-    assert report.examples[0]["true"] == "dog at (9.6, 10.0)"  # of the resized picture
-    observation = task.observe(variables, "1", 100)
-    weights = observation.attention["cross"].weights
-    padding = weights.reshape(*weights.shape[:-1], 4, 8)[..., 2:]  # the picture is 5 pixels wide, of 32
-    np.testing.assert_array_equal(padding, 0)
+from tests.support.boxed_pictures import write_arrays, write_coco
+from tfm.data.batches.generated import GeneratedBatches, evaluation_batches
+from tfm.errors import UserError
+from tfm.systems.detr.batches import picture_size
+from tfm.systems.detr.data import open_pictures
+from tfm.systems.detr.stored_pictures import ArrayBoxes, CocoBoxes, StoredPictures
 
 
-def test_observation_begins_with_the_surest_query():
-    probabilities = np.array([[[0.1, 0.2], [0.1, 0.8], [0.6, 0.1]]])
-    boxes = np.array([[[0.5] * 4, [0.5, 0.5, 1.0, 0.5], [0.25, 0.5, 0.5, 1.0]]])
-    batch = {"images": np.zeros((1, 4, 8, 1)), "valid": np.ones((1, 4, 8), bool)}
-    batch["valid"][:, :, 4:] = False
-    cross = np.arange(3.0)[None, None, None, :, None] * np.ones((1, 1, 1, 3, 8))
-    reads = {"encoder": np.ones((1, 1, 1, 8, 8)), "cross": cross}
-    found = {"probabilities": probabilities, "boxes": boxes}
-    batch |= {"labels": np.array([[1, 0]]), "objects": np.array([[1.0, 0.0]])}
-    observation = observe_queries("title", batch, found, reads, ["cat", "dog"])
-    assert observation.title == "title: dog"
-    track = observation.tracks["predicted"]
-    assert track.labels == ["query 1: dog", "query 2: cat", "query 0: no object"]
-    assert track.boxes == [
-        (0.0, 0.25, 0.5, 0.75),
-        (0.0, 0.0, 0.25, 1.0),
-        None,
-    ]  # half of the image is padding
-    np.testing.assert_array_equal(observation.attention["cross"].weights[0, 0, :, 0], [1, 2, 0])
-    assert [each.probability for each in observation.predictions] == pytest.approx([0.8, 0.6, 0.7])
+class Model:
+    """The section `model` of a detector."""
+
+    channels, classes = 3, 8
+
+
+def open_stored(config):
+    """Opens the training split of a config."""
+    if config.kind == "coco":
+        return StoredPictures(config, CocoBoxes(config.directory, "small"))
+    return StoredPictures(config, ArrayBoxes(config.file, "train"))
+
+
+def evaluate(config):
+    """Returns a batch of all pictures in their order."""
+    pictures = open_stored(config)
+    return next(evaluation_batches(pictures, pictures.evaluated, pictures.evaluated))
+
+
+def find_white(batch, row):
+    """Returns left, top, right and bottom of the white pixels of a picture, as shares of its size."""
+    height, width = picture_size(batch, row)
+    rows, columns = np.nonzero(batch["images"][row, ..., 0] > 0)
+    shape = np.array([width, height] * 2)
+    return np.array([columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]) / shape
+
+
+def corners(box):
+    """Returns left, top, right and bottom of a box."""
+    return np.concatenate([box[:2] - box[2:] / 2, box[:2] + box[2:] / 2])
+
+
+def test_pictures_are_resized_until_they_fit_and_padded(tmp_path):
+    batch = evaluate(write_coco(tmp_path))
+    assert [picture_size(batch, row) for row in range(3)] == [(16, 32), (16, 5), (16, 16)]
+    assert not batch["images"][~batch["valid"]].any()
+
+
+def test_boxes_of_coco_are_shares_of_the_picture(tmp_path):
+    batch = evaluate(write_coco(tmp_path))
+    for row in (0, 2):
+        np.testing.assert_allclose(corners(batch["boxes"][row, 0]), find_white(batch, row), atol=0.04)
+
+
+def test_labels_are_the_ids_of_categories_without_crowds(tmp_path):
+    config = write_coco(tmp_path)
+    batch = evaluate(config)
+    assert batch["objects"].sum(1).tolist() == [1, 0, 1]
+    names = open_pictures(config, "train", Model).label_names
+    assert [names[label] for label in batch["labels"][[0, 2], 0]] == ["dog", "cat"]
+
+
+def test_arrays_keep_their_pixels_and_boxes(tmp_path):
+    batch = evaluate(write_arrays(tmp_path))
+    images = np.load(tmp_path / "boxes.npz")["train_images"]
+    np.testing.assert_allclose(batch["images"], images / 127.5 - 1, atol=1e-6)
+    np.testing.assert_allclose(batch["boxes"][0, 0], [0.25, 0.5, 0.5, 0.5])
+    assert batch["objects"].sum(1).tolist() == [2, 1]
+
+
+def test_each_epoch_has_each_picture_once_in_a_new_order(tmp_path):
+    pictures = open_stored(write_coco(tmp_path))
+    batches = GeneratedBatches(pictures, 2, seed=3)
+    shapes = [picture_size(batches.batch(step), row) for step in range(30) for row in range(2)]
+    epochs = [tuple(shapes[start : start + 3]) for start in range(0, 60, 3)]
+    assert all(sorted(epoch) == [(16, 5), (16, 16), (16, 32)] for epoch in epochs)
+    assert len(set(epochs)) > 1
+
+
+def test_mirrored_pictures_have_mirrored_boxes(tmp_path):
+    config = write_coco(tmp_path)
+    config = dataclasses.replace(config, flip=True)
+    batches = GeneratedBatches(open_stored(config), 2, seed=0)
+    sides = set()
+    for step in range(20):
+        batch = batches.batch(step)
+        for row in range(2):
+            if batch["objects"][row].any():
+                box = corners(batch["boxes"][row, 0])
+                np.testing.assert_allclose(box, find_white(batch, row), atol=0.04)
+                sides.add((int(batch["labels"][row, 0]), round(float(box[0]), 2)))
+    assert sides == {(7, 0.1), (7, 0.5), (3, 0.5), (3, 0.0)}
+
+
+def annotate(image, box):
+    """Returns annotations of one object."""
+    return {"annotations": [{"image_id": image, "bbox": box, "category_id": 3}]}
+
+
+NO_BOXES: dict[str, list[object]] = {"annotations": []}
+BAD_COCO = {
+    "box out of the picture": (annotate(10, [30, 0, 16, 5]), r"0\.png"),
+    "not a number": (annotate(10, [float("nan"), 0, 1, 1]), "inside the 40 x 20 pixels"),
+    "no box": ({"annotations": []}, "without any box"),
+    "unknown image": (annotate(1, [0, 0, 1, 1]), "COCO's format"),
+    "no categories": ({"categories": []}, "COCO's format"),
+    "unknown category": (
+        {"annotations": [{"image_id": 10, "bbox": [0, 0, 1, 1], "category_id": 4}]},
+        "COCO's format",
+    ),
+    "text": ({"annotations": ["a"]}, "COCO's format"),
+    "eight numbers": (annotate(10, [0, 0, 1, 1, 0, 0, 1, 1]), "COCO's format"),
+    "repeated id": (
+        {"images": [{"id": 10, "file_name": "0.png", "height": 20, "width": 40}] * 2} | NO_BOXES,
+        "ids are repeated",
+    ),
+    "image without pixels": (
+        {"images": [{"id": 10, "file_name": "0.png", "height": 0, "width": 40}], "annotations": []},
+        "no pixels",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_COCO)
+def test_bad_annotations_end_in_one_message(tmp_path, name):
+    changes, message = BAD_COCO[name]
+    config = write_coco(tmp_path, **changes)
+    with pytest.raises(UserError, match=message):
+        open_stored(config)
+
+
+def test_missing_and_damaged_images_are_named(tmp_path):
+    config = write_coco(tmp_path)
+    (tmp_path / "small" / "1.png").write_bytes(b"no image")
+    with pytest.raises(UserError, match=r"1\.png cannot be read"):
+        evaluate(config)
+    (tmp_path / "small" / "1.png").unlink()
+    with pytest.raises(UserError, match=r"lacks 1 images .* 1\.png"):
+        open_stored(config)
+
+
+def test_image_of_another_size_than_its_annotations_is_an_error(tmp_path):
+    config = write_coco(tmp_path)
+    Image.new("RGB", (7, 7)).save(tmp_path / "small" / "0.png")
+    with pytest.raises(UserError, match="7 x 7 pixels"):
+        evaluate(config)
 
 
 @pytest.mark.parametrize(
-    ("size", "grid"), [((320, 336), (10, 11)), ((33, 64), (2, 2)), ((640, 656), (20, 21)), ((24, 24), (6, 6))]
+    ("changes", "message"),
+    [
+        ({"train_boxes": np.zeros((2, 2, 3))}, r"\[2, 2, 3\]"),
+        ({"train_images": np.zeros((2, 12, 8, 1))}, "float64"),
+        ({"train_labels": np.zeros((2, 2), np.uint8)}, "signed integers"),
+        ({"label_names": np.array(["a", "b"])}, "label_names"),
+        ({"label_names": np.array("abc")}, "train_images"),
+        ({"train_boxes": np.full((2, 2, 4), 9)}, "picture 0 of train_images"),
+    ],
 )
-def test_feature_maps_round_up(size, grid):
-    assert find_feature_map(size, grid[0] * grid[1]) == grid
+def test_unusable_arrays_end_in_one_message(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        open_stored(write_arrays(tmp_path, **changes))
 
 
-def test_other_numbers_of_places_are_errors():
-    with pytest.raises(ValueError, match="got 7"):
-        find_feature_map((32, 32), 7)
+def test_too_many_objects_are_an_error_that_names_the_field(tmp_path):
+    config = dataclasses.replace(write_arrays(tmp_path), max_objects=1)
+    with pytest.raises(UserError, match=r"data\.max_objects to at least 2"):
+        open_stored(config)
+
+
+def test_the_largest_number_of_objects_of_a_split_is_reported(tmp_path):
+    """Otherwise, data.max_objects would be found only by repeated starts."""
+    annotations = [{"image_id": 10, "bbox": [0, 0, 4, 4], "category_id": 3}] * 2
+    annotations += [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}] * 3
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=1)
+    with pytest.raises(UserError, match=r"has 3 objects.*data\.max_objects to at least 3"):
+        open_stored(config)
+
+
+@pytest.mark.parametrize(("field", "value"), [("channels", 1), ("classes", 7)])
+def test_models_of_other_channels_or_fewer_classes_are_refused(tmp_path, field, value):
+    model = type("Other", (Model,), {field: value})
+    with pytest.raises(UserError, match=f"model.{field}"):
+        open_pictures(write_coco(tmp_path), "train", model)
+
+
+def test_boxes_without_area_are_left_out_with_a_warning(tmp_path, caplog):
+    boxes = [[0, 0, 0, 5], [4, 10, 16, 5]]
+    annotations = [{"image_id": 10, "bbox": box, "category_id": 3} for box in boxes]
+    batch = evaluate(write_coco(tmp_path, annotations=annotations))
+    assert batch["objects"].sum(1).tolist() == [1, 0, 0]
+    assert "1 boxes without height or width" in caplog.text
+
+
+def test_boxes_without_area_do_not_count_as_objects(tmp_path):
+    boxes = [[0, 0, 0, 5], [0, 0, 5, 0], [4, 10, 16, 5]]
+    annotations = [{"image_id": 10, "bbox": box, "category_id": 3} for box in boxes]
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=1)
+    assert evaluate(config)["objects"].sum(1).tolist() == [1, 0, 0]
+
+
+def test_evaluated_pictures_without_a_box_are_an_error(tmp_path):
+    annotations = [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}]
+    config = write_coco(tmp_path, annotations=annotations)
+    assert open_stored(config).evaluated == 3
+    with pytest.raises(UserError, match=r"2 pictures without any box.*data\.evaluated"):
+        open_stored(dataclasses.replace(config, evaluated=2))
+
+
+@pytest.mark.parametrize("write", [write_coco, write_arrays])
+def test_configs_of_exports_have_no_paths_and_training_needs_them(tmp_path, write):
+    config = write(tmp_path)
+    exported = config.without_paths()
+    assert str(tmp_path) not in repr(exported)
+    with pytest.raises(UserError, match=r"data\.(file|directory)"):
+        open_pictures(dataclasses.replace(exported, file=""), "train", Model)
+
+
+def test_fingerprint_of_coco_depends_on_the_sizes_of_the_images(tmp_path):
+    config = write_coco(tmp_path)
+    before = open_stored(config).fingerprint
+    image = min((tmp_path / "small").iterdir())
+    assert open_stored(config).fingerprint == before
+    image.write_bytes(image.read_bytes() + b"more")
+    assert open_stored(config).fingerprint != before

@@ -4,23 +4,25 @@ The loss is the negative evidence lower bound with relaxed codes. Temperature an
 follow the step. For the batch see `tfm.systems.dalle.captions`; the texts are not used.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.systems.dalle.captions import SIZE, CaptionedDigits, open_captions
+from tfm.systems.dalle.captions import SIZE, CaptionedDigits, CaptionsConfig, open_captions
 from tfm.systems.dalle.dvae import DVAEConfig, logit_laplace_nll
-from tfm.systems.dalle.image_tokens_config import ERROR, USED, Config
+from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
@@ -35,6 +37,52 @@ from tfm.training.task import (
     Variables,
 )
 from tfm.visualize.pictures import draw_images
+
+ERROR, USED = "squared error", "used codes"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The config of a run that learns codes of images. The defaults are from appendix A.2."""
+
+    task: str = tasks.task_field("image_tokens")
+    model: Any = models.model_field(DVAEConfig, "Autoencoder.")
+    data: CaptionsConfig = field(CaptionsConfig, "Images and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    final_temperature: float = field(
+        1 / 16,
+        "Temperature of the relaxed codes after temperature_steps. It starts at 1.",
+        minimum=0.01,
+        maximum=1,
+    )
+    temperature_steps: int = field(
+        150_000, "Steps in which the temperature falls.", minimum=1, maximum=10**9, unit="steps"
+    )
+    divergence_weight: float = field(
+        6.6, "Weight of the divergence from uniform codes, beta. It starts at 0.", minimum=0, maximum=1000
+    )
+    divergence_steps: int = field(
+        5000, "Steps in which the weight of the divergence rises.", minimum=1, maximum=10**9, unit="steps"
+    )
+    pixel_noise: float = field(
+        0.0,
+        "Width of the uniform noise on pixels in training, where 2 is the range of a pixel. Pixels of few "
+        "levels need it, because the likelihood of pixels that are exactly equal has no bound.",
+        minimum=0,
+        less_than=0.5,  # wider noise leaves the range in which the pixels have a likelihood
+    )
+    validation_samples: int = field(
+        10, "Number of reconstructed images to draw.", minimum=0, maximum=1000, resume=OnResume.FREE
+    )
+    SCORES: ClassVar[tuple[str, ...]] = (ERROR, USED)
+    output_suffix: ClassVar[str] = "codes"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def without_paths(self) -> "Config":
+        """Returns this config, because it has no paths."""
+        return self
 
 
 def check_pictures(autoencoder: DVAEConfig) -> None:

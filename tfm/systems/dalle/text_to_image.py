@@ -1,21 +1,23 @@
 """Images from texts (Ramesh et al. 2021, section 2.2): a language model over captions and codes of images.
 
-The codes come from a trained autoencoder (`tfm.systems.dalle.image_tokens_init`), and a trained classifier of digits
-judges the drawn pictures. Both are frozen. For the batch see `tfm.systems.dalle.captions`.
+The codes come from a trained autoencoder (`tfm.systems.dalle.image_tokens`), and a trained classifier of
+digits judges the drawn pictures. Both are frozen. For the batch see `tfm.systems.dalle.captions`.
 """
 
 import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
+from tfm.decoding.config import GenerationConfig
 from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
@@ -30,15 +32,22 @@ from tfm.systems.dalle.captions import (
     NUMBERS,
     WORDS,
     CaptionedDigits,
+    CaptionsConfig,
     open_captions,
     parse_text,
 )
-from tfm.systems.dalle.config import IMAGE, JUDGE, SATISFIED, TEXT, Config
-from tfm.systems.dalle.drawing import continue_codes, describe_drawings, make_figures
+from tfm.systems.dalle.checker import find_digits, is_satisfied
+from tfm.systems.dalle.drawing import (
+    continue_codes,
+    describe_drawings,
+    make_figures,
+    make_inputs,
+    observe_drawing,
+)
 from tfm.systems.dalle.first_stage import FirstStage
-from tfm.systems.dalle.metrics import find_digits, is_satisfied
-from tfm.systems.dalle.observe import make_inputs, observe_drawing
-from tfm.training.frozen import SUFFIX
+from tfm.systems.dalle.model import DALLEConfig
+from tfm.training.config import TrainingConfig
+from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge, JudgedImages
 from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.task import (
@@ -53,6 +62,49 @@ from tfm.training.task import (
     Variables,
     parameters_of,
 )
+
+JUDGE = "judge"  # a field of the config
+SATISFIED, TEXT, IMAGE = "satisfied captions", "nats of a caption", "nats of a code"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The config of a run that learns to draw captions."""
+
+    task: str = tasks.task_field("text_to_image")
+    model: Any = models.model_field(DALLEConfig, "Language model of texts and codes.")
+    data: CaptionsConfig = field(CaptionsConfig, "Captions, pictures and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    decoding: GenerationConfig = field(
+        GenerationConfig, "Sampling of codes. Of several samples, the picture with the best score counts."
+    )
+    first_stage: str = frozen_field(
+        first_stage.FIELD, "Run or export of the task image_tokens. It makes the codes."
+    )
+    judge: str = frozen_field(
+        JUDGE, "Run or export of a classifier of scikit-learn's digits (configs/vit.py). It judges pictures."
+    )
+    text_weight: float = field(
+        1 / 8, "Weight of the loss of the text. The loss of the image has the rest.", minimum=0, maximum=1
+    )
+    validation_samples: int = field(
+        12,
+        "Number of drawn captions to show at each evaluation.",
+        minimum=0,
+        maximum=1000,
+        unit="captions",
+        resume=OnResume.FREE,
+    )
+    SCORES: ClassVar[tuple[str, ...]] = (SATISFIED, TEXT, IMAGE)
+    output_suffix: ClassVar[str] = "captions"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def without_paths(self) -> "Config":
+        """Returns this config without the paths of the frozen models."""
+        return dataclasses.replace(self, first_stage="", judge="")
+
 
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
 

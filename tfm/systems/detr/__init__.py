@@ -1,6 +1,1 @@
-"""Detection of objects as set prediction. See `tfm.systems.detr.task`."""
-
-from tfm.systems.detr.config import Config
-from tfm.systems.detr.task import Detection, create
-
-__all__ = ["Config", "Detection", "create"]
+"""DETR (Carion et al. 2020): detection of objects. See README.md in this folder."""

@@ -23,7 +23,7 @@ from tfm.config import without_fields
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
-from tfm.systems.detr.residual_layers import STEMS, FrozenBatchNorm, ResNet
+from tfm.systems.detr.resnet import STEMS, FrozenBatchNorm, ResNet
 
 TEMPERATURE = 10_000.0  # of the sinusoids
 

@@ -11,7 +11,7 @@ import numpy as np
 from tfm.data.batches.generated import Batch, find_split
 from tfm.data.config import ImagesConfig
 from tfm.data.images import open_images
-from tfm.systems.detr.boxed_pictures import BoxedPicture, BoxedPicturesConfig, assemble
+from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
 
 DIGIT = 8  # height and width of a digit in pixels
 MAX_TRIES = 50  # places that are tried for a digit

@@ -38,7 +38,7 @@ def set_loss(
 
     Args:
       predictions: predictions of all layers.
-      batch: boxes, labels, objects and weights, see `tfm.systems.detr.boxed_pictures`.
+      batch: boxes, labels, objects and weights, see `tfm.systems.detr.batches`.
       factors: weights of the terms.
 
     Returns:

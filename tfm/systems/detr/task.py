@@ -1,30 +1,33 @@
 """Detection of objects as set prediction (Carion et al. 2020), evaluated by average precision.
 
-For the batch see `tfm.systems.detr.boxed_pictures`, and for the loss `tfm.systems.detr.set_loss`.
+For the batch see `tfm.systems.detr.batches`, and for the loss `tfm.systems.detr.set_loss`.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
+from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.devices.mesh import fetch
+from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
-from tfm.systems.detr.boxed_pictures import picture_size
-from tfm.systems.detr.config import NAMES, Config
-from tfm.systems.detr.describe import describe_objects, make_boxes
+from tfm.systems.detr.batches import BoxedPicturesConfig, picture_size
+from tfm.systems.detr.data import Pictures, open_pictures, open_splits
 from tfm.systems.detr.metrics import Objects, detection_scores
-from tfm.systems.detr.observe import observe_queries
+from tfm.systems.detr.model import DETRConfig
+from tfm.systems.detr.observe import describe_objects, make_boxes, observe_queries
 from tfm.systems.detr.set_loss import LossWeights, set_loss
-from tfm.systems.detr.splits import Pictures, open_pictures, open_splits
+from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
@@ -39,6 +42,46 @@ from tfm.training.task import (
     Variables,
 )
 from tfm.visualize.pictures import draw_images
+
+NAMES = {"AP50": "validation/ap50", "AP75": "validation/ap75", "AP": "validation/ap"}
+
+
+def _weight(default: float, help: str) -> Any:
+    return field(default, help, minimum=0, maximum=1000)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The config of a run that detects objects. The weights are the paper's."""
+
+    task: str = tasks.task_field("detection")
+    model: Any = models.model_field(DETRConfig, "Detector. Its config has channels, classes and queries.")
+    data: BoxedPicturesConfig = field(BoxedPicturesConfig, "Pictures with boxes and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    box_weight: float = _weight(5.0, "Weight of the L1 distance of boxes, in the loss and in the matching.")
+    overlap_weight: float = _weight(2.0, "Weight of the generalized IoU, in the loss and in the matching.")
+    empty_weight: float = _weight(0.1, "Weight of the class of no object in the cross-entropy.")
+    validation_samples: int = field(
+        10,
+        "Number of validation pictures to draw at each evaluation.",
+        minimum=0,
+        maximum=1000,
+        resume=OnResume.FREE,
+    )
+    SCORES: ClassVar[tuple[str, ...]] = tuple(NAMES)
+    output_suffix: ClassVar[str] = "objects"
+
+    def __post_init__(self):
+        check_fields(self)
+        if self.data.max_objects > self.model.queries:
+            raise UserError(
+                f"Expected model.queries to be at least data.max_objects ({self.data.max_objects}), got "
+                f"{self.model.queries}."
+            )
+
+    def without_paths(self) -> "Config":
+        """Returns this config without the paths of this machine, for an export."""
+        return dataclasses.replace(self, data=self.data.without_paths())
 
 
 class Result(NamedTuple):

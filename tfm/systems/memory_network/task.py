@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.decoding.protocol import as_ensemble
@@ -54,7 +54,7 @@ ACCURACY, FACTS = "accuracy", "attended facts"
 class Config:
     """The config of a run that answers questions."""
 
-    task: str = field("question_answering", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("question_answering")
     model: Any = models.model_field(MemoryNetworkConfig)
     data: StoriesConfig = field(StoriesConfig, "Stories with questions, and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")

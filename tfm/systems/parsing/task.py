@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NoReturn
 
-from tfm.config import OnResume, field, without_fields
+from tfm import tasks
+from tfm.config import field, without_fields
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.decoding.config import DecodingConfig
@@ -48,7 +49,7 @@ fingerprint, plan = translation.fingerprint, translation.plan
 class Config(translation.Config):
     """The config of a parsing run. `data` and `decoding` have the values of section 6.3."""
 
-    task: str = field("parsing", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("parsing")
     data: PairsConfig = field(DATA, "Trees and their batches.")
     decoding: DecodingConfig = field(DECODING, "Search of evaluation and parsing.")
 

@@ -5,7 +5,8 @@ It is the model of `tfm.systems.rnn_seq2seq` with other defaults. See `RNNConfig
 
 import dataclasses
 
-from tfm.systems.rnn_seq2seq import RNNConfig, RNNSeq2Seq
+from tfm.systems.rnn_seq2seq.config import RNNConfig
+from tfm.systems.rnn_seq2seq.model import RNNSeq2Seq
 
 
 @dataclasses.dataclass(frozen=True)

@@ -221,3 +221,7 @@ def last_read(target_segments: jax.Array, input_segments: jax.Array, *, backward
     if backwards:
         return same.argmax(-1)
     return same.shape[-1] - 1 - same[..., ::-1].argmax(-1)
+
+
+Config = RNNConfig
+Model = RNNSeq2Seq

@@ -4,30 +4,33 @@ Each step first trains the discriminator and then the generator (two updates). A
 and weights of `tfm.data.images`. The labels of the generated images are the labels of the batch.
 """
 
+import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
+from tfm.config import OnResume, check_fields, field
+from tfm.data.config import ImagesConfig
 from tfm.data.images import Images, assemble
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError, suggest
 from tfm.evaluation.score import Score
-from tfm.interpret.observation import Observation
+from tfm.interpret.observation import AttentionMap, Observation, Prediction, image_track
 from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
-from tfm.systems.sagan.config import JUDGE, Config
-from tfm.systems.sagan.observe import observe_image
-from tfm.systems.sagan.scores import score_images
+from tfm.systems.sagan.model import SelfAttentionGANConfig
+from tfm.systems.sagan.scores import ACCURACY, DISTANCE, score_images
 from tfm.tasks.image_classification import ClassificationData, open_split, prepare_labels
 from tfm.training.assets import LABELS_FILE
-from tfm.training.frozen import SUFFIX
+from tfm.training.config import TrainingConfig
+from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge
 from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_rows
@@ -44,6 +47,62 @@ from tfm.training.task import (
     Variables,
 )
 from tfm.visualize.pictures import draw_images
+
+JUDGE = "judge"
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The config of a run that generates images."""
+
+    task: str = tasks.task_field("image_generation")
+    model: Any = models.model_field(
+        SelfAttentionGANConfig,
+        "Generator and discriminator. The config has image_size, channels and classes.",
+    )
+    data: ImagesConfig = field(ImagesConfig, "Images and their batches.")
+    training: TrainingConfig = field(TrainingConfig, "Training procedure.")
+    judge: str = frozen_field(
+        JUDGE,
+        "Run or export of a classifier of such images, which scores them. configs/vit.py trains one.",
+    )
+    validation_samples: int = field(
+        20,
+        "Number of generated images to show at each evaluation. 0 shows no images.",
+        minimum=0,
+        maximum=1000,
+        unit="images",
+        resume=OnResume.FREE,
+    )
+    SCORES: ClassVar[tuple[str, ...]] = (ACCURACY, DISTANCE)
+    output_suffix: ClassVar[str] = "labels"
+
+    def __post_init__(self):
+        check_fields(self)
+
+    def without_paths(self) -> "Config":
+        """Returns this config without the paths of the machine that trained it, for an export."""
+        return dataclasses.replace(self, data=self.data.without_paths(), judge="")
+
+
+def observe_image(
+    name: str, image: np.ndarray, weights: np.ndarray, choices: list[tuple[str, float]]
+) -> Observation:
+    """Describes a generated image.
+
+    Args:
+      name: the requested class.
+      image: [height, width, C], from -1 to 1.
+      weights: attention weights of the pixels [layers, H, L, M].
+      choices: classes and their probabilities according to the classifier, best first.
+    """
+    tracks = {
+        track: image_track(image, weights.shape[axis]) for track, axis in (("pixels", -2), ("areas", -1))
+    }
+    attention = {"generator": AttentionMap("pixels", "areas", weights)}
+    prediction = Prediction(choices[0][1], choices)
+    return Observation(f"generated image of class {name}", choices[0][0], tracks, attention, [prediction])
+
 
 SAMPLE_SEED = 1  # of the images that each evaluation shows
 

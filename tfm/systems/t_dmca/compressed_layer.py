@@ -1,4 +1,4 @@
-"""A layer with memory-compressed attention, and its cache. Shape letters as in `tfm.systems.t_dmca`."""
+"""A layer with memory-compressed attention, and its cache. Shape letters as in `tfm.systems.t_dmca.model`."""
 
 import functools
 from typing import Any, ClassVar, Self
@@ -12,6 +12,7 @@ from tfm.layers.kv_cache import KeyValue
 from tfm.layers.observe import activate
 from tfm.search.state import gather_beams
 from tfm.systems.t_dmca.slots import (
+    DecoderLayer,
     attend_to_hypotheses,
     find_tokens,
     lengthen,
@@ -19,7 +20,6 @@ from tfm.systems.t_dmca.slots import (
     write,
     write_step,
 )
-from tfm.systems.t_dmca.sublayers import DecoderLayer
 
 
 class CompressibleAttention(layers.MultiHeadAttention):

@@ -1,4 +1,4 @@
-"""A layer with local attention, and its cache. Shape letters as in `tfm.systems.t_dmca`."""
+"""A layer with local attention, and its cache. Shape letters as in `tfm.systems.t_dmca.model`."""
 
 from typing import Any, Self
 
@@ -9,8 +9,7 @@ from jax import Array
 from tfm.layers.kv_cache import KeyValue
 from tfm.layers.observe import activate
 from tfm.search.state import gather_beams
-from tfm.systems.t_dmca.slots import attend_to_hypotheses, find_tokens, write, write_step
-from tfm.systems.t_dmca.sublayers import DecoderLayer
+from tfm.systems.t_dmca.slots import DecoderLayer, attend_to_hypotheses, find_tokens, write, write_step
 
 
 class LocalCache(flax.struct.PyTreeNode):

@@ -1,4 +1,16 @@
-"""The model. Shape letters as in `tfm.systems.t_dmca`."""
+"""A language model of long texts: the Transformer decoder with memory-compressed attention (T-DMCA).
+
+See Liu et al. 2018, section 4.2.3. Layers alternate between two kinds of self-attention. Local attention (L)
+sees the earlier tokens of a block of positions. Memory-compressed attention (M) sees all completed windows of
+R earlier tokens, through one key and one value that a convolution computes from each window. So a token does
+not see up to R - 1 of the newest tokens in M, but sees them in L. Both kinds compute and cache only the keys
+that they see. For a row of N tokens, time and memory grow with N * block in L, and with N * N /
+R in M. A decoded token reads one block of keys in L, and N / R keys in M.
+
+Shape letters as in `tfm.layers`. P is the number of positions of a prefix, and P' the number of positions
+that are appended to it. R is the kernel and stride of the convolution, C is the number of compressed keys, S
+is the number of slots of a hypothesis, and G is the number of heads of keys and values.
+"""
 
 import dataclasses
 import re
@@ -16,10 +28,10 @@ from tfm.systems.t_dmca.local_layer import LocalLayer
 
 
 @dataclasses.dataclass(frozen=True)
-class CompressedLMConfig(DecoderLMConfig):
+class TDMCAConfig(DecoderLMConfig):
     """The config of a decoder with two kinds of attention. The defaults describe T-DMCA (section 4.2)."""
 
-    name: str = "compressed_lm"
+    name: str = "t_dmca"
     layers: int = 5
     d_model: int = 512
     d_ff: int = 2048
@@ -46,15 +58,15 @@ class CompressedLMConfig(DecoderLMConfig):
     )
 
 
-class CompressedLM(DecoderLM):
+class TDMCA(DecoderLM):
     """A language model that implements `tfm.decoding.protocol.LanguageModel`.
 
     Attributes:
-      config: See `CompressedLMConfig`.
+      config: See `TDMCAConfig`.
       vocabulary_size: Size of the vocabulary, V.
     """
 
-    config: CompressedLMConfig
+    config: TDMCAConfig
     attention_class = CompressibleAttention
     # The attentions of the two kinds of layers have different numbers of keys, so no figure can show both.
     attention_points: ClassVar[dict[str, str]] = {}
@@ -91,3 +103,7 @@ class CompressedLM(DecoderLM):
         x = self.add_positions("decoder", x, self.positions, positions, norm=norm, train=train)
         x = self.decoder(x, segments=segments, positions=positions, train=train)
         return self.embedding.fused_inputs(x)
+
+
+Config = TDMCAConfig
+Model = TDMCA

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from tfm import tasks
 from tfm.config import OnResume, field
 from tfm.data.sources.opening import fingerprint_texts, open_documents
 from tfm.errors import UserError
@@ -25,7 +26,7 @@ fingerprint = language_modeling.fingerprint
 class Config(language_modeling.Config):
     """The config of a summarization run."""
 
-    task: str = field("summarization", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("summarization")
     separator: str = field(
         SEPARATOR,
         "Text between an article and its summary in each document. Its last place in a document counts.",

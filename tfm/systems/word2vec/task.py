@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.devices.mesh import fetch
@@ -25,11 +25,18 @@ from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.io.files import atomic_file, read_limited
-from tfm.systems.word2vec.metrics import find_neighbours, normalize, solve_analogies
 from tfm.systems.word2vec.model import Word2VecConfig
 from tfm.systems.word2vec.skip_grams import SkipGramBatches, SkipGramsConfig, count_words
 from tfm.systems.word2vec.word_map import draw_word_map, project
-from tfm.systems.word2vec.word_questions import Analogy, make_analogies, read_sentences, read_word_classes
+from tfm.systems.word2vec.word_questions import (
+    Analogy,
+    find_neighbours,
+    make_analogies,
+    normalize,
+    read_sentences,
+    read_word_classes,
+    solve_analogies,
+)
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
 from tfm.training.task import (
@@ -61,7 +68,7 @@ class Config:
     defaults of `training` are those of the Transformer.
     """
 
-    task: str = field("word_vectors", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("word_vectors")
     model: Any = models.model_field(Word2VecConfig)
     data: SkipGramsConfig = field(SkipGramsConfig, "Sentences and their pairs of words.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")

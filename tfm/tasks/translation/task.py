@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 import jax
 import jax.numpy as jnp
 
-from tfm import models
+from tfm import models, tasks
 from tfm.array_types import Array
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths, split_tags
@@ -50,7 +50,7 @@ BLEU_TOKENIZERS = ("auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", 
 class Config:
     """The config of a translation run. The defaults are the paper's base model on WMT14 English-German."""
 
-    task: str = field("translation", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False)
+    task: str = tasks.task_field("translation")
     model: Any = models.model_field(TransformerConfig)
     data: PairsConfig = field(PairsConfig, "Pairs of sentences and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")

@@ -14,7 +14,6 @@ from tests.support.tiny import train_run
 from tfm.devices.memory import count_elements
 from tfm.errors import UserError
 from tfm.systems.word2vec import task as word_vectors
-from tfm.systems.word2vec.metrics import find_neighbours, solve_analogies
 from tfm.systems.word2vec.model import Word2Vec, Word2VecConfig
 from tfm.systems.word2vec.skip_grams import (
     SkipGramBatches,
@@ -24,7 +23,13 @@ from tfm.systems.word2vec.skip_grams import (
     make_pairs,
 )
 from tfm.systems.word2vec.word_map import NAME_SIZE, find_free_places, project
-from tfm.systems.word2vec.word_questions import list_pairs, make_analogies, read_word_classes
+from tfm.systems.word2vec.word_questions import (
+    find_neighbours,
+    list_pairs,
+    make_analogies,
+    read_word_classes,
+    solve_analogies,
+)
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Context

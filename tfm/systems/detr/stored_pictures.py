@@ -12,7 +12,7 @@ import numpy as np
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import read_arrays, shuffle_epoch
 from tfm.errors import UserError
-from tfm.systems.detr.boxed_pictures import BoxedPicture, BoxedPicturesConfig, assemble
+from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
 
 FLIP = 1  # number of a random stream of a seed
 TOLERANCE = 1.0  # pixels that a box may reach out of its picture, because coordinates are rounded

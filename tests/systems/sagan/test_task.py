@@ -11,9 +11,9 @@ from tests.support import images
 from tests.tasks import cases
 from tfm.config import to_config_dict
 from tfm.errors import UserError
-from tfm.systems import sagan as image_generation
-from tfm.systems.sagan import ImageGeneration
-from tfm.systems.sagan.frechet import frechet_distance
+from tfm.systems.sagan import task as image_generation
+from tfm.systems.sagan.scores import frechet_distance
+from tfm.systems.sagan.task import ImageGeneration
 from tfm.systems.vit.model import ViTConfig
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig

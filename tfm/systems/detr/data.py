@@ -6,9 +6,9 @@ from tfm.data.batches.generated import GeneratedData
 from tfm.data.sources.splits import find_name
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
-from tfm.systems.detr.boxed_pictures import BoxedPicturesConfig
+from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.scenes import Scenes
-from tfm.systems.detr.stored_boxes import ArrayBoxes, CocoBoxes, StoredPictures
+from tfm.systems.detr.stored_pictures import ArrayBoxes, CocoBoxes, StoredPictures
 
 NO_NAME = "class without a name"
 Pictures = Scenes | StoredPictures

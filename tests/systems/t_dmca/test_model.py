@@ -12,9 +12,9 @@ from tests.references.numpy_transformer import wide
 from tfm.devices.memory import count_elements
 from tfm.layers import Residual
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
-from tfm.systems.t_dmca import CompressedLM, CompressedLMConfig
 from tfm.systems.t_dmca.compressed_layer import CompressedLayer, CompressibleAttention
 from tfm.systems.t_dmca.local_layer import LocalLayer
+from tfm.systems.t_dmca.model import TDMCA, TDMCAConfig
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -120,7 +120,7 @@ def test_local_attention_equals_numpy_in_packed_rows(block):
 
 def test_caches_grow_with_the_compressed_length_only():
     """A model with blocks of 256 caches 256 positions locally, and a third of all positions compressed."""
-    model = CompressedLM(CompressedLMConfig(**LONG), VOCABULARY)
+    model = TDMCA(TDMCAConfig(**LONG), VOCABULARY)
 
     def sizes(prefix, max_length):
         params = jax.eval_shape(lambda: random_parameters(model, np.ones((1, 2), int)))
@@ -144,7 +144,7 @@ def test_memory_of_a_forward_pass_is_less_than_half_of_that_of_full_attention():
         run = quick_jit(lambda params, tokens: model.apply(params, tokens, train=False, method="features")[0])
         return run.lower(params, tokens).compile().memory_analysis().temp_size_in_bytes
 
-    compressed = measure(CompressedLM(CompressedLMConfig(**fields), VOCABULARY))
+    compressed = measure(TDMCA(TDMCAConfig(**fields), VOCABULARY))
     assert compressed < measure(DecoderLM(DecoderLMConfig(**fields), VOCABULARY)) / 2
 
 
@@ -176,9 +176,9 @@ def test_hypotheses_continue_prefixes_of_any_length(prefix):
 
 def test_published_sizes_are_the_defaults():
     """Liu et al. 2018, section 4.2.4: five layers LMLML, blocks of 256, kernel and stride 3."""
-    config = CompressedLMConfig()
+    config = TDMCAConfig()
     assert (config.layers, config.pattern, config.local_block, config.compression) == (5, "LM", 256, 3)
-    model = CompressedLM(config, 32_000)
+    model = TDMCA(config, 32_000)
     shapes = jax.eval_shape(lambda: model.init(jax.random.key(0), np.ones((1, 1), int), train=False))
     layer = 4 * (512**2 + 512) + 2 * 512 * 2048 + 2048 + 512 + 2 * 2 * 512
     convolutions = 2 * (3 * 512**2 + 512)
