@@ -14,7 +14,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.score import attend_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
-from tfm.systems.rnn_seq2seq.cells import GRUCell, LSTMCell, segment_begins
+from tfm.systems.lstm_lm.cells import GRUCell, LSTMCell, segment_begins
 from tfm.systems.rnn_seq2seq.config import INITIALIZATIONS
 from tfm.systems.rnn_seq2seq.model import last_read
 from tfm.testing.models import quick_jit

@@ -16,14 +16,7 @@ from tfm.config import InheritsHelp, check_fields, field
 from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
 from tfm.layers.carry_cache import CarryCache
 from tfm.masks import PAD_ID
-from tfm.systems.rnn_seq2seq.cells import (
-    Initializers,
-    LSTMCell,
-    RecurrentLayer,
-    State,
-    output_of,
-    select_state,
-)
+from tfm.systems.lstm_lm.cells import Initializers, LSTMCell, RecurrentLayer, State, output_of, select_state
 
 
 @dataclasses.dataclass(frozen=True)

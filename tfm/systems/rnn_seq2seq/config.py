@@ -9,7 +9,8 @@ import jax.numpy as jnp
 from tfm.config import InheritsHelp, check_fields, field
 from tfm.errors import UserError
 from tfm.layers.block_config import fixed_field, name_field, rate_field, size_field
-from tfm.systems.rnn_seq2seq.cells import SCORES, Initializers
+from tfm.systems.lstm_lm.cells import Initializers
+from tfm.systems.rnn_seq2seq.attention import SCORES
 
 CELLS = ("gru", "lstm")
 

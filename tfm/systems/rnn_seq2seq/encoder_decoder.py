@@ -11,14 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from tfm import layers
-from tfm.systems.rnn_seq2seq.cells import (
-    GRUCell,
-    LSTMCell,
-    RecurrentLayer,
-    ScoredAttention,
-    State,
-    output_of,
-)
+from tfm.systems.lstm_lm.cells import GRUCell, LSTMCell, RecurrentLayer, State, output_of
+from tfm.systems.rnn_seq2seq.attention import ScoredAttention
 from tfm.systems.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 
 

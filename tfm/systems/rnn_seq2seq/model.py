@@ -14,7 +14,7 @@ from tfm.layers.embedding import Embedding
 from tfm.layers.observe import observe
 from tfm.layers.state_cache import StateCache
 from tfm.masks import PAD_ID, padding_mask, segment_mask
-from tfm.systems.rnn_seq2seq.cells import State, segment_begins, select_state
+from tfm.systems.lstm_lm.cells import State, segment_begins, select_state
 from tfm.systems.rnn_seq2seq.config import INITIALIZATIONS, RNNConfig
 from tfm.systems.rnn_seq2seq.encoder_decoder import DecoderStep, Encoded, Encoder
 
