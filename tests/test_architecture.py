@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
+from tfm.family import find_system
 
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
@@ -43,7 +44,14 @@ MAY_IMPORT = {
     "tfm.tasks": EQUATIONS
     | {"tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation", "tfm.family"}
     | {"tfm.interpret", "tfm.io", "tfm.layers", "tfm.models", "tfm.training", "tfm.visualize"},
-    "tfm.huggingface": {"tfm.config", "tfm.data", "tfm.io", "tfm.models", "tfm.tasks", "tfm.training"},
+    "tfm.huggingface": {
+        *("tfm.config", "tfm.data", "tfm.family", "tfm.io", "tfm.models", "tfm.tasks", "tfm.training")
+    },
+    # A test below has further rules for systems.
+    "tfm.systems": EQUATIONS
+    | {"tfm.config", "tfm.data", "tfm.datasets", "tfm.decoding", "tfm.devices", "tfm.evaluation"}
+    | {"tfm.huggingface", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.models", "tfm.tasks"}
+    | {"tfm.training", "tfm.visualize"},
     "tfm.workdir": {
         "tfm.checkpoints",
         "tfm.config",
@@ -58,11 +66,23 @@ MAY_IMPORT = {
     "tfm.export": EQUATIONS
     | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation"}
     | {"tfm.huggingface", "tfm.io", "tfm.layers", "tfm.models", "tfm.tasks", "tfm.training", "tfm.workdir"},
-    "tfm.commands": None,  # may import all packages
+    "tfm.commands": None,  # may import all packages except systems
     "tfm.testing": None,
 }
+# {system: earlier systems that it builds on}, as the README.md of its folder says.
+BUILDS_ON = {"rnn_seq2seq": {"lstm_lm"}}
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")
-HOST_SIDE_FILES = ("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main")
+HOST_SIDE_FILES = (
+    *("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main", "tfm.family"),
+    *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "labelled_texts", "mask", "masked_pairs")),
+    *(f"tfm.systems.dalle.{name}" for name in ("captions", "checker")),
+    *(f"tfm.systems.detr.{name}" for name in ("batches", "metrics", "scenes", "stored_pictures")),
+    "tfm.systems.memory_network.stories",
+    *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "treebank", "trees")),
+    *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge")),
+    "tfm.systems.universal.algorithms",
+    *(f"tfm.systems.word2vec.{name}" for name in ("skip_grams", "word_questions")),
+)
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 READERS_OF_PYTORCH = {"tfm.export.fairseq"}  # by torch.load(weights_only=True)
 
@@ -87,6 +107,10 @@ def package_of(module):
     return ".".join(module.split(".")[:2])
 
 
+def system_of(module):
+    return module.split(".")[2]
+
+
 def own_imports(module):
     """Returns the modules of the project that `module` imports."""
     return {name for name in imports(MODULES[module]) if name in MODULES and name != "tfm"}
@@ -98,7 +122,25 @@ def test_packages_import_only_allowed_packages(module):
     allowed = MAY_IMPORT[package]
     found = {package_of(name) for name in own_imports(module)} - {package, "tfm.errors"}
     assert "tfm.testing" not in found, "tests import it, and it needs pytest"
+    assert "tfm.systems" not in found, "the core finds systems by name"
     assert allowed is None or found <= allowed
+
+
+@pytest.mark.parametrize(
+    "module", [name for name in MODULES if name.count(".") > 2 and within(name, "tfm.systems")]
+)
+def test_systems_import_only_systems_that_they_build_on(module):
+    system = system_of(module)
+    found = {system_of(name) for name in own_imports(module) if within(name, "tfm.systems")}
+    assert found <= {system} | BUILDS_ON.get(system, set())
+
+
+@pytest.mark.parametrize("system", BUILDS_ON)
+def test_page_of_a_system_names_the_systems_that_it_builds_on(system):
+    page = (ROOT / "tfm" / "systems" / system / "README.md").read_text(encoding="utf-8")
+    for other in BUILDS_ON[system]:
+        assert find_system(other).year <= find_system(system).year
+        assert f"../{other}/" in page
 
 
 def test_every_package_has_a_rule():

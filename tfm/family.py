@@ -5,8 +5,11 @@ made from this table.
 """
 
 import dataclasses
+import importlib
+import importlib.util
 import pathlib
 from collections.abc import Mapping
+from types import ModuleType
 
 LANGUAGE, SEQUENCES, IMAGES = AREAS = ("language models", "sequences to sequences", "images")
 ROOT = pathlib.Path(__file__).parent.parent  # of the repository, or the folder in which tfm is installed
@@ -331,6 +334,12 @@ TASKS = {name: module for system in SYSTEMS for name, module in system.tasks.ite
 def find_system(name: str) -> System:
     """Returns the system with this name. Raises a KeyError if there is none."""
     return {system.name: system for system in SYSTEMS}[name]
+
+
+def find_parts(name: str) -> list[ModuleType]:
+    """Returns the modules with this name of all systems that have it: tfm.systems.bert.huggingface."""
+    parts = [f"tfm.systems.{system.name}.{name}" for system in SYSTEMS if not system.core_page]
+    return [importlib.import_module(part) for part in parts if importlib.util.find_spec(part)]
 
 
 def _list_files(module: pathlib.Path) -> list[pathlib.Path]:

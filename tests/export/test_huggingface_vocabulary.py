@@ -17,10 +17,9 @@ from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.huggingface.arrays import TokenOrder
-from tfm.huggingface.families import Fields
+from tfm.huggingface.fields import Fields
 from tfm.huggingface.tokenizer_file import make_byte_tokenizer, renumber
 from tfm.huggingface.vocabulary import (
-    READERS,
     Languages,
     read_bert,
     read_fairseq,
@@ -212,7 +211,7 @@ def read_tokenizer(folder, name, file, content):
     """Reads the tokenizer of a family with other content in a file, and opens the result."""
     for each, valid in FILES[name].items():
         (pathlib.Path(folder) / each).write_bytes(content if each == file else valid)
-    reader = READERS[name.split()[0]]
+    reader = find_families()[name.split()[0]].read_vocabulary
     vocabulary = reader(folder, Fields(SPECIAL, "config.json"), Languages("a_A", "a_A"))
     for each, rewritten in vocabulary.files.items():
         (pathlib.Path(folder) / each).write_bytes(rewritten)

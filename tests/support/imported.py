@@ -7,9 +7,13 @@ import numpy as np
 from tfm import models
 from tfm.export.from_huggingface import to_parameters
 from tfm.huggingface.arrays import TokenOrder
-from tfm.huggingface.families import FAMILIES, Fields
+from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import Weights, read_json
+from tfm.huggingface.lookup import find_families
 from tfm.workdir.bundle import flatten, unflatten
+
+# {family: task of its models}. All other families translate.
+TASKS = {"gpt2": "language_modeling", "bert": "masked_language_modeling", "vit": "image_classification"}
 
 
 class Imported:
@@ -18,18 +22,20 @@ class Imported:
     def __init__(self, folder):
         path = str(folder)
         self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
-        self.family = FAMILIES[self.values["model_type"]]
+        self.family = find_families()[self.values["model_type"]]
         self.fields = Fields(self.values, path, self.weights)
         self.config, self.order = self.family.model(self.fields), None
         one = jnp.ones((1, 1), jnp.int32)
-        task = self.family.find_task(self.config)
-        arguments, size = [one] * (1 + (task == "translation")), {}
-        if task == "classification":
+        self.task = TASKS.get(self.values["model_type"], "translation")
+        if getattr(self.config, "head", "pretraining") != "pretraining":
+            self.task = "text_classification"
+        arguments, size = [one] * (1 + (self.task == "translation")), {}
+        if self.task == "image_classification":
             arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
         else:
             tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
             end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
-            pad = None if task == "language_modeling" else pad
+            pad = None if self.task == "language_modeling" else pad
             start = self.values.get("decoder_start_token_id", self.values.get("bos_token_id"))
             self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
             size = {"vocabulary_size": len(self.order)}

@@ -15,7 +15,8 @@ from tfm.errors import UserError
 from tfm.export.from_huggingface import write_model
 from tfm.export.write import check_absent
 from tfm.huggingface.arrays import FUSED_PARTS, Entry
-from tfm.huggingface.families import LAYER_NORM_EPSILON, Family, Fields, bart_entries
+from tfm.huggingface.families import LAYER_NORM_EPSILON, bart_entries, translation_family
+from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import Weights
 from tfm.huggingface.vocabulary import read_fairseq
 from tfm.models.transformer import TransformerConfig
@@ -136,4 +137,6 @@ def fairseq_entries(model: TransformerConfig, fields: Fields) -> Iterator[Entry]
         yield Entry("embedding/output", "model.decoder.output_projection.weight", "tokens")
 
 
-FAMILY = Family("Transformer", "translation", "model.", fairseq_model, fairseq_entries)
+FAMILY = translation_family(
+    architecture="Transformer", prefix="model.", model=fairseq_model, entries=fairseq_entries
+)

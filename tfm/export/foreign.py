@@ -14,8 +14,9 @@ from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
 from tfm.data.tokenizers.protocol import BOS_ID, source_tokenizer
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
-from tfm.export import to_huggingface as write
+from tfm.export.to_huggingface import write_model
 from tfm.export.write import check_absent
+from tfm.huggingface.lookup import find_targets
 from tfm.io.files import atomic_folder, writing
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten, write_tensors
@@ -35,13 +36,6 @@ tfm divides the score of a hypothesis by ((5 + length) / 6) ** length_penalty, b
 length ** length_penalty. With a value other than 0, the best hypotheses can differ. The value in tfm was
 {value} with a beam of {beam}.
 """
-TRANSLATE = """\
-import transformers
-
-tokenizer = transformers.AutoTokenizer.from_pretrained("FOLDER")
-model = transformers.AutoModelForSeq2SeqLM.from_pretrained("FOLDER")
-outputs = model.generate(**tokenizer(["..."], return_tensors="pt"), length_penalty=0.0)
-print(tokenizer.batch_decode(outputs, skip_special_tokens=True))"""
 CTRANSLATE2_TRANSLATE = """\
 import ctranslate2
 import sentencepiece
@@ -51,15 +45,6 @@ target = sentencepiece.SentencePieceProcessor("FOLDER/{target}")
 translator = ctranslate2.Translator("FOLDER")
 results = translator.translate_batch(source.encode(["..."], out_type=str), length_penalty=0.0)
 print([target.decode(result.hypotheses[0]) for result in results])"""
-PIPELINE = 'import transformers\n\nprint(transformers.pipeline("{}", "FOLDER")("..."))'
-EXAMPLES = {  # by the head or the name of the model
-    "transformer": TRANSLATE,
-    "decoder_lm": PIPELINE.format("text-generation"),
-    "vit": PIPELINE.format("image-classification"),
-    "pretraining": PIPELINE.format("fill-mask"),
-    "classes": PIPELINE.format("text-classification"),
-    "tags": PIPELINE.format("token-classification"),
-}
 CTRANSLATE2_TRANSLATE_TOKENS = """\
 import ctranslate2
 
@@ -91,7 +76,7 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
     params = {name: np.array(x) for name, x in variables.items()}
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
         if format == "huggingface":
-            write.write_model(run, params, workdir, temporary)
+            write_model(run, params, workdir, temporary)
         else:
             for name in run.task.assets():
                 shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
@@ -130,7 +115,7 @@ def make_card(run: runs.Run, format: str) -> str:
         note = LENGTH_PENALTY.format(project=project, value=decoding.length_penalty, beam=decoding.beam_size)
     example = LOAD
     if format == "huggingface":
-        example = EXAMPLES[getattr(settings.model, "head", settings.model.name)]
+        example = find_targets()[settings.model.name].example(settings.model)
     elif format == "ctranslate2" and not translates:
         example = GENERATE.format(bos=list_vocabularies(run.task)[0][BOS_ID])
     elif format == "ctranslate2" and not isinstance(run.task.tokenizer, WordPieces):

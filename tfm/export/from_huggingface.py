@@ -9,33 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from tfm import tasks
-from tfm.data.config import TOKENIZER_JSON, DocumentsConfig
 from tfm.errors import UserError
 from tfm.export.importing import Arrays, write_import
 from tfm.export.write import check_absent
 from tfm.huggingface.arrays import Entry, TokenOrder, convert, permute_features, sines_first
-from tfm.huggingface.families import (
-    COPIES,
-    FAMILIES,
-    SINUSOIDS,
-    TWO_LABELS,
-    UNUSED,
-    Family,
-    Fields,
-)
-from tfm.huggingface.folder import CONFIG_FILE, Weights, read_json, read_json_if_present
-from tfm.huggingface.vocabulary import READERS, Languages, Vocabulary
+from tfm.huggingface.families import SINUSOIDS
+from tfm.huggingface.family import Family
+from tfm.huggingface.fields import TWO_LABELS, Fields
+from tfm.huggingface.folder import CONFIG_FILE, Weights, read_json
+from tfm.huggingface.lookup import find_families
+from tfm.huggingface.vocabulary import Languages, Vocabulary
 from tfm.layers.position_terms import SINUSOIDAL_POSITIONS
 from tfm.positions import sinusoidal_encoding
-from tfm.systems.bert.labelled_texts import LabelledConfig
-from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.training.assets import LABELS_FILE
-from tfm.training.config import TrainingConfig
 from tfm.workdir.bundle import check_sizes
 
 COPY_TOLERANCE = 1e-3  # of constants that files store in float16
-MAX_STRIDE = 512  # tokens of context that a window of a long document adds
 
 
 def import_folder(
@@ -56,20 +45,20 @@ def import_folder(
     path = os.path.join(folder, CONFIG_FILE)
     values = read_json(path)
     name = values.get("model_type")
-    family = FAMILIES.get(name) if isinstance(name, str) else None
+    families = find_families()
+    family = families.get(name) if isinstance(name, str) else None
     if family is None:
-        raise UserError(f"{path}: expected model_type to be one of {', '.join(FAMILIES)}, got {name!r}.")
+        raise UserError(f"{path}: expected model_type to be one of {', '.join(families)}, got {name!r}.")
     weights = Weights(folder, family.prefix)
     fields = Fields(values, path, weights)
     model = family.model(fields)
     check_sizes(model, {name: ("F32", shape) for name, shape in weights.shapes.items()}, folder)
-    task = family.find_task(model)
     files: dict[str, bytes] = {}
-    if task.endswith("classification"):
+    if family.has_labels(model):
         files[LABELS_FILE] = json.dumps(_read_labels(fields, model.classes)).encode("utf-8")
     vocabulary = None
-    if task != "classification":
-        vocabulary = READERS[str(name)](folder, fields, languages or Languages())
+    if family.read_vocabulary is not None:
+        vocabulary = family.read_vocabulary(folder, fields, languages or Languages())
         if source_prefix:
             vocabulary = dataclasses.replace(vocabulary, source_prefix=source_prefix)
     write_model(family, model, fields, weights, vocabulary, output, files=files)
@@ -95,16 +84,15 @@ def write_model(
     Raises:
       UserError: if the arrays do not fit, or `output` cannot be written.
     """
-    task = family.find_task(model)
-    config = _make_config(task, model, vocabulary)
+    config = family.make_config(model, vocabulary)
     files = {**(files or {}), **(vocabulary.files if vocabulary else {})}
 
     def make_arrays(expected: Arrays) -> Arrays:
         shapes = {name: x.shape for name, x in expected.items()}
         order = None if vocabulary is None else vocabulary.order
         parameters = to_parameters(family, model, fields, weights, shapes, order)
-        if task == "classification":
-            _fold_normalization(weights.folder, model, parameters)
+        if family.finish is not None:
+            family.finish(weights.folder, model, parameters)
         return parameters
 
     write_import(config, make_arrays, output, assets=files)
@@ -135,7 +123,7 @@ def to_parameters(
         raise UserError(
             f"{weights.folder} has no array {missing[0]} ({len(missing):,} missing). Copy the whole folder."
         )
-    _check_unused(model, entries, weights)
+    _check_unused(family, model, entries, weights)
     if order is not None:
         _check_rows(entries, weights, order)
     try:
@@ -148,14 +136,14 @@ def to_parameters(
     return {name: permute_features(name, x, features) for name, x in ours.items()}
 
 
-def _check_unused(model: Any, entries: Sequence[Entry], weights: Weights) -> None:
+def _check_unused(family: Family, model: Any, entries: Sequence[Entry], weights: Weights) -> None:
     """Raises a UserError if an array that no entry reads is not a copy, a sinusoid or unused."""
     used = {entry.theirs for entry in entries}
     sources = {entry.ours: entry.theirs for entry in entries}
     for name in sorted(set(weights) - used):
-        if UNUSED.fullmatch(name):
+        if family.unused.fullmatch(name):
             continue
-        original = sources.get(COPIES.get(name, ""))
+        original = sources.get(family.copies.get(name, ""))
         if original is None and not (SINUSOIDS.fullmatch(name) and model.positions in SINUSOIDAL_POSITIONS):
             raise UserError(
                 f"{weights.folder} has the array {name}, but the model of tfm does not. Check model_type."
@@ -203,74 +191,3 @@ def _read_labels(fields: Fields, classes: int) -> list[str]:
             f"{fields.path}: expected id2label to name the classes 0 to {classes - 1}, got "
             f"{reprlib.repr(names)}."
         ) from None
-
-
-def _fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
-    """Changes the kernel and bias of the patches, in place, for pixels from -1 to 1.
-
-    transformers reads (x - mean) / deviation of pixels x from 0 to 1, or x if do_normalize is false.
-
-    Raises:
-      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel, or
-        does not divide the pixels by 255.
-    """
-    path = os.path.join(folder, "preprocessor_config.json")
-    details = read_json_if_present(path)
-    fields = Fields(details, path)
-    fields.require("do_rescale", True)
-    fields.require("rescale_factor", 1 / 255)
-    half = [0.5] * model.channels
-    if not fields.get("do_normalize", bool, True):
-        details = {"image_mean": [0] * model.channels, "image_std": [1] * model.channels}
-    try:
-        mean, deviation = (np.asarray(details.get(f"image_{name}", half), float) for name in ("mean", "std"))
-    except (TypeError, ValueError):
-        mean = deviation = np.zeros(0)
-    if mean.shape != (model.channels,) or deviation.shape != mean.shape or not (deviation > 0).all():
-        raise UserError(
-            f"{folder}: expected image_mean and image_std in preprocessor_config.json to have a value for "
-            f"each of {model.channels} channels."
-        )
-    kernel = parameters["embedding/kernel"].reshape(-1, model.channels, model.d_model)
-    shift = ((0.5 - mean) / deviation)[:, None]
-    bias = parameters["embedding/bias"] + (kernel * shift).sum((0, 1))
-    scaled = kernel * (0.5 / deviation)[:, None]
-    parameters["embedding/bias"] = bias.astype(np.float32)
-    parameters["embedding/kernel"] = scaled.reshape(parameters["embedding/kernel"].shape).astype(np.float32)
-
-
-def _make_config(task: str, model: Any, vocabulary: Vocabulary | None) -> Any:
-    """Returns the config of the export. Its data name no files, because the export has a tokenizer."""
-    config_class = tasks.find(task).Config
-    if task == "text_classification":
-        length = min(model.max_positions, LabelledConfig.max_length)
-        return config_class(model=model, data=LabelledConfig(tokenizer=TOKENIZER_JSON, max_length=length))
-    if task == "masked_language_modeling":
-        length = min(model.max_positions, SentencesConfig.row_length)
-        return config_class(model=model, data=SentencesConfig(tokenizer=TOKENIZER_JSON, row_length=length))
-    if task == "language_modeling":
-        data = DocumentsConfig(tokenizer=TOKENIZER_JSON, row_length=model.max_positions)
-        stride = min(model.max_positions, MAX_STRIDE)
-        training = TrainingConfig(freeze=("embedding/bias",))  # GPT-2 has no bias of the logits
-        return config_class(model=model, data=data, training=training, stride=stride)
-    defaults = config_class()
-    if vocabulary is None:
-        data = dataclasses.replace(defaults.data, kind="arrays", file="images.npz")
-        return config_class(model=model, data=data)
-    decoding = defaults.decoding
-    longest = model.max_length or decoding.max_input + decoding.max_extra_tokens
-    extra = min(decoding.max_extra_tokens, longest // 2)
-    data = dataclasses.replace(
-        defaults.data,
-        kind="text",
-        source_language=vocabulary.languages.source or "source",
-        target_language=vocabulary.languages.target or "target",
-        source_prefix=vocabulary.source_prefix,
-        target_prefix=vocabulary.target_prefix,
-        max_length=min(defaults.data.max_length, longest),
-    )
-    decoding = dataclasses.replace(
-        decoding, max_extra_tokens=extra, max_input=min(decoding.max_input, longest - extra)
-    )
-    # Smoothing would give probability to the tokens that the other model lacks, and the loss would be large.
-    return config_class(model=model, data=data, decoding=decoding, label_smoothing=0.0)

@@ -1,27 +1,31 @@
-"""The model families of transformers: how the fields of their configs and their arrays map to tfm."""
+"""The model families of the core: how the fields of their configs and their arrays map to tfm."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from tfm.errors import UserError
+from tfm import tasks
+from tfm.data.config import TOKENIZER_JSON, DocumentsConfig
 from tfm.huggingface.arrays import Entry
+from tfm.huggingface.family import Family, linear_entries, norm_entries
+from tfm.huggingface.fields import Fields
+from tfm.huggingface.vocabulary import (
+    Vocabulary,
+    read_bart,
+    read_gpt2,
+    read_m2m_100,
+    read_marian,
+    read_mbart,
+    read_t5,
+)
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.models.transformer import TransformerConfig
-from tfm.systems.bert.model import BertConfig
-from tfm.systems.vit.model import ViTConfig
+from tfm.training.config import TrainingConfig
 
-ACTIVATIONS = {
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "swish": "swish",
-    "silu": "swish",
-}
 LAYER_NORM_EPSILON = 1e-5  # fixed in BART and its relatives
-# {array that is a copy in files of transformers: parameter of tfm with the same content}
+MAX_STRIDE = 512  # tokens of context that a window of a long document adds
 COPIES = {
     "lm_head.weight": "embedding/table",
     "model.shared.weight": "source_embedding/table",
@@ -30,96 +34,11 @@ COPIES = {
     "encoder.embed_tokens.weight": "embedding/table",
     "decoder.embed_tokens.weight": "embedding/table",
     "model.decoder.output_projection.weight": "embedding/table",
-    "cls.predictions.decoder.weight": "embedding/table",
-    "cls.predictions.decoder.bias": "embedding/bias",
 }
-# Arrays that no model reads: masks in the files of GPT-2, and a table in the first files of T5.
-UNUSED = re.compile(
-    r"transformer\.h\.\d+\.attn\.(masked_)?bias"
-    r"|decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
-    r"|bert\.pooler\.dense\.(weight|bias)"  # of token classifiers
-)
+MASKS = re.compile(r"transformer\.h\.\d+\.attn\.(masked_)?bias")  # of GPT-2
+# A table in the first files of T5.
+UNUSED_BIASES = re.compile(r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight")
 SINUSOIDS = re.compile(r"model\.(encoder|decoder)\.embed_positions\.weights?")
-TWO_LABELS = {"0": "LABEL_0", "1": "LABEL_1"}  # names that transformers leaves out of config.json
-MISSING = object()
-
-
-class Fields:
-    """The fields of a config.json.
-
-    Args:
-      values: {name of a field: value}.
-      path: path of the file, for messages.
-      arrays: names of the arrays of the model.
-    """
-
-    def __init__(self, values: Mapping[str, Any], path: str, arrays: Collection[str] = ()):
-        self._values = values
-        self.path = path
-        self.arrays = arrays
-
-    def get(self, name: str, kind: type, default: Any = MISSING) -> Any:
-        """Returns the value of a field.
-
-        Raises:
-          UserError: if the value is not a `kind`, or is missing and there is no default. An int is accepted
-            as a float, and null if the default is None.
-        """
-        value = self._values.get(name, default)
-        if kind is float and type(value) is int:
-            value = float(value)
-        if value is None and default is None:
-            return None
-        if type(value) is not kind:
-            shown = "it is missing" if value is MISSING else f"got {value!r}"
-            raise UserError(f"{self.path}: expected {name} to be of type {kind.__name__}, but {shown}.")
-        return value
-
-    def require(self, name: str, expected: Any) -> None:
-        """Raises a UserError if the file has a value of the field that differs from `expected`."""
-        value = self._values.get(name, expected)
-        if value != expected:
-            raise UserError(
-                f"{self.path}: expected {name} to be {expected!r}, got {value!r}. tfm has no such model."
-            )
-
-    def activation(self, name: str, default: Any = MISSING) -> tuple[str, bool]:
-        """Returns the name of the activation in tfm, and whether it has a gate ("gated-" in T5)."""
-        value = self.get(name, str, default)
-        plain = value.removeprefix("gated-")
-        gated = plain != value
-        if plain not in ACTIVATIONS:
-            raise UserError(
-                f"{self.path}: expected {name} to be one of {', '.join(ACTIVATIONS)}, got {value!r}. tfm "
-                "has no such model."
-            )
-        return "gelu_tanh" if gated and plain == "gelu" else ACTIVATIONS[plain], gated  # as T5 reads it
-
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """A model family.
-
-    Attributes:
-      architecture: name of the class in transformers.
-      task: task in tfm. A head of BERT that classifies has another task, see `find_task`.
-      prefix: beginning of the names of most arrays. It is missing in files of a model without its head.
-      model: maps the fields of config.json to the config of a model.
-      entries: maps the config of a model and the fields to the entries of its parameters.
-      sines_first: whether the family has the sinusoids of the paper in the order of `arrays.sines_first`.
-    """
-
-    architecture: str
-    task: str
-    prefix: str
-    model: Callable[[Fields], Any]
-    entries: Callable[[Any, Fields], Iterator[Entry]]
-    sines_first: bool = False
-
-    def find_task(self, model: Any) -> str:
-        """Returns the task of a model in tfm."""
-        return self.task if getattr(model, "head", "pretraining") == "pretraining" else "text_classification"
-
 
 # BART and the families with its names
 
@@ -176,28 +95,6 @@ def m2m_100_model(fields: Fields) -> TransformerConfig:
     return _bart_model(fields, positions="concatenated", first_position=2, norm_order="pre")
 
 
-def _linear(ours: str, theirs: str, layout: str = "linear", **more: Any) -> Iterator[Entry]:
-    yield Entry(f"{ours}/kernel", f"{theirs}.weight", layout, **more)
-    yield Entry(f"{ours}/bias", f"{theirs}.bias", **more)
-
-
-def _norm(ours: str, theirs: str) -> Iterator[Entry]:
-    yield Entry(f"{ours}/scale", f"{theirs}.weight")
-    yield Entry(f"{ours}/bias", f"{theirs}.bias")
-
-
-def _encoder_layer(i: int, theirs: str, queries: str, norms: tuple[str, str]) -> Iterator[Entry]:
-    """Yields the entries of layer i of BERT or ViT. They differ in the names of queries and norms."""
-    ours = f"encoder/layers_{i}"
-    for name in ("query", "key", "value"):
-        yield from _linear(f"{ours}/self_attention/{name}", f"{theirs}.attention.{queries}.{name}")
-    yield from _linear(f"{ours}/self_attention/output", f"{theirs}.attention.output.dense")
-    yield from _linear(f"{ours}/feed_forward/hidden", f"{theirs}.intermediate.dense")
-    yield from _linear(f"{ours}/feed_forward/output", f"{theirs}.output.dense")
-    for residual, norm in zip(("self_attention_residual", "feed_forward_residual"), norms, strict=True):
-        yield from _norm(f"{ours}/{residual}/norm", f"{theirs}.{norm}")
-
-
 def bart_entries(
     model: TransformerConfig, fields: Fields, bias: str = "final_logits_bias"
 ) -> Iterator[Entry]:
@@ -213,9 +110,9 @@ def bart_entries(
         if model.positions == "learned":
             yield Entry(f"{stack}_positions/table", f"model.{stack}.embed_positions.weight", skip=2)
         if model.embedding_norm:
-            yield from _norm(f"{stack}_embedding_norm", f"model.{stack}.layernorm_embedding")
+            yield from norm_entries(f"{stack}_embedding_norm", f"model.{stack}.layernorm_embedding")
         if model.norm_order == "pre":
-            yield from _norm(f"{stack}/norm", f"model.{stack}.layer_norm")
+            yield from norm_entries(f"{stack}/norm", f"model.{stack}.layer_norm")
         for i in range(depth):
             ours, theirs = f"{stack}/layers_{i}", f"model.{stack}.layers.{i}"
             attentions = {"self_attention": "self_attn"}
@@ -224,11 +121,11 @@ def bart_entries(
             for attention, their_attention in attentions.items():
                 module = f"{theirs}.{their_attention}"
                 for name, short in (("query", "q"), ("key", "k"), ("value", "v"), ("output", "out")):
-                    yield from _linear(f"{ours}/{attention}/{name}", f"{module}.{short}_proj")
-                yield from _norm(f"{ours}/{attention}_residual/norm", f"{module}_layer_norm")
-            yield from _linear(f"{ours}/feed_forward/hidden", f"{theirs}.fc1")
-            yield from _linear(f"{ours}/feed_forward/output", f"{theirs}.fc2")
-            yield from _norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.final_layer_norm")
+                    yield from linear_entries(f"{ours}/{attention}/{name}", f"{module}.{short}_proj")
+                yield from norm_entries(f"{ours}/{attention}_residual/norm", f"{module}_layer_norm")
+            yield from linear_entries(f"{ours}/feed_forward/hidden", f"{theirs}.fc1")
+            yield from linear_entries(f"{ours}/feed_forward/output", f"{theirs}.fc2")
+            yield from norm_entries(f"{ours}/feed_forward_residual/norm", f"{theirs}.final_layer_norm")
 
 
 def m2m_100_entries(model: TransformerConfig, fields: Fields) -> Iterator[Entry]:
@@ -330,134 +227,102 @@ def gpt2_entries(model: DecoderLMConfig, fields: Fields) -> Iterator[Entry]:
     """Yields the entries of GPT-2."""
     yield Entry("embedding/table", "transformer.wte.weight", "tokens")
     yield Entry("positions/table", "transformer.wpe.weight")
-    yield from _norm("decoder/norm", "transformer.ln_f")
+    yield from norm_entries("decoder/norm", "transformer.ln_f")
     for i in range(model.layers):
         ours, theirs = f"decoder/layers_{i}", f"transformer.h.{i}"
         for part, name in enumerate(("query", "key", "value")):
-            yield from _linear(f"{ours}/self_attention/{name}", f"{theirs}.attn.c_attn", "conv1d", part=part)
-        yield from _linear(f"{ours}/self_attention/output", f"{theirs}.attn.c_proj", "conv1d")
-        yield from _norm(f"{ours}/self_attention_residual/norm", f"{theirs}.ln_1")
-        yield from _linear(f"{ours}/feed_forward/hidden", f"{theirs}.mlp.c_fc", "conv1d")
-        yield from _linear(f"{ours}/feed_forward/output", f"{theirs}.mlp.c_proj", "conv1d")
-        yield from _norm(f"{ours}/feed_forward_residual/norm", f"{theirs}.ln_2")
+            projection = f"{ours}/self_attention/{name}"
+            yield from linear_entries(projection, f"{theirs}.attn.c_attn", "conv1d", part=part)
+        yield from linear_entries(f"{ours}/self_attention/output", f"{theirs}.attn.c_proj", "conv1d")
+        yield from norm_entries(f"{ours}/self_attention_residual/norm", f"{theirs}.ln_1")
+        yield from linear_entries(f"{ours}/feed_forward/hidden", f"{theirs}.mlp.c_fc", "conv1d")
+        yield from linear_entries(f"{ours}/feed_forward/output", f"{theirs}.mlp.c_proj", "conv1d")
+        yield from norm_entries(f"{ours}/feed_forward_residual/norm", f"{theirs}.ln_2")
 
 
-# ViT
+# Configs of exports
 
 
-def vit_model(fields: Fields) -> ViTConfig:
-    """Returns the config of ViT."""
-    labels = fields.get("id2label", dict, TWO_LABELS)
-    fields.require("qkv_bias", True)
-    activation, _ = fields.activation("hidden_act")
-    return ViTConfig(
-        image_size=fields.get("image_size", int),
-        patch_size=fields.get("patch_size", int),
-        channels=fields.get("num_channels", int, 3),
-        classes=len(labels),
-        encoder_layers=fields.get("num_hidden_layers", int),
-        d_model=fields.get("hidden_size", int),
-        d_ff=fields.get("intermediate_size", int),
-        heads=fields.get("num_attention_heads", int),
-        activation=activation,
-        attention_bias=True,
-        layer_norm_epsilon=fields.get("layer_norm_eps", float),
-        dropout=fields.get("hidden_dropout_prob", float, 0.0),
-        attention_dropout=fields.get("attention_probs_dropout_prob", float, 0.0),
+def make_translation_config(model: TransformerConfig, vocabulary: Vocabulary | None) -> Any:
+    """Returns the config of a translation model with the languages and prefixes of its tokenizer."""
+    assert vocabulary is not None
+    config_class = tasks.find("translation").Config
+    defaults = config_class()
+    decoding = defaults.decoding
+    longest = model.max_length or decoding.max_input + decoding.max_extra_tokens
+    extra = min(decoding.max_extra_tokens, longest // 2)
+    data = dataclasses.replace(
+        defaults.data,
+        kind="text",
+        source_language=vocabulary.languages.source or "source",
+        target_language=vocabulary.languages.target or "target",
+        source_prefix=vocabulary.source_prefix,
+        target_prefix=vocabulary.target_prefix,
+        max_length=min(defaults.data.max_length, longest),
     )
-
-
-def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
-    """Yields the entries of ViT."""
-    yield Entry("class_token", "vit.embeddings.cls_token", "one_row")
-    yield Entry("positions/table", "vit.embeddings.position_embeddings", "one_row")
-    yield Entry("embedding/kernel", "vit.embeddings.patch_embeddings.projection.weight", "patches")
-    yield Entry("embedding/bias", "vit.embeddings.patch_embeddings.projection.bias")
-    yield from _norm("encoder/norm", "vit.layernorm")
-    yield from _linear("head", "classifier")
-    for i in range(model.encoder_layers):
-        norms = "layernorm_before", "layernorm_after"
-        yield from _encoder_layer(i, f"vit.encoder.layer.{i}", "attention", norms)
-
-
-# BERT
-
-# {class in transformers: head in tfm}. The last class of a head is the class of an export.
-BERT_HEADS = {
-    "BertForMaskedLM": "pretraining",
-    "BertForPreTraining": "pretraining",
-    "BertForSequenceClassification": "classes",
-    "BertForTokenClassification": "tags",
-}
-
-
-def bert_model(fields: Fields) -> BertConfig:
-    """Returns the config of BERT. The class that wrote the file decides the head."""
-    architectures = fields.get("architectures", list)
-    head = BERT_HEADS.get(str(architectures[0])) if len(architectures) == 1 else None
-    if head is None:
-        raise UserError(
-            f"{fields.path}: expected architectures to be one of {', '.join(BERT_HEADS)}, got "
-            f"{architectures!r}. Save the model by one of these classes of transformers."
-        )
-    for name, value in {
-        "is_decoder": False,
-        "add_cross_attention": False,
-        "tie_word_embeddings": True,
-        "position_embedding_type": "absolute",
-    }.items():
-        fields.require(name, value)
-    if fields.get("problem_type", str, None) is not None:
-        fields.require("problem_type", "single_label_classification")
-    activation, _ = fields.activation("hidden_act", "gelu")
-    return BertConfig(
-        encoder_layers=fields.get("num_hidden_layers", int),
-        d_model=fields.get("hidden_size", int),
-        d_ff=fields.get("intermediate_size", int),
-        heads=fields.get("num_attention_heads", int),
-        activation=activation,
-        layer_norm_epsilon=fields.get("layer_norm_eps", float, 1e-12),
-        dropout=fields.get("hidden_dropout_prob", float, 0.1),
-        attention_dropout=fields.get("attention_probs_dropout_prob", float, 0.1),
-        max_positions=fields.get("max_position_embeddings", int),
-        types=fields.get("type_vocab_size", int, 2),
-        head=head,
-        classes=2 if head == "pretraining" else len(fields.get("id2label", dict, TWO_LABELS)),
+    decoding = dataclasses.replace(
+        decoding, max_extra_tokens=extra, max_input=min(decoding.max_input, longest - extra)
     )
+    # Smoothing would give probability to the tokens that the other model lacks, and the loss would be large.
+    return config_class(model=model, data=data, decoding=decoding, label_smoothing=0.0)
 
 
-def bert_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
-    """Yields the entries of BERT. BertForMaskedLM has no layers for the next sentence: they become zeros."""
-    embeddings = "bert.embeddings"
-    yield Entry("embedding/table", f"{embeddings}.word_embeddings.weight", "tokens")
-    yield Entry("positions/table", f"{embeddings}.position_embeddings.weight")
-    yield Entry("types/table", f"{embeddings}.token_type_embeddings.weight")
-    yield from _norm("embedding_norm", f"{embeddings}.LayerNorm")
-    for i in range(model.encoder_layers):
-        norms = "attention.output.LayerNorm", "output.LayerNorm"
-        yield from _encoder_layer(i, f"bert.encoder.layer.{i}", "self", norms)
-    is_pretraining = model.head == "pretraining"
-    if model.head != "tags":
-        yield from _linear("pooler", "bert.pooler.dense", optional=is_pretraining)
-    if not is_pretraining:
-        yield from _linear("head", "classifier")
-        return
-    yield Entry("embedding/bias", "cls.predictions.bias", "tokens")
-    yield from _linear("transform", "cls.predictions.transform.dense")
-    yield from _norm("transform_norm", "cls.predictions.transform.LayerNorm")
-    # In transformers, the class 0 means that the second text follows. In tfm, the class 1 means it.
-    yield from _linear("follows", "cls.seq_relationship", optional=True, reverse=True)
+def make_gpt2_config(model: DecoderLMConfig, vocabulary: Vocabulary | None) -> Any:
+    """Returns the config of a language model."""
+    del vocabulary
+    data = DocumentsConfig(tokenizer=TOKENIZER_JSON, row_length=model.max_positions)
+    stride = min(model.max_positions, MAX_STRIDE)
+    training = TrainingConfig(freeze=("embedding/bias",))  # GPT-2 has no bias of the logits
+    return tasks.find("language_modeling").Config(model=model, data=data, training=training, stride=stride)
 
 
+translation_family = functools.partial(Family, make_config=make_translation_config, copies=COPIES)
 FAMILIES = {
-    "marian": Family("MarianMTModel", "translation", "model.", marian_model, bart_entries, sines_first=True),
-    "bart": Family("BartForConditionalGeneration", "translation", "model.", bart_model, bart_entries),
-    "mbart": Family("MBartForConditionalGeneration", "translation", "model.", mbart_model, bart_entries),
-    "m2m_100": Family(
-        "M2M100ForConditionalGeneration", "translation", "model.", m2m_100_model, m2m_100_entries
+    "marian": translation_family(
+        architecture="MarianMTModel",
+        prefix="model.",
+        model=marian_model,
+        entries=bart_entries,
+        read_vocabulary=read_marian,
+        sines_first=True,
     ),
-    "t5": Family("T5ForConditionalGeneration", "translation", "", t5_model, t5_entries),
-    "gpt2": Family("GPT2LMHeadModel", "language_modeling", "transformer.", gpt2_model, gpt2_entries),
-    "bert": Family("BertForPreTraining", "masked_language_modeling", "bert.", bert_model, bert_entries),
-    "vit": Family("ViTForImageClassification", "classification", "vit.", vit_model, vit_entries),
+    "bart": translation_family(
+        architecture="BartForConditionalGeneration",
+        prefix="model.",
+        model=bart_model,
+        entries=bart_entries,
+        read_vocabulary=read_bart,
+    ),
+    "mbart": translation_family(
+        architecture="MBartForConditionalGeneration",
+        prefix="model.",
+        model=mbart_model,
+        entries=bart_entries,
+        read_vocabulary=read_mbart,
+    ),
+    "m2m_100": translation_family(
+        architecture="M2M100ForConditionalGeneration",
+        prefix="model.",
+        model=m2m_100_model,
+        entries=m2m_100_entries,
+        read_vocabulary=read_m2m_100,
+    ),
+    "t5": translation_family(
+        architecture="T5ForConditionalGeneration",
+        prefix="",
+        model=t5_model,
+        entries=t5_entries,
+        read_vocabulary=read_t5,
+        unused=UNUSED_BIASES,
+    ),
+    "gpt2": Family(
+        architecture="GPT2LMHeadModel",
+        prefix="transformer.",
+        model=gpt2_model,
+        entries=gpt2_entries,
+        make_config=make_gpt2_config,
+        read_vocabulary=read_gpt2,
+        copies=COPIES,
+        unused=MASKS,
+    ),
 }

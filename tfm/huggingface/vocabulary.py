@@ -12,7 +12,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
-from tfm.data.tokenizers.file_tokenizer import find_special_ids
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
 from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID
 from tfm.data.tokenizers.sentencepiece_file import (
@@ -29,14 +28,13 @@ from tfm.data.tokenizers.sentencepiece_file import (
 from tfm.data.tokenizers.word_pieces import WORD_START
 from tfm.errors import UserError
 from tfm.huggingface.arrays import TokenOrder
-from tfm.huggingface.families import Fields
+from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import read_json, read_json_if_present
 from tfm.huggingface.tokenizer_file import (
     BOS,
     EOS,
     PAD,
     TEXT_START,
-    list_ids,
     make_word_piece_tokenizer,
     make_word_tokenizer,
     renumber,
@@ -79,7 +77,7 @@ class Vocabulary:
 
 def read_marian(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of MarianMT: a SentencePiece model for each side, and the ids of all pieces."""
-    size = _vocabulary_size(fields)
+    size = vocabulary_size(fields)
     source_ids = _read_ids(folder, "vocab.json")
     separate = os.path.exists(os.path.join(folder, "target_vocab.json"))
     target_ids = _read_ids(folder, "target_vocab.json") if separate else source_ids
@@ -106,7 +104,7 @@ def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     ids = {piece.text: i + FAIRSEQ_OFFSET for i, piece in enumerate(pieces) if i >= len(FAIRSEQ_IDS) - 1}
     tags = _read_tags(folder, len(pieces) + FAIRSEQ_OFFSET)
     _check_languages(folder, languages, tags, "{}")
-    order = _order(fields, _vocabulary_size(fields))
+    order = _order(fields, vocabulary_size(fields))
     rewritten = _rewrite(folder, content, ids | FAIRSEQ_IDS | tags, order, tags)
     return Vocabulary(order, {VOCABULARY_FILE: rewritten}, languages, languages.source, languages.target)
 
@@ -118,7 +116,7 @@ def read_m2m_100(folder: str, fields: Fields, languages: Languages) -> Vocabular
     ids = _read_ids(folder, "vocab.json")
     tags = _read_tags(folder, len(ids))
     _check_languages(folder, languages, tags, "__{}__")
-    order = _order(fields, _vocabulary_size(fields))
+    order = _order(fields, vocabulary_size(fields))
     rewritten = _rewrite_file(folder, "sentencepiece.bpe.model", ids | tags, order, tags)
     prefixes = f"__{languages.source}__", f"__{languages.target}__"
     return Vocabulary(order, {VOCABULARY_FILE: rewritten}, languages, *prefixes)
@@ -144,7 +142,7 @@ def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of T5, whose ids are the ids of SentencePiece."""
     content = _read(folder, "spiece.model")
     ids = {piece.text: i for i, piece in enumerate(_read_pieces(folder, "spiece.model", content))}
-    order = _order(fields, _vocabulary_size(fields))
+    order = _order(fields, vocabulary_size(fields))
     return Vocabulary(order, {VOCABULARY_FILE: _rewrite(folder, content, ids, order)}, languages)
 
 
@@ -153,8 +151,8 @@ def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
     BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
     """
-    order = _order(fields, _vocabulary_size(fields))
-    files = {VOCABULARY_FILE: _renumber(folder, _read_tokenizer(folder), order)}
+    order = _order(fields, vocabulary_size(fields))
+    files = {VOCABULARY_FILE: renumber_tokenizer(folder, read_tokenizer(folder), order)}
     return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
 
 
@@ -163,12 +161,14 @@ def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
     Padding and BOS get no probability, because no text has them.
     """
-    size = _vocabulary_size(fields)
+    size = vocabulary_size(fields)
     end = _check_id(fields, "eos_token_id", size)
     start, pad = (_check_id(fields, f"{role}_token_id", size, default=end) for role in ("bos", "pad"))
     order = TokenOrder(size, pad=None if pad in (start, end) else pad, start=start, end=end)
     order.excluded[[PAD_ID, BOS_ID]] = True
-    return Vocabulary(order, {VOCABULARY_FILE: _renumber(folder, _read_tokenizer(folder), order)}, languages)
+    return Vocabulary(
+        order, {VOCABULARY_FILE: renumber_tokenizer(folder, read_tokenizer(folder), order)}, languages
+    )
 
 
 def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
@@ -186,7 +186,7 @@ def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
         if os.path.exists(os.path.join(folder, "sentencepiece.bpe.model")):
             files[name] = _rewrite_file(folder, "sentencepiece.bpe.model", ids, order, ())
         else:
-            files[name] = _renumber(folder, make_word_tokenizer(ids), order)
+            files[name] = renumber_tokenizer(folder, make_word_tokenizer(ids), order)
     return Vocabulary(order, files, languages)
 
 
@@ -202,42 +202,6 @@ def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, in
         return FAIRSEQ_IDS | {text: i for i, (text, _) in enumerate(texts, len(FAIRSEQ_IDS))}
     except ValueError:
         raise UserError(f"Expected a text and its frequency in each line of {folder}/{name}.") from None
-
-
-def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of BERT: word pieces in a tokenizer.json or a vocab.txt.
-
-    BOS is "[CLS]", and EOS is "[SEP]".
-    """
-    size = _vocabulary_size(fields)
-    has_json = os.path.exists(os.path.join(folder, "tokenizer.json"))
-    content = _read_tokenizer(folder, "tokenizer.json" if has_json else "vocab.txt")
-    pieces = [""] * size
-    try:
-        for text, i in list_ids(content).items():
-            pieces[i] = text
-        pad, start, end = find_special_ids(pieces)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError):
-        pad = start = end = -1
-    if min(pad, start, end) < 0:
-        raise UserError(
-            f"Expected the tokenizer of {folder} to have {size:,} ids, and [PAD], [CLS] and [SEP] among "
-            "them. Copy the whole folder again."
-        )
-    order = TokenOrder(size, pad=pad, start=start, end=end)
-    return Vocabulary(order, {VOCABULARY_FILE: _renumber(folder, content, order)}, languages)
-
-
-# {model_type: reader of its tokenizer}
-READERS = {
-    "marian": read_marian,
-    "bart": read_bart,
-    "mbart": read_mbart,
-    "m2m_100": read_m2m_100,
-    "t5": read_t5,
-    "gpt2": read_gpt2,
-    "bert": read_bert,
-}
 
 
 def rewrite_sentencepiece(
@@ -287,7 +251,7 @@ def _check_id(fields: Fields, name: str, size: int, default: int | None = None) 
     return int(value)
 
 
-def _vocabulary_size(fields: Fields) -> int:
+def vocabulary_size(fields: Fields) -> int:
     """Returns the larger size of both sides."""
     size = max(fields.get("vocab_size", int), fields.get("decoder_vocab_size", int, None) or 0)
     if not 0 < size <= MAX_ID:
@@ -346,7 +310,7 @@ def _rewrite(
         raise UserError(f"A SentencePiece file of {folder} is damaged. Copy it again.") from None
 
 
-def _read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
+def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
     """Returns the content of a tokenizer.json. A vocab.txt is converted first."""
     path = os.path.join(folder, name)
     if name == "tokenizer.json":
@@ -360,7 +324,7 @@ def _read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]
     )
 
 
-def _renumber(folder: str, content: dict[str, Any], order: TokenOrder) -> bytes:
+def renumber_tokenizer(folder: str, content: dict[str, Any], order: TokenOrder) -> bytes:
     """Calls `renumber`, and raises a UserError if the file has other content."""
     try:
         return json.dumps(renumber(content, order.ids.tolist()), ensure_ascii=False).encode("utf-8")

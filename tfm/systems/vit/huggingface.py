@@ -1,0 +1,157 @@
+"""ViT in transformers: the fields of its config, its arrays and its preprocessing, in both directions."""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfm import tasks
+from tfm.errors import UserError
+from tfm.huggingface.arrays import Entry
+from tfm.huggingface.family import (
+    PIPELINE,
+    Family,
+    Target,
+    encoder_fields,
+    encoder_layer_entries,
+    linear_entries,
+    norm_entries,
+    to_json,
+)
+from tfm.huggingface.fields import TWO_LABELS, Fields
+from tfm.huggingface.folder import read_json_if_present
+from tfm.huggingface.vocabulary import Vocabulary
+from tfm.systems.vit.model import ViTConfig
+
+PREPROCESSOR_FILE = "preprocessor_config.json"
+
+
+def vit_model(fields: Fields) -> ViTConfig:
+    """Returns the config of ViT."""
+    labels = fields.get("id2label", dict, TWO_LABELS)
+    fields.require("qkv_bias", True)
+    activation, _ = fields.activation("hidden_act")
+    return ViTConfig(
+        image_size=fields.get("image_size", int),
+        patch_size=fields.get("patch_size", int),
+        channels=fields.get("num_channels", int, 3),
+        classes=len(labels),
+        encoder_layers=fields.get("num_hidden_layers", int),
+        d_model=fields.get("hidden_size", int),
+        d_ff=fields.get("intermediate_size", int),
+        heads=fields.get("num_attention_heads", int),
+        activation=activation,
+        attention_bias=True,
+        layer_norm_epsilon=fields.get("layer_norm_eps", float),
+        dropout=fields.get("hidden_dropout_prob", float, 0.0),
+        attention_dropout=fields.get("attention_probs_dropout_prob", float, 0.0),
+    )
+
+
+def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
+    """Yields the entries of ViT."""
+    yield Entry("class_token", "vit.embeddings.cls_token", "one_row")
+    yield Entry("positions/table", "vit.embeddings.position_embeddings", "one_row")
+    yield Entry("embedding/kernel", "vit.embeddings.patch_embeddings.projection.weight", "patches")
+    yield Entry("embedding/bias", "vit.embeddings.patch_embeddings.projection.bias")
+    yield from norm_entries("encoder/norm", "vit.layernorm")
+    yield from linear_entries("head", "classifier")
+    for i in range(model.encoder_layers):
+        norms = "layernorm_before", "layernorm_after"
+        yield from encoder_layer_entries(i, f"vit.encoder.layer.{i}", "attention", norms)
+
+
+def fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
+    """Changes the kernel and bias of the patches, in place, for pixels from -1 to 1.
+
+    transformers reads (x - mean) / deviation of pixels x from 0 to 1, or x if do_normalize is false.
+
+    Raises:
+      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel, or
+        does not divide the pixels by 255.
+    """
+    path = os.path.join(folder, PREPROCESSOR_FILE)
+    details = read_json_if_present(path)
+    fields = Fields(details, path)
+    fields.require("do_rescale", True)
+    fields.require("rescale_factor", 1 / 255)
+    half = [0.5] * model.channels
+    if not fields.get("do_normalize", bool, True):
+        details = {"image_mean": [0] * model.channels, "image_std": [1] * model.channels}
+    try:
+        mean, deviation = (np.asarray(details.get(f"image_{name}", half), float) for name in ("mean", "std"))
+    except (TypeError, ValueError):
+        mean = deviation = np.zeros(0)
+    if mean.shape != (model.channels,) or deviation.shape != mean.shape or not (deviation > 0).all():
+        raise UserError(
+            f"{folder}: expected image_mean and image_std in {PREPROCESSOR_FILE} to have a value for "
+            f"each of {model.channels} channels."
+        )
+    kernel = parameters["embedding/kernel"].reshape(-1, model.channels, model.d_model)
+    shift = ((0.5 - mean) / deviation)[:, None]
+    bias = parameters["embedding/bias"] + (kernel * shift).sum((0, 1))
+    scaled = kernel * (0.5 / deviation)[:, None]
+    parameters["embedding/bias"] = bias.astype(np.float32)
+    parameters["embedding/kernel"] = scaled.reshape(parameters["embedding/kernel"].shape).astype(np.float32)
+
+
+def make_config(model: ViTConfig, vocabulary: Vocabulary | None) -> Any:
+    """Returns the config of an export."""
+    del vocabulary
+    config_class = tasks.find("image_classification").Config
+    data = dataclasses.replace(config_class().data, kind="arrays", file="images.npz")
+    return config_class(model=model, data=data)
+
+
+def _vit_config(run: Any) -> dict[str, Any]:
+    model = run.task.config.model
+    return {
+        "image_size": model.image_size,
+        "patch_size": model.patch_size,
+        "num_channels": model.channels,
+        "qkv_bias": True,
+        **encoder_fields(model, run.task.label_names),
+    }
+
+
+def _vit_files(run: Any, workdir: str) -> dict[str, bytes]:
+    """Returns the preprocessing of images: pixels from -1 to 1, as tfm reads them."""
+    del workdir
+    size, channels = run.task.config.model.image_size, run.task.config.model.channels
+    values = {
+        "image_processor_type": "ViTImageProcessor",
+        "do_resize": True,
+        "size": {"height": size, "width": size},
+        "do_rescale": True,
+        "rescale_factor": 1 / 255,
+        "do_normalize": True,
+        "image_mean": [0.5] * channels,
+        "image_std": [0.5] * channels,
+    }
+    return {PREPROCESSOR_FILE: to_json(values)}
+
+
+FAMILIES = {
+    "vit": Family(
+        architecture="ViTForImageClassification",
+        prefix="vit.",
+        model=vit_model,
+        entries=vit_entries,
+        make_config=make_config,
+        has_labels=lambda model: True,
+        finish=fold_normalization,
+    )
+}
+TARGETS = {
+    "vit": Target(
+        model_type="vit",
+        family=FAMILIES["vit"],
+        required={"norm_order": "pre", "positions": "learned"},
+        config=_vit_config,
+        files=_vit_files,
+        example=lambda model: PIPELINE.format("image-classification"),
+        find_problems=lambda config, tokenizer: iter(()),
+    )
+}
