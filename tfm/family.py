@@ -327,8 +327,8 @@ SYSTEMS = (
         seconds=1_797,
     ),
 )
-MODELS = {name: module for system in SYSTEMS for name, module in system.models.items()}
-TASKS = {name: module for system in SYSTEMS for name, module in system.tasks.items()}
+MODELS = dict(sorted((name, module) for system in SYSTEMS for name, module in system.models.items()))
+TASKS = dict(sorted((name, module) for system in SYSTEMS for name, module in system.tasks.items()))
 
 
 def find_system(name: str) -> System:

@@ -18,15 +18,16 @@ from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.huggingface.arrays import TokenOrder
 from tfm.huggingface.fields import Fields
+from tfm.huggingface.lookup import find_families
 from tfm.huggingface.tokenizer_file import make_byte_tokenizer, renumber
 from tfm.huggingface.vocabulary import (
     Languages,
-    read_bert,
     read_fairseq,
     read_m2m_100,
     read_marian,
     read_mbart,
 )
+from tfm.systems.bert.huggingface import read_bert
 
 ODD_TEXTS = ["a", "Žluťoučký 猫 5 €", "  two  spaces ", "</s>", "<unk> x", "don't", ""]
 MODEL = train_model(model_type="unigram")

@@ -210,7 +210,7 @@ def test_damaged_class_names_are_an_error(config, tmp_path, content):
 
 def test_commands_for_translation_reject_the_task(config, task, tmp_path):
     save(config, runs.config_path(str(tmp_path)))
-    message = "needs a run that translates, but this run has the task 'classification'"
+    message = "needs a run that translates, but this run has the task 'image_classification'"
     with pytest.raises(UserError, match=f"^Translator {message}"):
         Translator(runs.Run(task, {"params": None}, [1]))
     with pytest.raises(UserError, match=f"^tfm compare {message}"):

@@ -46,7 +46,7 @@ def find_by_name(known: Mapping[str, Any], name: str, path: str, needs: tuple[st
         return known[name]
     if not is_dotted(name):
         raise UserError(
-            f"{path} must be one of {sorted(known)}, or your own 'package.module[:attribute]', got {name!r}."
+            f"{path} must be one of {list(known)}, or your own 'package.module[:attribute]', got {name!r}."
         )
     value = _import(name, path)
     missing = [attribute for attribute in needs if not hasattr(value, attribute)]
