@@ -21,9 +21,9 @@ from tests.support import (
 )
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run, write_corpus
-from tfm.commands import compilation
 from tfm.devices.memory import return_free_memory
 from tfm.testing.tasks import TaskContract
+from tfm.workdir.compiled_programs import COMPILED_FOLDER, remove_damaged_programs
 
 # Programs of tests take longer to compile than to run, so XLA hardly optimises their machine code. It still
 # rewrites and fuses operations as usual. The fusion emitters take the most time to compile. One piece of code
@@ -71,11 +71,12 @@ def pytest_sessionstart(session):
     """
     folder = pathlib.Path(os.environ.get("JAX_COMPILATION_CACHE_DIR", "")).resolve()
     is_worker = hasattr(session.config, "workerinput")
-    if is_worker or TESTS_CACHE.resolve() not in folder.parents or folder.name != compilation.COMPILED_FOLDER:
+    is_tests_cache = TESTS_CACHE.resolve() in folder.parents and folder.name == COMPILED_FOLDER
+    if is_worker or not is_tests_cache:
         return
     if sum(path.stat().st_size for path in folder.glob("*")) > MAX_CACHE_BYTES:
         shutil.rmtree(folder)
-    compilation.remove_damaged_programs(str(folder.parent))
+    remove_damaged_programs(str(folder.parent))
 
 
 def pytest_xdist_auto_num_workers():

@@ -26,10 +26,10 @@ from tfm.workdir import starts
 
 
 @pytest.mark.parametrize("wanted", [False, True])
-def test_training_has_a_progress_bar_on_a_terminal(wanted, monkeypatch):
+def test_training_has_a_progress_bar_on_a_terminal(wanted, monkeypatch, tmp_path):
     monkeypatch.setattr(progress_bar, "is_wanted", lambda: wanted)
-    task, arguments = types.SimpleNamespace(unit="tokens"), types.SimpleNamespace(profile="")
-    hooks = train.make_hooks(task, 5, arguments)
+    task = types.SimpleNamespace(unit="tokens")
+    hooks = train.make_hooks(task, types.SimpleNamespace(profile="", config=make_config(tmp_path)))
     assert [type(hook) for hook in hooks] == [progress_bar.ProgressBar] * wanted
 
 

@@ -205,11 +205,11 @@ def test_training_in_a_directory_in_use_is_an_error(tmp_path):
 PROGRAMS = """
 import os, pathlib, sys, warnings
 import jax, jax.numpy as jnp
-from tfm.commands import compilation
+from tfm.workdir import compiled_programs
 folder = pathlib.Path(sys.argv[1])
 jax.config.update("jax_compilation_cache_dir", None)
 jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-compilation.enable_compilation_cache(str(folder))
+compiled_programs.enable_compilation_cache(str(folder))
 def entries():
     return {path for path in (folder / "compiled").glob("*-cache")}
 def damaged():
@@ -225,7 +225,7 @@ for path, share in zip(sorted(made), (0.5, 0, 0.9)):
 print("cut short", damaged() == min(len(made), 3), damaged() == min(len(made), 3))
 other = folder / "compiled" / "other-cache"
 other.write_bytes(bytes.fromhex("28b52ffd") + b"of zstandard")
-compilation.remove_damaged_programs(str(folder))
+compiled_programs.remove_damaged_programs(str(folder))
 print("dropped", len(made - entries()) == min(len(made), 3), other.exists())
 print("made again", damaged(), made < entries(), damaged())
 """

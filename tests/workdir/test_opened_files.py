@@ -18,13 +18,12 @@ from tests.support import entries
 from tests.support.hostile_values import JSON, answer, in_folder
 from tfm import config
 from tfm.checkpoints.store import Record
-from tfm.commands import compilation
 from tfm.commands.command import parse
 from tfm.commands.options import Evaluate
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.workdir import bundle, runs
+from tfm.workdir import bundle, compiled_programs, runs
 
 
 @pytest.fixture(scope="module")
@@ -182,11 +181,11 @@ def test_compiled_programs_are_in_the_users_cache(tiny_run, tmp_path, monkeypatc
 @pytest.mark.usefixtures("_no_compilation_cache")
 def test_folder_of_compiled_programs_is_set_once(tmp_path):
     for name in ("first", "second"):
-        compilation.enable_compilation_cache(str(tmp_path / name))
+        compiled_programs.enable_compilation_cache(str(tmp_path / name))
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "first" / "compiled")
 
 
 @pytest.mark.usefixtures("_no_compilation_cache")
 def test_without_a_writable_folder_no_compiled_program_is_stored():
-    compilation.enable_compilation_cache("/dev/null")
+    compiled_programs.enable_compilation_cache("/dev/null")
     assert jax.config.jax_compilation_cache_dir is None

@@ -1,20 +1,16 @@
-"""The devices of JAX, and its cache of compiled programs."""
+"""The devices of JAX, and slow compilations in the log."""
 
 import contextlib
 import functools
-import glob
 import logging
-import os
-import zlib
 from typing import Any
 
 import jax
 
 from tfm.errors import UserError, first_line
 from tfm.io.files import user_cache
-from tfm.training.setup import COMPILED_FOLDER
+from tfm.workdir.compiled_programs import enable_compilation_cache
 
-ZSTANDARD = b"\x28\xb5\x2f\xfd"  # the first bytes of data that zstandard compressed
 COMPILATION_EVENT = "/jax/core/compile/backend_compile_duration"
 SLOW_COMPILATION = 5.0  # seconds after which a user wonders what a command is waiting for
 log = logging.getLogger(__name__)
@@ -53,42 +49,6 @@ def _log_slow_compilation(event: str, duration_secs: float, **_: Any) -> None:
 def _jax_option(name: str) -> Any:
     """Returns an option of JAX. JAX adds these attributes at import, so a type checker does not see them."""
     return getattr(jax.config, name)
-
-
-def enable_compilation_cache(folder: str) -> None:
-    """Stores compiled programs below `folder`, so that the same program starts sooner next time.
-
-    The cached programs are executed, so the folder must be trusted. Training uses its work directory.
-    Commands that only read a run use the user's cache, because the run may come from someone else. If
-    JAX_COMPILATION_CACHE_DIR names a folder, JAX uses that folder instead. If the folder cannot be written,
-    there is no cache.
-    """
-    folder = os.path.join(folder, COMPILED_FOLDER)
-    if _jax_option("jax_compilation_cache_dir"):
-        return
-    with contextlib.suppress(OSError):
-        os.makedirs(folder, exist_ok=True)
-    if os.access(folder, os.W_OK):
-        jax.config.update("jax_compilation_cache_dir", folder)
-
-
-def remove_damaged_programs(folder: str) -> None:
-    """Removes damaged programs from the compilation cache of `folder`, which a kill or a full disk truncated.
-
-    JAX never overwrites an entry, so without this each start would warn and compile again. JAX compresses
-    with zlib, or with zstandard if it is installed. Entries that zstandard compressed are not checked. No
-    other process may use the folder at the same time.
-    """
-    for path in glob.glob(os.path.join(glob.escape(folder), COMPILED_FOLDER, "*-cache")):
-        with contextlib.suppress(OSError), open(path, "rb") as file:
-            try:
-                packed = file.read()
-                is_whole = packed.startswith(ZSTANDARD) or bool(zlib.decompress(packed))
-            except zlib.error:
-                is_whole = False
-            if not is_whole:
-                log.info("Removing a damaged program from the compilation cache: %s", path)
-                os.unlink(path)
 
 
 def prepare_device() -> None:

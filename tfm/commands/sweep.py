@@ -21,7 +21,6 @@ from fnmatch import fnmatchcase
 from typing import NoReturn
 
 from tfm.commands.command import command
-from tfm.commands.compilation import remove_damaged_programs
 from tfm.commands.config_files import read_config_file, read_variants, split_variant
 from tfm.commands.options import Sweep
 from tfm.commands.overrides import override
@@ -38,6 +37,7 @@ from tfm.sweep.results import (
     write_table,
 )
 from tfm.sweep.variants import SEED, Variant
+from tfm.workdir.compiled_programs import remove_damaged_programs
 
 log = logging.getLogger(__name__)
 

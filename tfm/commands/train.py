@@ -8,31 +8,28 @@ On several hosts, start the same command on each, with a work directory that all
 --distributed, or --coordinator, --processes and --process_id.
 """
 
-import contextlib
-import os
 import tempfile
 from typing import Any
 
 import jax
-from jax.experimental import multihost_utils
 
 from tfm import tasks
 from tfm.commands import progress_bar
 from tfm.commands.command import command
-from tfm.commands.compilation import check_device, enable_compilation_cache, remove_damaged_programs
+from tfm.commands.compilation import check_device
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
-from tfm.io.lock import lock_workdir
-from tfm.io.signals import SignalHandler, handle_signals
+from tfm.io.signals import handle_signals
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
+from tfm.training.task import Task
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
-from tfm.workdir.train import train
+from tfm.workdir.train import train_in_workdir
 from tfm.workdir.warm_start import copy_frozen_models
 
 
@@ -58,42 +55,19 @@ def main(options: Train) -> None:
         dry_run(config, options)
         return
     with handle_signals() as signals:
-        train_in_workdir(config, options, signals)
-
-
-def train_in_workdir(config: Any, options: Train, signals: SignalHandler) -> None:
-    """Trains in the work directory. The first process locks it, so that no second run can use it."""
-    workdir, source, entries = options.workdir, options.warm_start, options.warm_start_map
-    enable_compilation_cache(workdir)
-    make = tasks.find(config.task).create
-    guard = None
-    with contextlib.ExitStack() as stack:
-        if jax.process_index() == 0:  # the first host prepares the work directory for the other hosts
-            os.makedirs(workdir, exist_ok=True)
-            guard = stack.enter_context(lock_workdir(workdir))
-            remove_damaged_programs(workdir)
-            resume.save_config(config, workdir, allow_change=options.allow_change)
-            if source:
-                warm_start.prepare_warm_start(source, config, workdir, entries)
-            copy_frozen_models(config, workdir)
-            task = make(config, workdir)
-            if options.from_step is not None:
-                resume.resume_from(options.from_step, task, workdir)
-        multihost_utils.sync_global_devices("work directory")
-        if jax.process_index() > 0:
-            task = make(config, workdir, new=False)
-        train(
-            task,
-            config.training,
-            workdir,
-            initial_variables=warm_start.find_initial_variables(task, source, entries),
+        train_in_workdir(
+            config,
+            options.workdir,
+            allow_change=options.allow_change,
+            source=options.warm_start,
+            entries=options.warm_start_map,
+            from_step=options.from_step,
             signals=signals,
-            guard=guard,
-            hooks=make_hooks(task, config.training.steps, options),
+            make_hooks=lambda task: make_hooks(task, options),
         )
 
 
-def make_hooks(task: Any, steps: int, options: Train) -> list[Hook]:
+def make_hooks(task: Task, options: Train) -> list[Hook]:
     """Returns the hooks of the first host: a profiler for --profile, and a progress bar on a terminal.
 
     The other hosts have no hooks.
@@ -104,7 +78,7 @@ def make_hooks(task: Any, steps: int, options: Train) -> list[Hook]:
     if options.profile:
         hooks.append(Profiler(*parse_range(options.profile), options.workdir))
     if progress_bar.is_wanted():
-        hooks.append(progress_bar.ProgressBar(steps, task.unit))
+        hooks.append(progress_bar.ProgressBar(options.config.training.steps, task.unit))
     return hooks
 
 

@@ -13,7 +13,7 @@ from tfm.errors import UserError
 from tfm.io.files import no_link
 from tfm.sweep.plan import PlannedRun
 from tfm.training.run_log import read_metrics
-from tfm.training.setup import COMPILED_FOLDER
+from tfm.workdir.compiled_programs import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
 # Python imports nothing from the current folder in place of a library (-P), and finds tfm in a clone, too.

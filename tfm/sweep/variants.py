@@ -14,7 +14,7 @@ import numpy as np
 
 from tfm.errors import UserError
 from tfm.io.lock import LOCK_FILE
-from tfm.training.setup import COMPILED_FOLDER
+from tfm.workdir.compiled_programs import COMPILED_FOLDER
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")  # must also be the name of a folder
 TABLE_FILE = "table.md"

@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -28,10 +28,13 @@ class Loop:
     """A run in training, and the phases of a step in their order: update, log, save, evaluate.
 
     Attributes:
-      setup, data, checkpoints, scores, guard, hooks, preemption, metrics: of the run.
+      setup, data, checkpoints, scores, guard, hooks, preemption: of the run.
       state: the placed state.
       step: number of completed steps.
+      sums: {name: (sum, count)} of the metrics since the last line of the log, as the checkpoint of `step`
+        contains them.
       signal: number of the signal that requested the end of the run, or 0.
+      metrics: the metrics of the steps.
     """
 
     setup: Setup
@@ -41,12 +44,14 @@ class Loop:
     guard: DirectoryGuard
     hooks: Hook
     preemption: Preemption
-    metrics: StepMetrics
     state: TrainState
     step: int
+    sums: dataclasses.InitVar[Mapping[str, tuple[float, float]]]
     signal: int = 0
+    metrics: StepMetrics = dataclasses.field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self, sums: Mapping[str, tuple[float, float]]) -> None:
+        self.metrics = StepMetrics(self.setup, self.data, self.guard, self.hooks, self.step, sums)
         self._norm = jax.jit(optax.tree.norm)
 
     def run(self, train_step: Callable, began: float) -> None:

@@ -115,6 +115,10 @@ class Scores:
             return f"{since_best} evaluations have not improved on {shown}"
         return f"the run has completed its {config.steps:,} steps" if step >= config.steps else ""
 
+    def describe_completion(self, step: int, config: TrainingConfig) -> str:
+        """Returns why nothing is left to do after a step, or "" if steps or an evaluation are missing."""
+        return "" if self.is_due(step, config) else self.describe_end(step, config)
+
     def _values(self) -> dict[int, float]:
         """Returns {step: value of the metric, where larger is better} of the evaluations that have it."""
         name = self._best.metric

@@ -43,7 +43,6 @@ from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_contract, variable_shapes
 
 CHECKPOINT_FOLDER = "checkpoints"
-COMPILED_FOLDER = "compiled"  # of the run folder, with compiled programs
 CompiledStep = tuple[Callable[..., Any], jax.stages.Compiled]  # the step as it is called, its program
 CONSTANTS = "constants"  # name of their fingerprint among the assets of a checkpoint
 log = logging.getLogger(__name__)
@@ -156,21 +155,25 @@ class Setup:
         """Makes the state while a second thread compiles the step, because both take seconds.
 
         Args:
-          batch: see `compile_step`.
+          batch: see `compile_step` and `check_padding`.
           checkpoints, step, initial_variables: see `make_state`.
 
         Returns:
           The state and the compiled step.
 
         Raises:
-          UserError: if the state or a step needs more memory than a device has, or `make_state` or
-            `compile_step` raises it.
+          UserError: if the state or a step needs more memory than a device has, or `make_state`,
+            `compile_step` or `check_padding` raises it.
         """
         memory_errors = explain_out_of_memory(self.config.gradient_accumulation_steps)
         with memory_errors, ThreadPoolExecutor(1, "compilation") as pool:
             compiling = pool.submit(backend.keep_contexts(self.compile_step), batch)
             state = self.make_state(checkpoints, step, initial_variables)
-            return state, compiling.result()
+            compiled = compiling.result()
+        self.check_padding(batch, state)
+        devices = f"{self.partitioner.devices} {jax.default_backend()}"
+        log.info("%s parameters, %s device(s)", f"{self.parameters:,}", devices)
+        return state, compiled
 
     def make_state(
         self,
