@@ -6,7 +6,7 @@
 The tasks are copy, reverse and add. Training has sources of at most 10 symbols. The splits "double" and
 "quadruple" have 20 and 40. algorithms.py:copy,transformer is the Transformer of the same width and depth in
 place of the Universal Transformer. With --config.model.random_start=0, rows begin at position 0.
-python -m benchmarks.algorithms scores the runs, and docs/family.md and docs/results.md have the results.
+python -m benchmarks.algorithms scores the runs, and tfm/systems/universal/README.md has the results.
 
 Deviations from Dehghani et al. 2018: sequences of these lengths, not of 40 and 400 symbols, 64 features, no
 dropout, no label smoothing, greedy search, and a learning rate that falls linearly to 0.

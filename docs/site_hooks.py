@@ -1,10 +1,10 @@
 """Hooks of MkDocs, which turn the documents of the repository into pages of a site.
 
-README.md becomes the first page. Notebooks become pages with their stored output. The help of the commands
-becomes a page. A line "`tfm COMMAND --help` lists the flags." becomes the table of these flags. Each file of
-code that a page links to becomes a page with numbered lines. A link to a symbol, such as
-`../tfm/masks.py#causal_mask`, leads to the line on which the symbol begins. Formulas become SVG,
-which needs no script, no font and no network.
+README.md becomes the first page, and the README.md of each system becomes a page of the family. Notebooks
+become pages with their stored output. The help of the commands becomes a page. A line "`tfm COMMAND --help`
+lists the flags." becomes the table of these flags. Each file of code that a page links to becomes a page with
+numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`, leads to the line on which the symbol
+begins. Formulas become SVG, which needs no script, no font and no network.
 """
 
 import os
@@ -32,10 +32,12 @@ from symbols import symbol_lines
 
 from tfm.commands.command import describe_flag, flag_fields
 from tfm.commands.options import OPTIONS
+from tfm.family import SYSTEMS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 DOCS = os.path.join(ROOT, "docs")
 PAGES = {"index.md": "README.md"}  # of the site: file of the repository
+PAGES |= {f"family/{system.name}.md": system.page for system in SYSTEMS if not system.core_page}
 PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 NOTES = "benchmarks/notes"  # of measurements
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}

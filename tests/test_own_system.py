@@ -3,6 +3,7 @@
 import contextlib
 import importlib
 import json
+import re
 import shlex
 import sys
 
@@ -22,8 +23,10 @@ from tfm.workdir import runs
 pytestmark = pytest.mark.long
 
 PAGE = (ROOT / "docs" / "add_a_system.md").read_text(encoding="utf-8")
-FILE, *VARIANTS = [code for code, _ in BLOCK.findall(PAGE)]
-MODULES = ("which_language", "hide_letters", "distilled")
+BLOCKS = [code for code, _ in BLOCK.findall(PAGE)]
+# {path: content} of the files of the page, whose first line is a comment with the path.
+FILES = {match[1]: code for code in BLOCKS if (match := re.match(r"# (which_language/\w+\.py)\n", code))}
+CONFIG = "--config=which_language/small.py"
 SHORT = ["--config.training.steps=40", "--config.training.eval_every=20", "--config.training.log_every=10"]
 SHORT += ["--config.training.checkpoint_every=20", "--config.training.warmup_steps=5"]
 
@@ -36,16 +39,20 @@ def commands(name):
 
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory):
-    """Returns the current folder, which contains which_language.py and a run of 40 steps."""
+    """Returns the current folder, which contains the files of the page and a run of 40 steps."""
     folder = tmp_path_factory.mktemp("own")
-    (folder / "which_language.py").write_text(FILE, encoding="utf-8")
+    (folder / "which_language").mkdir()
+    for path, content in FILES.items():
+        (folder / path).write_text(content, encoding="utf-8")
     with contextlib.chdir(folder):
         train.main(commands("train")[0] + SHORT)
         yield folder
     sys.path[:] = [path for path in sys.path if path != str(folder)]
-    for name in MODULES:
-        sys.modules.pop(name, None)
-    config.names.allowed_modules -= set(MODULES)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "which_language"]:
+        del sys.modules[name]
+    config.names.allowed_modules -= {
+        name for name in config.names.allowed_modules if "which_language" in name
+    }
 
 
 def test_custom_system_trains(folder):
@@ -69,7 +76,7 @@ def test_custom_system_is_evaluated(folder, capsys):
 
 
 def test_custom_system_resumes_exactly():
-    command = ["--config=which_language.py", "--workdir=broken", *SHORT]
+    command = [CONFIG, "--workdir=broken", *SHORT]
     train.main([*command, "--config.training.steps=20"])
     train.main(command)
     whole, broken = (runs.load(each, checkpoint="last") for each in ("runs/language", "broken"))
@@ -85,37 +92,34 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
     exported, trained = runs.load("exported"), runs.load(str(run))
     assert_trees_equal(exported.params, trained.params)
     card = (folder / "exported" / "README.md").read_text()
-    assert r"A model of the task which\_language:TASK" in card
-    assert "allow_modules(['which_language'])\nrun = runs.load(" in card
-    assert "tfm evaluate --workdir=FOLDER --import=which_language\n" in card
-    train.main(["--config=which_language.py", "--workdir=warm", "--warm_start=exported", *SHORT[1:-1],
+    assert r"A model of the task which\_language.task:TASK" in card
+    assert "allow_modules(['which_language.task'])\nrun = runs.load(" in card
+    assert "tfm evaluate --workdir=FOLDER --import=which_language.task\n" in card
+    train.main([CONFIG, "--workdir=warm", "--warm_start=exported", *SHORT[1:-1],
                 "--config.training.steps=1", "--config.training.warmup_steps=1"])  # fmt: skip
     assert runs.load("warm", checkpoint="last").steps == [1]
 
 
 def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
-    train.main([*commands("train")[1], "--config.training.steps=1", "--config.training.warmup_steps=1"])
+    (command,) = [command for command in commands("train") if "--workdir=runs/part" in command]
+    train.main([*command, "--config.training.steps=1", "--config.training.warmup_steps=1"])
     old, new = (runs.load(each, checkpoint="last").params for each in ("runs/language", "runs/part"))
     assert_trees_equal(old["Layer_0"], new["Layer_0"])
     assert not np.array_equal(old["Embed_0"]["embedding"], new["Embed_0"]["embedding"])
 
 
-def test_variant_of_the_page_trains_resumes_and_is_exported(folder):
-    module = "hide_letters"
-    text = FILE.replace("which_language:TASK", f"{module}:TASK")
-    text = text.replace("TASK = ", "\n".join([VARIANTS[0], "TASK = "]), 1)
-    text = text.replace("create=WhichLanguage", "create=HideLetters")
-    (folder / f"{module}.py").write_text(text, encoding="utf-8")
-    importlib.invalidate_caches()
+def test_variant_of_the_page_trains_resumes_and_is_exported():
+    (command,) = [command for command in commands("train") if any("hidden:TASK" in flag for flag in command)]
     for steps in (1, 2):
         fields = [f"--config.training.steps={steps}", "--config.training.warmup_steps=1"]
-        train.main([f"--config={module}.py", f"--workdir={module}_run", "--import=which_language", *fields])
-    run = runs.load(f"{module}_run", checkpoint="last")
+        train.main([*command, "--import=which_language", *fields])
+    run = runs.load("runs/hidden", checkpoint="last")
     assert run.steps == [2]
-    export.main([f"--workdir={module}_run", f"--output={module}_export", f"--import={module}"])
+    assert type(run.task).__name__ == "HideLetters"
+    export.main(["--workdir=runs/hidden", "--output=hidden_export", "--import=which_language"])
 
 
-TASKS = {"page": lambda folder: importlib.import_module("which_language").Config()}
+TASKS = {"page": lambda folder: importlib.import_module("which_language.task").Config()}
 
 
 class TestTaskOfThePage(TaskContract):
@@ -125,12 +129,13 @@ class TestTaskOfThePage(TaskContract):
 
 def test_test_class_of_the_page_has_the_tests_of_the_contract():
     names = {}
-    run_block(VARIANTS[1], "docs/add_a_system.md", names)
+    (block,) = [code for code in BLOCKS if "LanguageModelContract" in code]
+    run_block(block, "docs/add_a_system.md", names)
     assert names["TestMyModel"]().first().config.layers == 1
 
 
 def test_custom_system_has_a_dry_run(capsys):
-    train.main(["--config=which_language.py", "--workdir=dry", "--dry_run"])
+    train.main([CONFIG, "--workdir=dry", "--dry_run"])
     assert "not measured here yet" in capsys.readouterr().out
     with pytest.raises(UserError, match=r"config\.model\.featurs does not exist; did you mean 'features'"):
-        train.main(["--config=which_language.py", "--workdir=x", "--config.model.featurs=3"])
+        train.main([CONFIG, "--workdir=x", "--config.model.featurs=3"])

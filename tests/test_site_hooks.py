@@ -37,6 +37,10 @@ def render(hooks, markdown, page="index.md"):
         ("results.md", "[x](../benchmarks/notes/input.md)", "[x](notes/input.md)"),
         ("notes/input.md", "[x](../../docs/results.md)", "[x](../results.md)"),
         ("interpret.md", "[x](notebooks/ablate_and_patch.ipynb)", "[x](notebooks/ablate_and_patch.md)"),
+        ("family.md", "[x](../tfm/systems/detr/README.md)", "[x](family/detr.md)"),
+        ("family/detr.md", "[x](../vit/README.md)", "[x](vit.md)"),
+        ("family/detr.md", "[x](model.py)", "[x](../source/tfm/systems/detr/model.py.md)"),
+        ("family/detr.md", "![x](../../../docs/figures/a.png)", "![x](../figures/a.png)"),
         ("index.md", "[x](https://example.org/a.md)", "[x](https://example.org/a.md)"),
         ("index.md", "[x](#results)", "[x](#results)"),
     ],
@@ -64,9 +68,9 @@ def test_figure_with_links_is_embedded_in_the_page(hooks):
     assert "![" not in html
 
 
-def test_boxes_of_the_lineage_lead_to_pages_and_sections(hooks):
+def test_boxes_of_the_lineage_lead_to_the_pages_of_the_systems(hooks):
     html = render(hooks, "![The lineage](figures/family.svg)", "family.md")
-    assert 'href="family.html#word-vectors"' in html
+    assert 'href="family/word2vec.html"' in html
     assert 'href="paper.html"' in html
 
 

@@ -17,7 +17,8 @@ FILE_LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)(?:#([^)\s]*))?\)")
 def documents() -> list[pathlib.Path]:
     """Returns all Markdown files for readers."""
     pages = [path for folder in (DOCS, DOCS / "guide") for path in sorted(folder.glob("*.md"))]
-    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *pages]
+    systems = sorted((ROOT / "tfm" / "systems").glob("*/README.md"))
+    return [ROOT / "README.md", ROOT / "CHANGELOG.md", *pages, *systems]
 
 
 def load_docs_module(name: str) -> types.ModuleType:
