@@ -3,8 +3,8 @@
 README.md becomes the first page, and the README.md of each system becomes a page of the family. Notebooks
 become pages with their stored output. The help of the commands becomes a page. A line "`tfm COMMAND --help`
 lists the flags." becomes the table of these flags. Each file of code that a page links to becomes a page with
-numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`, leads to the line on which the symbol
-begins. Formulas become SVG, which needs no script, no font and no network.
+numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`, leads to the line on which the
+symbol begins. Formulas become SVG, which needs no script, no font and no network.
 """
 
 import os

@@ -14,7 +14,7 @@ from tfm.devices.memory import count_elements
 from tfm.errors import UserError
 from tfm.systems.bert.model import Bert, BertConfig
 
-FIXTURE = pathlib.Path(__file__).parents[2] / "references" / "hf_bert.npz"  # see hf_bert.py next to it
+FIXTURE = pathlib.Path(__file__).with_name("hf_bert.npz")  # see hf_bert.py next to it
 VOCABULARY = 30_522  # published
 LARGE = {"encoder_layers": 24, "d_model": 1024, "d_ff": 4096, "heads": 16}
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.models.cases import CONVOLUTIONAL
-from tests.references.numpy_conv_s2s import conv_s2s
+from tests.systems.conv_s2s.numpy_conv_s2s import conv_s2s
 from tfm.errors import UserError
 from tfm.layers.observe import read_attention
 from tfm.systems.conv_s2s.model import ConvS2S, ConvS2SConfig, list_layers, scale_gradient

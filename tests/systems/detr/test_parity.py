@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict, unflatten_dict
 
-from tests.references import detr_fixture as fixture
+from tests.systems.detr import detr_fixture as fixture
 from tfm.systems.detr.model import DETR, Detections, DETRConfig
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.testing.models import quick_jit

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.models.cases import MEMORY_NETWORKS
-from tests.references.numpy_memory_network import memory_network
 from tests.references.numpy_transformer import wide
+from tests.systems.memory_network.numpy_memory_network import memory_network
 from tfm.devices.memory import count_elements
 from tfm.layers.observe import read_attention
 from tfm.systems.memory_network.model import MemoryNetwork, MemoryNetworkConfig

@@ -1,4 +1,4 @@
-"""Tests of the cells and segments of recurrent models. test_references.py compares whole models."""
+"""Tests of the cells and segments of recurrent models. test_equations.py compares whole models."""
 
 import dataclasses
 

@@ -12,7 +12,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 
 from tests.models.cases import UNIVERSALS
-from tests.references.numpy_universal import universal_transformer
+from tests.systems.universal.numpy_universal import universal_transformer
 from tfm import interpret
 from tfm.errors import UserError
 from tfm.systems.universal.model import UniversalConfig, UniversalTransformer, halting_weights

@@ -5,9 +5,7 @@ It shares no code with `tfm`; only the names of parameters are Flax's.
 
 import numpy as np
 
-
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
+from tests.systems.lstm_lm.numpy_lstm_lm import lstm, sigmoid
 
 
 def dense(parameters, x):
@@ -25,15 +23,6 @@ def gru(parameters, h, x):
         x @ w[:, 2 * size :] + b[2 * size :] + (r * h) @ parameters["recurrent_candidate"]["kernel"]
     )
     return (1 - z) * h + z * proposal
-
-
-def lstm(parameters, state, x, forget_bias):
-    """Zaremba et al. 2014, section 3.1."""
-    c, h = state
-    gates = x @ parameters["input"]["kernel"] + parameters["input"]["bias"]
-    i, f, g, o = np.split(gates + h @ parameters["recurrent"]["kernel"], 4)
-    c = sigmoid(f + forget_bias) * c + sigmoid(i) * np.tanh(g)
-    return c, sigmoid(o) * np.tanh(c)
 
 
 def run_cell(config, parameters, state, x):

@@ -1,7 +1,7 @@
 """Writes detr.npz, the outputs of a small random DETR of transformers.
 
     pip install torch transformers pillow
-    python tests/references/detr_fixture.py
+    python tests/systems/detr/detr_fixture.py
 
 The parameters are a function of their names and shapes, so the file contains no parameters, and the test
 computes the same parameters.

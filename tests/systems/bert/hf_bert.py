@@ -1,6 +1,6 @@
 """Writes hf_bert.npz: a tiny BertForPreTraining of Hugging Face with random parameters, and its outputs.
 
-    python tests/references/hf_bert.py
+    python tests/systems/bert/hf_bert.py
 
 Needs the packages torch and transformers (made with 2.13 and 5.24). The parameters have the names and shapes
 of `tfm.systems.bert.model`, joined by "/".
