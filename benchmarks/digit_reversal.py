@@ -19,7 +19,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import shift_right
 from tfm.decoding.translate import translate_ids
 from tfm.losses import fused_linear_cross_entropy
-from tfm.systems import rnn_seq2seq
+from tfm.systems.rnn_seq2seq import model as rnn_seq2seq
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import make_optimizer, make_schedule
 from tfm.training.step import Learner, TrainState, make_train_step

@@ -20,8 +20,7 @@ temperature of 0.4. Scores: docs/results.md.
 
 from tfm.config import to_config_dict
 from tfm.decoding.config import GenerationConfig
-from tfm.systems.dalle import image_tokens as image_tokens
-from tfm.systems.dalle import text_to_image
+from tfm.systems.dalle import image_tokens, text_to_image
 from tfm.systems.dalle.captions import CAPTION_WORDS, FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.systems.dalle.dvae import DVAEConfig
 from tfm.systems.dalle.model import DALLEConfig

@@ -3,9 +3,9 @@
     python train.py --config=configs/word2vec.py --workdir=runs/word2vec
     python eval.py --workdir=runs/word2vec
 
-Each evaluation draws a map of the words into runs/word2vec. docs/results.md has the scores. Deviations from
-the paper are 50 features instead of 300, a subsampling of 1e-3 for a small corpus, batches of pairs from
-random sentences, and Adam in place of SGD.
+Each evaluation draws a map of the words into runs/word2vec/samples. docs/results.md has the scores.
+Deviations from the paper are 50 features instead of 300, a subsampling of 1e-3 for a small corpus, batches of
+pairs from random sentences, and Adam in place of SGD.
 """
 
 from tfm.config import to_config_dict

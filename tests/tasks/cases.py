@@ -14,8 +14,7 @@ from tfm.data.config import ImagesConfig
 from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.conv_s2s.model import ConvS2SConfig
-from tfm.systems.dalle import image_tokens as image_tokens
-from tfm.systems.dalle import text_to_image
+from tfm.systems.dalle import image_tokens, text_to_image
 from tfm.systems.dalle.captions import FIRST_WORD_ID, WORDS, CaptionsConfig
 from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
 from tfm.systems.dalle.model import DALLEConfig

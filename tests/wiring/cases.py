@@ -22,8 +22,7 @@ from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.labelled_texts import LabelledConfig
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.conv_s2s.model import ConvS2SConfig
-from tfm.systems.dalle import image_tokens as image_tokens
-from tfm.systems.dalle import text_to_image
+from tfm.systems.dalle import image_tokens, text_to_image
 from tfm.systems.detr import task as detection
 from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig

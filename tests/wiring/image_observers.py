@@ -14,8 +14,7 @@ from tests.wiring.observers import Observation, list_values, trace
 from tfm import tasks
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
-from tfm.systems.dalle import image_tokens as image_tokens
-from tfm.systems.dalle import text_to_image
+from tfm.systems.dalle import image_tokens, text_to_image
 from tfm.systems.dalle.captions import CaptionsConfig
 from tfm.systems.dalle.dvae import DiscreteVAE, DVAEConfig
 from tfm.systems.dalle.model import DALLEConfig
