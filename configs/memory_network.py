@@ -3,10 +3,10 @@
     python train.py --config=configs/memory_network.py --workdir=runs/memory_network
     python eval.py --workdir=runs/memory_network
 
-Each evaluation draws what the hops attend to into runs/memory_network/samples. A single hop (--config.model.hops=1)
-cannot find two facts. docs/results.md has the scores. Deviations from the paper are new stories in each
-batch, 32 features, batches of 64, no linear start, and Adam in place of SGD, with a learning rate that falls
-linearly to 0.
+Each evaluation draws what the hops attend to into runs/memory_network/samples. A single hop
+(--config.model.hops=1) cannot find two facts. docs/results.md has the scores. Deviations from the paper are
+new stories in each batch, 32 features, batches of 64, no linear start, and Adam in place of SGD, with a
+learning rate that falls linearly to 0.
 """
 
 from tfm.config import to_config_dict
