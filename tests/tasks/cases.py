@@ -200,7 +200,7 @@ BERT_HEADS = {
     "bert, classes of pairs": ("classes", {"second_column": "second"}),
     "bert, tags": ("tags", {"label_column": "tags"}),
 }
-# {module of tfm.tasks: {module of tfm.models, and what else differs after a comma: (folder) -> config}}
+# {name of a task: {name of a model, and what else differs after a comma: (folder) -> config}}
 TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     "translation": {
         name: functools.partial(make_translation, model) for name, model in TRANSLATION_MODELS.items()

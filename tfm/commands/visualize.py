@@ -3,13 +3,14 @@
 Writes figures into DIR/figures, or into --output=FOLDER: curves of the loss and the learning rate, and for
 each example the attention of every head. Also writes attention.html, a page to explore the attention, the
 predictions and the beam search of all examples, which opens from disk.
-An example is a sentence to translate or to parse, a text for a language model to read, or the number of a
-test image to classify. Examples on the command line, also with --sentence, replace the default examples.
+An example is a sentence to translate or to parse, a text to read for a language model or BERT, the number of
+a test picture to classify or to search for objects, the class of a picture to generate, or a caption to draw.
+Examples on the command line, also with --sentence, replace the default examples.
 --format, --layer, --head, --words and --measure choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.
 --lines=es,sie takes whichever of the two words an example has.
-Figures of an earlier call with other examples stay in the folder. An export has no curves. A run whose model
-has no attention to draw has only curves.
+Figures of an earlier call with other examples stay in the folder. An export has no curves. If the model has
+no attention to draw, the page shows its predictions, or there are only curves.
 """
 
 import functools

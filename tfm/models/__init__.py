@@ -1,6 +1,7 @@
-"""The models. Each module of this package defines `Config`, a frozen dataclass, and `Model`, a Linen module.
+"""The models of the core, and the search for any model by the name that a config gives it.
 
-A model that reads tokens is created by `Model(config, vocabulary_size=V)`.
+The module of a model defines `Config`, a frozen dataclass, and `Model`, a Linen module. A model that reads
+tokens is created by `Model(config, vocabulary_size=V)`.
 """
 
 from typing import Any

@@ -1,7 +1,7 @@
-"""Tasks: each module or package defines the batches, the loss and the evaluation of one task.
+"""The tasks of the core, and the search for any task by the name that a config gives it.
 
-A task module must define `Config` and `create`. It can also define `plan(config)`. The plan of a sweep calls
-it to get the task before the data are read.
+The module of a task defines its batches, its loss and its evaluation. It must define `Config` and `create`.
+It can also define `plan(config)`, which the plan of a sweep calls to get the task before the data are read.
 """
 
 from typing import Any

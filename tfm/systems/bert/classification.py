@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
-from tfm.config import OnResume, check_fields, field
+from tfm import models, tasks
+from tfm.config import check_fields, field
 from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
 from tfm.data.data_errors import collect, raise_all
@@ -54,9 +54,7 @@ DEFAULT_EXAMPLES, DEFAULT_TOKENS = 2, 40  # number of texts to observe, and of t
 class Config:
     """The config of a run that classifies texts. The defaults are BERT base with two classes."""
 
-    task: str = field(
-        "text_classification", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False
-    )
+    task: str = tasks.task_field("text_classification")
     model: Any = models.model_field(BertConfig(head="classes"))
     data: LabelledConfig = field(LabelledConfig, "Texts with their labels, and their batches.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm import models
+from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import Batches, PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, remove_paths
@@ -47,9 +47,7 @@ EVALUATION_SEED = 0  # the validation and test splits hide the same tokens in ev
 class Config:
     """The config of a pretraining run. The defaults are BERT base on the bytes of text files."""
 
-    task: str = field(
-        "masked_language_modeling", "A module of tfm.tasks.", resume=OnResume.FIXED, warm_start=False
-    )
+    task: str = tasks.task_field("masked_language_modeling")
     model: Any = models.model_field(BertConfig)
     data: SentencesConfig = field(SentencesConfig, "Documents and their rows.")
     training: TrainingConfig = field(TrainingConfig, "Training procedure.")
