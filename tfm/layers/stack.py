@@ -2,8 +2,8 @@
 
 import functools
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -11,13 +11,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.core import Tracer
-from jax.extend.core import ClosedJaxpr
 
 from tfm.devices import shards
 from tfm.errors import UserError
 from tfm.layers.loss_terms import LOSS_TERMS
 from tfm.layers.observe import is_active, observe, with_positions
 from tfm.masks import AttentionMask, mask_to_array
+
+
+class Program(NamedTuple):
+    """A traced layer. JAX's own type of it is not used because newer versions of JAX do not export its name.
+
+    Attributes:
+      text: Operations as JAX prints them.
+      constants: Arrays that the operations use.
+    """
+
+    text: str
+    constants: Sequence[Any]
 
 
 class Stack(nn.Module):
@@ -126,7 +137,8 @@ class Stack(nn.Module):
 
         def trace(index):
             one = functools.partial(call, layer=layers[index])
-            return jax.make_jaxpr(one)(x, (0, params[index], None if keys is None else keys[0]))
+            program = jax.make_jaxpr(one)(x, (0, params[index], None if keys is None else keys[0]))
+            return Program(str(program), program.consts)
 
         self._check_scan(trace)
         if self.remat or shards.is_gathering():
@@ -145,7 +157,7 @@ class Stack(nn.Module):
             total = jax.tree.map(lambda x, own=own: x[own].sum(), terms)
             self.put_variable(LOSS_TERMS, f"layers_{index}", total)
 
-    def _check_scan(self, trace: Callable[[int], ClosedJaxpr]) -> None:
+    def _check_scan(self, trace: Callable[[int], Program]) -> None:
         """Raises a UserError unless one compiled layer can compute all layers of this stack.
 
         Args:
@@ -201,13 +213,13 @@ class Stack(nn.Module):
         return outputs, written
 
 
-def _are_equal(program: ClosedJaxpr, other: ClosedJaxpr) -> bool:
+def _are_equal(program: Program, other: Program) -> bool:
     """Returns whether two programs have the same operations and constants.
 
     Functions that a program names, such as custom gradients, are printed with addresses, which do not count.
     """
-    text, other_text = (re.sub(" at 0x[0-9a-f]+", "", str(each)) for each in (program, other))
-    constants = list(zip(program.consts, other.consts, strict=False))
+    text, other_text = (re.sub(" at 0x[0-9a-f]+", "", each.text) for each in (program, other))
+    constants = list(zip(program.constants, other.constants, strict=False))
     return text == other_text and all(
         a is b or (not isinstance(a, Tracer) and not isinstance(b, Tracer) and np.array_equal(a, b))
         for a, b in constants

@@ -118,7 +118,7 @@ def test_loss_and_gradient_equal_the_update_rule_of_the_authors():
 def test_published_vectors_have_300_features():
     """Mikolov et al. 2013, section 4: 692,000 words."""
     model = Word2Vec(Word2VecConfig(), 692_000)
-    arguments = jax.ShapeDtypeStruct((1,), int), jax.ShapeDtypeStruct((1, 1), int)
+    arguments = jax.ShapeDtypeStruct((1,), np.int32), jax.ShapeDtypeStruct((1, 1), np.int32)
     shapes = jax.eval_shape(lambda *a: model.init(jax.random.key(0), *a, train=False), *arguments)
     assert count_elements(shapes) == 2 * 692_000 * 300
 
