@@ -1,15 +1,19 @@
 """Tests that the package can be imported from a clone, from an sdist and from a wheel."""
 
 import os
+import shlex
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
+from tfm import errors
 from tfm.commands.config_files import shipped_configs
 
 pytestmark = pytest.mark.long
@@ -47,9 +51,12 @@ def test_folder_with_the_name_of_the_package_does_not_hide_a_clone(tmp_path):
     assert printed.split() == [str(ROOT / "tfm" / "__init__.py"), *shipped_configs()]
 
 
-def test_wheel_of_an_sdist_contains_configs_and_page(tmp_path):
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory):
+    """Returns a folder with the files of a wheel that is built from an sdist of this clone."""
+    folder = tmp_path_factory.mktemp("wheel")
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
-    clone = tmp_path / "clone"
+    clone = folder / "clone"
     for name in filter(None, files.decode().split("\0")):
         if name.split("/")[0] in ("tfm", "configs", "pyproject.toml", "README.md", "LICENSE"):
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
@@ -57,17 +64,41 @@ def test_wheel_of_an_sdist_contains_configs_and_page(tmp_path):
                 (clone / name).symlink_to((ROOT / name).readlink())
             else:
                 (clone / name).write_bytes((ROOT / name).read_bytes())
-    sdist = build("build_sdist", clone, tmp_path / "sdist")
+    sdist = build("build_sdist", clone, folder / "sdist")
     with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path / "source", filter="data")
-    (source,) = (tmp_path / "source").iterdir()
-    wheel = build("build_wheel", source, tmp_path / "wheel")
+        archive.extractall(folder / "source", filter="data")
+    (source,) = (folder / "source").iterdir()
+    wheel = build("build_wheel", source, folder / "wheel")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "installed")
-    installed = tmp_path / "installed" / "tfm"
-    printed = run_python(PRINT_FILES, tmp_path, PYTHONPATH=str(tmp_path / "installed"))
-    assert printed.split() == [str(installed / "__init__.py"), *shipped_configs()]
+        archive.extractall(folder / "installed")
+    return folder / "installed"
+
+
+def test_wheel_of_an_sdist_contains_configs_and_page(installed, tmp_path):
+    printed = run_python(PRINT_FILES, tmp_path, PYTHONPATH=str(installed))
+    assert printed.split() == [str(installed / "tfm" / "__init__.py"), *shipped_configs()]
     pages = ROOT / "tfm" / "visualize" / "page"
-    assert {path.name for path in (installed / "visualize" / "page").iterdir()} == {
+    assert {path.name for path in (installed / "tfm" / "visualize" / "page").iterdir()} == {
         path.name for path in pages.iterdir()
     }
+
+
+@pytest.mark.parametrize(
+    "extra", ["zstd", "datasets", "ctranslate2", "tokenizers", "tracking", "digits", "rouge"]
+)
+def test_message_of_a_wheel_names_the_packages_of_a_missing_extra(extra, installed, tmp_path):
+    """A user of a wheel has no checkout in which pip could install the extra."""
+    code = f"from tfm.errors import install_extra; print(install_extra({extra!r}))"
+    command, packages = run_python(code, tmp_path, PYTHONPATH=str(installed)).split(" install ")
+    assert command == "run pip"
+    expected = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
+    assert set(map(Requirement, shlex.split(packages))) == {
+        Requirement(line.partition(";")[0]) for line in expected
+    }
+
+
+def test_message_without_metadata_names_the_extra(tmp_path, monkeypatch):
+    """Somebody may copy the folder of the package alone."""
+    monkeypatch.setattr(errors, "__file__", str(tmp_path / "tfm" / "errors.py"))
+    monkeypatch.setattr(errors, "DISTRIBUTION", "no-such-distribution")
+    assert "extra digits in pyproject.toml" in errors.install_extra("digits")

@@ -2,11 +2,15 @@
 
 import dataclasses
 import difflib
+import importlib.metadata
+import os
+import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any
 
 MAX_MESSAGE_CHARACTERS = 20_000  # a message may quote the files of others
+DISTRIBUTION = "tfm-jax"  # name of the package in pyproject.toml
 EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 
 
@@ -38,10 +42,23 @@ def first_line(error: BaseException) -> str:
 def install_extra(extra: str) -> str:
     """Returns the advice to install one of the extras of pyproject.toml, for the end of an error message.
 
-    The advice is to install from a checkout, because on the package index the name tfm belongs to another
-    project.
+    In a checkout, the advice is to install the extra. A user of a wheel has no checkout, and on the package
+    index the name tfm belongs to another project, so the advice is then to install the packages of the extra.
     """
-    return f"run pip install -e '.[{extra}]' in a checkout of tfm"
+    if os.path.isfile(os.path.join(os.path.dirname(os.path.dirname(__file__)), "pyproject.toml")):
+        return f"run pip install -e '.[{extra}]' in your checkout of tfm"
+    try:
+        requirements = importlib.metadata.requires(DISTRIBUTION) or []
+    except importlib.metadata.PackageNotFoundError:  # somebody copied the folder tfm alone
+        return f"install the packages of the extra {extra} in pyproject.toml of tfm"
+    packages = [package for package, extras in map(_split_marker, requirements) if extra in extras]
+    return f"run pip install {' '.join(map(repr, packages))}"
+
+
+def _split_marker(requirement: str) -> tuple[str, list[str]]:
+    """Returns a requirement such as "a<2; extra == 'b'" without its marker, and the extras in the marker."""
+    package, _, marker = requirement.partition(";")
+    return package.strip(), re.findall(r"extra == ['\"]([^'\"]+)", marker)
 
 
 def check_texts(name: str, given: Iterable[str]) -> list[str]:
