@@ -2,9 +2,11 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
+from tests.support.io_conditions import open_folder, unreadable
 from tests.support.records import write_record
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.commands import list as list_command
@@ -136,6 +138,19 @@ def test_run_without_read_permission_is_listed_as_unreadable(workdir, capsys, mo
     _, run = capsys.readouterr().out.splitlines()
     assert run.split()[:2] == [str(workdir), "unreadable"]
     assert "Permission denied" in run
+
+
+@pytest.mark.parametrize("closed", [".", "sweep", "sweep/a"])
+def test_folder_that_cannot_be_searched_is_listed_as_unreadable(closed, capsys):
+    """It may contain runs, so a list without it would be wrong."""
+    with open_folder() as folder:
+        (Path(folder) / "sweep" / "a" / "seed_0").mkdir(parents=True)
+        path = os.path.normpath(os.path.join(folder, closed))
+        with unreadable(path):
+            list_command.main([folder])
+        _, row = capsys.readouterr().out.splitlines()
+    assert row.split()[:2] == [path, "unreadable"]
+    assert "Permission denied" in row
 
 
 @pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "starts.jsonl", "config.json"])

@@ -1,10 +1,10 @@
 """Lists the runs in folders, one run on each line: tfm list [FOLDER ...]
 
 Searches each folder and the folders below it. The default folder is runs/. The last column shows the first
-score of each evaluation that `tfm evaluate` wrote.
+score of each evaluation that `tfm evaluate` wrote. A folder that cannot be searched has a line with
+the error.
 """
 
-import itertools
 import os
 from collections.abc import Sequence
 
@@ -28,9 +28,12 @@ def main(options: List) -> None:
     """
     folders = options.folders or (FOLDER,)
     runs: dict[str, str] = {}
-    for workdir in itertools.chain.from_iterable(map(find_runs, folders)):
-        runs.setdefault(os.path.realpath(workdir), workdir)  # each run once
+    unreadable: dict[str, OSError] = {}
+    for folder in folders:
+        for workdir in find_runs(folder, unreadable):
+            runs.setdefault(os.path.realpath(workdir), workdir)  # each run once
     rows = [describe(workdir) for workdir in runs.values()]
+    rows += [_describe_error(path, error) for path, error in sorted(unreadable.items())]
     if not rows:
         raise UserError(f"There is no run in {', '.join(folders)}. Train a model, or give another folder.")
     print("\n".join(map(escape, format_table([COLUMNS, *rows]))))
@@ -41,7 +44,7 @@ def describe(workdir: str) -> tuple[str, ...]:
     try:
         status = read_status(workdir)
     except (UserError, OSError) as error:
-        return (workdir, "", "", "unreadable", "", "", str(error))
+        return _describe_error(workdir, error)
     best = "" if status.best is None else f"{status.best_metric.rpartition('/')[2]} {status.best[1]:.4g}"
     return (
         workdir,
@@ -52,6 +55,11 @@ def describe(workdir: str) -> tuple[str, ...]:
         format_bytes(status.disk),
         "  ".join(f"{name}: {_first_score(each)}" for name, each in status.evaluations.items()),
     )
+
+
+def _describe_error(folder: str, error: Exception) -> tuple[str, ...]:
+    """Returns the cells of a folder that cannot be read."""
+    return (folder, "", "", "unreadable", "", "", str(error))
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -145,19 +145,29 @@ def _read_config(workdir: str) -> Any:
         return fields
 
 
-def find_runs(folder: str) -> list[str]:
+def find_runs(folder: str, unreadable: dict[str, OSError] | None = None) -> list[str]:
     """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
     Symbolic links are followed, and each run is returned once. A run that has checkpoints is not searched for
     other runs.
 
+    Args:
+      folder: Folder of the runs.
+      unreadable: Receives the error of each folder that cannot be listed, and in which there may be runs.
+
     Raises:
       UserError: if the folder does not exist.
     """
+    errors: dict[str, OSError] = {} if unreadable is None else unreadable
+
+    def add_error(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError):  # the folder was deleted during the search
+            errors[error.filename] = error
+
     if not os.path.isdir(folder):
         raise UserError(f"Expected a folder of runs at {folder}, but there is none: check the path.")
     folders, root, visited = [], os.path.abspath(folder).count(os.sep), set()
-    for path, names, files in os.walk(folder, followlinks=True):
+    for path, names, files in os.walk(folder, onerror=add_error, followlinks=True):
         if (real := os.path.realpath(path)) in visited:
             names.clear()
             continue
