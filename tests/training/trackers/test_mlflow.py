@@ -96,6 +96,23 @@ def test_failed_run_is_marked_as_failed_and_stopped_run_as_killed(folder, client
         assert client.get_run(read_id(str(tmp_path / status), "mlflow")).info.status == status
 
 
+def test_run_of_the_environment_takes_precedence_and_is_kept(client, folder, monkeypatch, tmp_path):
+    """`mlflow run` and schedulers create a run and give its id to the process."""
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder / 'store.db'}")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    experiment = mlflow.set_experiment("created elsewhere")
+    runs = [client.create_run(experiment.experiment_id, run_name="theirs").info.run_id for _ in range(2)]
+    for run_id, steps in zip(runs, (4, 6), strict=True):
+        monkeypatch.setenv("MLFLOW_RUN_ID", run_id)
+        train_tracked(tmp_path, "mlflow", steps=steps, eval_every=2)
+        run = client.get_run(run_id)
+        assert (run.info.run_name, run.info.status) == ("theirs", "FINISHED")
+        assert run.data.params["training.steps"] == str(steps)
+        assert read_id(str(tmp_path), "mlflow") == run_id
+
+
 def test_ids_of_several_trackers_are_kept(tmp_path):
     workdir = str(tmp_path)
     assert read_id(workdir, "mlflow") is None

@@ -5,7 +5,10 @@ from typing import Any
 
 import pytest
 
+from tfm.training.trackers.run_ids import read_id
 from tfm.training.trackers.wandb import STEP, WandbTracker
+
+VARIABLES = ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_DIR", "WANDB_RUN_ID", "WANDB_RESUME")
 
 
 class RecordedWandb:
@@ -28,7 +31,7 @@ class RecordedWandb:
 @pytest.fixture
 def start(tmp_path, monkeypatch):
     """Returns a function that starts the tracker of a run folder with environment variables."""
-    for name in ("WANDB_MODE", "WANDB_PROJECT", "WANDB_NAME", "WANDB_DIR"):
+    for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
     def call(**variables: str) -> RecordedWandb:
@@ -60,6 +63,22 @@ def test_resumed_run_keeps_its_id_and_resumes_only_online(start, mode, resume):
     first, second = (start(WANDB_MODE=mode).arguments for _ in range(2))
     assert first["id"] == second["id"]
     assert (first["resume"], second["resume"]) == (None, resume)
+
+
+@pytest.mark.parametrize(("mode", "resume"), [("online", "allow"), ("offline", None)])
+def test_id_of_the_environment_takes_precedence_and_is_kept(start, mode, resume, tmp_path, monkeypatch):
+    """The run of this id may exist. Without resume="allow", Weights & Biases would overwrite it."""
+    own = start(WANDB_MODE=mode).arguments["id"]
+    arguments = start(WANDB_MODE=mode, WANDB_RUN_ID="mine").arguments
+    assert (arguments["id"], arguments["resume"]) == ("mine", resume)
+    assert read_id(str(tmp_path / "my run"), "wandb") == "mine" != own
+    monkeypatch.delenv("WANDB_RUN_ID")
+    assert start().arguments["id"] == "mine"
+
+
+def test_resume_of_the_environment_takes_precedence(start):
+    arguments = start(WANDB_RUN_ID="mine", WANDB_RESUME="must").arguments
+    assert (arguments["id"], arguments["resume"]) == ("mine", None)
 
 
 def test_charts_have_the_logged_step_as_their_axis(start):

@@ -23,11 +23,12 @@ class MLflowTracker:
         import mlflow  # imported here because it takes seconds
 
         self._mlflow = mlflow
-        run_id = read_id(workdir, NAME)
+        known_id = read_id(workdir, NAME)
+        run_id = os.environ.get("MLFLOW_RUN_ID") or known_id
         if run_id is None and not os.environ.get("MLFLOW_EXPERIMENT_ID"):
             mlflow.set_experiment(os.environ.get("MLFLOW_EXPERIMENT_NAME") or EXPERIMENT)
-        self._is_new = run_id is None
-        name = os.path.basename(os.path.abspath(workdir)) if self._is_new else None
+        self._is_new = known_id is None or run_id != known_id
+        name = os.path.basename(os.path.abspath(workdir)) if run_id is None else None
         write_id(workdir, NAME, mlflow.start_run(run_id, run_name=name).info.run_id)
 
     def log_config(self, config: Mapping[str, Any]) -> None:

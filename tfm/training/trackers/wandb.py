@@ -24,16 +24,19 @@ class WandbTracker:
         import wandb  # imported here because it takes seconds
 
         self._wandb = wandb
-        run_id = read_id(workdir, NAME)
-        resumes = run_id is not None and os.environ.get("WANDB_MODE") != "offline"
-        run_id = run_id or uuid.uuid4().hex[:8]
+        known_id = os.environ.get("WANDB_RUN_ID") or read_id(workdir, NAME)
+        # The run of a known id may exist. Without `resume`, the tracker would overwrite it.
+        resumes = known_id is not None and os.environ.get("WANDB_MODE") != "offline"
+        run_id = known_id or uuid.uuid4().hex[:8]
         write_id(workdir, NAME, run_id)
         self._run = wandb.init(
             project=None if os.environ.get("WANDB_PROJECT") else PROJECT,
             name=None if os.environ.get("WANDB_NAME") else os.path.basename(os.path.abspath(workdir)),
             dir=None if os.environ.get("WANDB_DIR") else workdir,
             id=run_id,
-            resume="allow" if resumes else None,  # offline, `wandb sync` merges runs with the same id
+            resume="allow"
+            if resumes and not os.environ.get("WANDB_RESUME")
+            else None,  # offline, `wandb sync` merges runs with the same id
             settings=wandb.Settings(console="off"),  # do not capture the output of the run
         )
         for group in ("train", "validation", "samples"):
