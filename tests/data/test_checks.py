@@ -12,7 +12,7 @@ import pytest
 import sentencepiece
 
 from tests.support.corpora import text_config, write
-from tests.support.io_conditions import open_folder, unwritable
+from tests.support.io_conditions import open_folder, unreadable, unwritable
 from tests.support.pairs import Letters, random_pairs
 from tests.support.tiny import make_config, write_corpus
 from tfm.data import token_cache
@@ -157,6 +157,22 @@ def test_files_and_folders_without_read_permission_are_errors():
         with unwritable(folder):
             answers = [check(folder), check(folder, directory="", train=str(closed / "train"))]
     assert all("Permission denied" in answer for answer in answers), answers
+
+
+@pytest.mark.parametrize("pattern", ["*/train", "**/train", "a*/*/train"])
+def test_pattern_that_searches_a_folder_without_read_permission_is_an_error(pattern):
+    """Otherwise the files of this folder would be left out silently."""
+    with open_folder() as folder:
+        folder = pathlib.Path(folder)
+        write(folder, GOOD, GOOD)
+        for name in ("a", "b", "ab", "a/c"):
+            (folder / name).mkdir()
+            write(folder / name, GOOD, GOOD)
+        assert not check(folder, train=pattern)
+        with unreadable(folder / "ab"):
+            answer = check(folder, train=pattern)
+    assert f"{folder / 'ab'}" in answer
+    assert "Permission denied" in answer
 
 
 @pytest.mark.parametrize("field", ["directory", "train", "cache_dir"])

@@ -417,7 +417,8 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
       endings: the endings that a file may have, such as ".en.gz".
 
     Raises:
-      UserError: if the folder is missing, a pattern fits no file, or a file is named twice.
+      UserError: if the folder is missing, a pattern fits no file or searches a folder that cannot be read, or
+        a file is named twice.
     """
     require_folder(directory)
     if exists(os.path.join(directory, name), endings):
@@ -429,7 +430,10 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
             paths.append(path)
             continue
         pattern = os.path.join(glob.escape(directory), part)
-        matches = (match for ending in endings for match in glob.glob(pattern + ending, recursive=True))
+        patterns = [pattern + ending for ending in endings]
+        for each in patterns:
+            _check_searched_folders(each)
+        matches = (match for each in patterns for match in glob.glob(each, recursive=True))
         files = itertools.filterfalse(os.path.isdir, matches)
         stems = {match.removesuffix(max(filter(match.endswith, endings), key=len)) for match in files}
         if not stems:
@@ -438,3 +442,26 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
     if len(set(paths)) < len(paths):
         raise UserError(f"The split {name!r} has a file that is named more than once: name each file once.")
     return paths
+
+
+def _check_searched_folders(pattern: str) -> None:
+    """Checks that each folder that a pattern searches can be read. `glob` leaves the others out silently.
+
+    Raises:
+      UserError: if a folder cannot be read.
+    """
+    parts = pattern.split(os.sep)
+    start = next(index for index, part in enumerate(parts) if glob.has_magic(part))
+    for index in range(start, len(parts)):
+        end = index + (parts[index] == "**")  # searches the folders that it matches
+        folders = os.sep.join([*parts[:end], ""])
+        for folder in glob.glob(folders or os.curdir, recursive=True):
+            try:
+                os.stat(os.path.join(folder, os.curdir))
+                if glob.has_magic(parts[index]):
+                    os.scandir(folder).close()
+            except OSError as error:
+                raise UserError(
+                    f"The pattern {pattern} searches the folder {folder}, which cannot be read "
+                    f"({error.strerror}). Change its permissions, or use a pattern without this folder."
+                ) from None
