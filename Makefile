@@ -49,7 +49,7 @@ test-newest: export PATH := $(PATH):$(subst $() ,:,$(PYENV_BINS))
 test-newest: .venv/tested
 	@status=0; tested=; \
 	for version in $(PYTHONS); do \
-	  if ! python=$$($(BIN)/uv python find --quiet --no-python-downloads --system $$version 2> /dev/null); then \
+	  if ! python=$$($(BIN)/uv python find --no-python-downloads --system $$version 2> /dev/null); then \
 	    echo "Python $$version is not on this machine, so it is not tested."; continue; \
 	  fi; \
 	  echo "Python $$version: $$python"; tested="$$tested $$version"; \
