@@ -19,7 +19,7 @@ def translator(tiny_run):
 @pytest.mark.long
 def test_scores_of_texts_equal_the_scores_of_their_ids(translator):
     run = translator.run
-    sources, targets = ["red dog", "big cat runs " * 4, ""], ["rot hund", "", "gross " * 7]
+    sources, targets = ["red dog", "big cat runs " * 4 + "dog", ""], ["rot hund", "", "gross " * 7 + "rot"]
     sides = [[[*ids, EOS_ID] for ids in run.task.tokenizer.encode(texts)] for texts in (sources, targets)]
     expected = score_pairs(run.task.model, run.params, *sides, run.task.config.decoding)
     assert_trees_equal(translator.score(sources, targets), expected)
@@ -42,10 +42,12 @@ def test_text_whose_words_the_tokenizer_counts_differently_has_no_alignment(tran
 def test_alignment_reads_the_texts_in_the_form_of_the_model(translator, monkeypatch):
     task = translator.run.task
     expected = translator.align(["red dog"], ["rot hund"])
-    monkeypatch.setattr(task, "read_source", str.lower)
-    monkeypatch.setattr(task, "read_target", str.lower)
+    monkeypatch.setattr(task.form, "read_source", str.lower)
+    monkeypatch.setattr(task.form, "read_target", str.lower)
     assert translator.align(["RED Dog"], ["ROT HUND"]) == expected != [""]
-    monkeypatch.setattr(task, "read_source", "now {}".format)  # another number of words than the user's text
+    monkeypatch.setattr(
+        task.form, "read_target", "now {}".format
+    )  # another number of words than the user's text
     assert translator.align(["red dog"], ["rot hund"]) == [""]
 
 

@@ -13,6 +13,7 @@ from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.tasks.translation.pipeline import TextTranslation
+from tfm.tasks.translation.text_form import TextForm
 
 PIECES = 12
 SEARCHES = {"greedy": {"beam_size": 1}, "beam": {"beam_size": 3}, "samples": {"samples": 3}}
@@ -114,7 +115,7 @@ class Numbers:
 
 def translate(texts, params, n_best=1, **options):
     task = TextTranslation()
-    task.model, task.tokenizer = MODEL, Numbers()
+    task.model, task.form = MODEL, TextForm(Numbers())
     return task.hypotheses(params, texts, DecodingConfig(**options), n_best=n_best)
 
 

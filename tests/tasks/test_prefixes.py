@@ -5,16 +5,20 @@ import dataclasses
 import numpy as np
 import pytest
 
+import tfm
 from tests.support.tiny import make_config, randomize_weights
-from tests.support.tokenizers import train_model
+from tests.support.tokenizers import make_json, train_model
 from tfm.data.config import PairsConfig
+from tfm.data.source import hold, prefix_targets
 from tfm.data.sources.opening import open_corpora, open_pairs, read_sides
 from tfm.data.tokenizers.files import load_word_pieces
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.errors import UserError
 from tfm.evaluation.translation_metrics import bleu
 from tfm.tasks.translation import pipeline
 from tfm.tasks.translation.report import score_corpora
 from tfm.tasks.translation.task import Translation
+from tfm.tasks.translation.text_form import TextForm
 from tfm.workdir import runs
 
 SOURCES = ["red dog", "big cat runs", "small bird sleeps"]
@@ -83,8 +87,10 @@ def test_each_part_of_a_long_input_has_the_prefixes(run, monkeypatch):
 
 
 def test_each_part_of_a_long_input_has_its_tag(run):
-    task = with_data(run.task, tags="<a>,<b>")
-    assert [task.find_lead(text) for text in ("<b> red dog", "red <a> dog")] == ["<b>", ""]
+    form = with_data(run.task, tags="__a__,__a__b__").form
+    tags = form.tokenizer.encode(["__a__", "__a__b__"])
+    texts = form.encode_sources(["__a__b__ red dog", "__a__ red dog", "red __a__ dog", "__a__x__ dog"])
+    assert [text.lead for text in texts] == [tags[1], tags[0], [], []]
 
 
 def test_tags_and_a_prefix_of_sources_exclude_each_other():
@@ -92,10 +98,54 @@ def test_tags_and_a_prefix_of_sources_exclude_each_other():
         PairsConfig(kind="text", tags="<a>,<b>", source_prefix="big")
 
 
-def test_only_a_whole_word_of_a_translation_is_a_prefix(run):
-    task = with_data(run.task, target_prefix="de")
-    assert task.write_target("", "der Hund") == "der Hund"
-    assert task.write_target("", "de der Hund") == "der Hund"
+@pytest.mark.parametrize("text", ["the cat", "the the cat", "theater", "", "the"])
+def test_decoded_target_is_the_encoded_text(text, run):
+    """The prefix is removed once, also if the text itself begins with it."""
+    form = with_data(run.task, target_prefix="the").form
+    (encoded,) = form.encode_targets([text])
+    assert form.tokenizer.decode(encoded.ids).split() == ["the", *text.split()]
+    assert form.decode(encoded.ids) == text
+    data = [(text, text)] if text else []
+    assert [target for _, target in prefix_targets(hold(data, ""), "the")] == [f"the {text}"] * len(data)
+
+
+@pytest.mark.parametrize("kind", ["bytes", "unigram"])
+def test_forced_beginning_after_a_prefix_has_the_ids_of_training(kind):
+    tokenizer = TokenizerJson(make_json(kind, texts=["Die Frau schläft . <de> Die Katze"]))
+    form = TextForm(tokenizer, target_prefix="<de>")
+    training = prefix_targets(hold([("The cat", "Die Katze")], ""), "<de>")
+    (whole,) = tokenizer.encode([target for _, target in training])
+    (ids,) = form.encode_beginnings(["Die "])
+    assert whole[: len(ids)] == ids
+    assert form.encode_phrases(["Katze", " "]) == [whole[-len(form.encode_phrases(["Katze"])[0]) :]]
+    assert form.decode(whole) == "Die Katze"
+
+
+@pytest.mark.long
+def test_white_space_at_the_ends_of_a_text_changes_nothing(run, tmp_path, caplog):
+    """Lines of a file that is given as a list of texts have line ends."""
+    translator = tfm.Translator(run)
+    for name, text in (("source", "red dog\n"), ("target", "rot hund\r\n")):
+        (tmp_path / name).write_text(text)
+    with open(tmp_path / "source") as sources, open(tmp_path / "target", newline="") as targets:
+        lines = translator.score(sources, targets)
+    np.testing.assert_array_equal(lines, translator.score(["red dog"], ["rot hund"]))
+    assert translator.align(["red dog "], [" rot hund"]) == translator.align(["red dog"], ["rot hund"])
+    assert not caplog.records
+    forced = translator.hypotheses(["red dog"], prefixes=["rot "])
+    assert forced == translator.hypotheses(["red dog"], prefixes=["rot"])
+    (text,) = forced[0]
+    assert "  " not in text.text
+
+
+@pytest.mark.long
+def test_words_of_a_prefix_have_no_alignment(run):
+    task = with_data(run.task, source_prefix="big cat", target_prefix="gross")
+    ((*links,),) = [
+        sorted(pairs, key=lambda link: link[1]) for pairs in task.align(run.params, ["red dog"], ["rot hund"])
+    ]
+    assert [target for _, target in links] == [0, 1]
+    assert {source for source, _ in links} <= {0, 1}
 
 
 @pytest.mark.long

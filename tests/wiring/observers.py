@@ -225,7 +225,7 @@ def observe_run(config: Any) -> Observation:
 
 def observe_evaluated_pairs(task: Any, data: Any) -> Observation:
     """Observes the evaluation of a translation model that is replaced by the references."""
-    answers = {source: task.write_target(source, target) for source, target in data.validation_pairs}
+    answers = {source: task.form.write_target(source, target) for source, target in data.validation_pairs}
     task.translate = lambda params, texts, *_: [answers.get(text, text) for text in texts]
     task.score = lambda params, texts, *_: [np.zeros(3)]
     batches = list_values(data.validation_batches)

@@ -4,6 +4,7 @@ import functools
 import hashlib
 import itertools
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from tfm.data.config import begin_with
@@ -12,6 +13,7 @@ from tfm.data.data_errors import collect
 Row = tuple[str, ...]
 CHUNK_ROWS = 10_000  # rows that are read at a time
 MAX_JOINED = 4  # rows that become one text
+LINE_ENDS = re.compile(r"[\r\n]+")
 
 
 class Source:
@@ -81,17 +83,40 @@ def join(sources: Sequence[Source]) -> Source:
     )
 
 
-def add_tag(source: Source, tag: str, side: int = 0) -> Source:
-    """Begins the texts of a side of all rows with a tag, as Johnson et al. (2017, section 3) name a language.
+def clean_line(text: str) -> str:
+    """Returns the text as one stripped line, because a side of a pair is a line of a text file."""
+    text = text.strip()
+    return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text
+
+
+def add_prefix(prefix: str, text: str) -> str:
+    """Returns a text with a prefix and a blank before it. If one of both is empty, returns the other one."""
+    return f"{prefix} {text}" if prefix and text else prefix or text
+
+
+def tag_sources(source: Source, tag: str) -> Source:
+    """Begins the source of all rows with a tag, as Johnson et al. (2017, section 3) name a language.
+
+    An empty text stays empty, so that training leaves it out. A text that begins with the tag stays as it is.
+    """
+    return Source(
+        lambda: ((begin_with(tag, text), *others) for text, *others in source),
+        lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}')}",
+        lambda: len(source),
+        source.find_problems,
+    )
+
+
+def prefix_targets(source: Source, prefix: str) -> Source:
+    """Begins the target of all rows with a prefix, also if the target begins with the same words.
 
     An empty text stays empty, so that training leaves it out.
     """
     return Source(
         lambda: (
-            tuple(begin_with(tag, text) if i == side else text for i, text in enumerate(row))
-            for row in source
+            (first, target and add_prefix(prefix, target), *others) for first, target, *others in source
         ),
-        lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}{side or str()}')}",
+        lambda: f"prefixed-{hash_text(f'{prefix} {source.fingerprint}')}",
         lambda: len(source),
         source.find_problems,
     )

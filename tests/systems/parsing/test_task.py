@@ -71,11 +71,11 @@ def test_malformed_prediction_is_repaired(run, answers):
 def test_trees_are_scored_in_the_form_that_the_model_predicts(run):
     tree = "(TOP (S (NP (NN a)) (VP (VB b))))"
     (scores,) = run.task.score(run.params, ["a b"], [tree])
-    (pieces,) = run.task.tokenizer.encode([run.task.read_target(tree)])
+    (pieces,) = run.task.tokenizer.encode([run.task.form.read_target(tree)])
     assert len(scores) == len(pieces) + 1  # EOS
     assert len(scores) != len(run.task.tokenizer.encode([tree])[0]) + 1
     traced = "(TOP (S (NP-SBJ-1 (NN a)) (VP (VB b) (NP (-NONE- *)))))"  # training removes these, too
-    assert run.task.read_target(traced) == run.task.read_target(tree)
+    assert run.task.form.read_target(traced) == run.task.form.read_target(tree)
 
 
 @pytest.mark.long
@@ -101,7 +101,7 @@ def test_evaluation_of_perfect_parses_has_perfect_scores_and_samples(run, answer
     for row in samples.rows:
         assert row["hypothesis"] == row["reference"]
         assert format_tree(next(read_trees([row["reference"]], "a tree"))) == row["reference"]
-        assert run.task.read_target(row["hypothesis"]) == answers[row["source"]]
+        assert run.task.form.read_target(row["hypothesis"]) == answers[row["source"]]
 
 
 @pytest.mark.long

@@ -25,7 +25,10 @@ from tfm.tasks.translation import report
 from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
-LONG = ("red dog " * 30, "rot hund " * 40)  # longer than data.max_length, so validation leaves the pair out
+LONG = (
+    "red dog " * 29 + "red dog",
+    "rot hund " * 39 + "rot hund",
+)  # longer than data.max_length, so validation leaves the pair out
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +89,7 @@ def test_pairs_longer_than_the_position_table_are_left_out(run):
 
 @pytest.mark.parametrize(("positions", "counted"), [(0, 2), (-1, 1)])
 def test_pair_as_long_as_the_position_table_is_counted(positions, counted, run):
-    pairs = [("red", "rot"), ("red dog " * 9, "rot hund " * 9)]
+    pairs = [("red", "rot"), ("red dog " * 9 + "red", "rot hund " * 9 + "rot")]
     longest = max(len(ids) + 1 for pair in pairs for ids in run.task.tokenizer.encode(pair)) + positions
     model = types.SimpleNamespace(max_length=longest)
     scored = []
@@ -96,9 +99,7 @@ def test_pair_as_long_as_the_position_table_is_counted(positions, counted, run):
         return [np.zeros(3)] * len(references)
 
     config = types.SimpleNamespace(model=model)
-    task = types.SimpleNamespace(
-        config=config, tokenizer=run.task.tokenizer, score=score, read_pairs=lambda *sides: sides
-    )
+    task = types.SimpleNamespace(config=config, form=run.task.form, score=score)
     report.perplexity(task, None, *map(list, zip(*pairs, strict=True)))
     assert len(scored) == counted
 

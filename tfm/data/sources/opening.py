@@ -3,14 +3,23 @@
 import dataclasses
 import functools
 import json
-import re
 import reprlib
 from collections.abc import Callable, Sequence
 
 from tfm.config import find_by_name
 from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.data_errors import collect, raise_all
-from tfm.data.source import CHUNK_ROWS, Row, Source, add_tag, hash_text, join, join_neighbours
+from tfm.data.source import (
+    CHUNK_ROWS,
+    Row,
+    Source,
+    clean_line,
+    hash_text,
+    join,
+    join_neighbours,
+    prefix_targets,
+    tag_sources,
+)
 from tfm.data.sources import builtin, huggingface, tables, tfds
 from tfm.data.sources.documents import open_files
 from tfm.data.sources.parallel_text import open_parallel_text
@@ -19,7 +28,6 @@ from tfm.data.sources.tables import TableOptions
 from tfm.data.tokenizers.learning import MAX_TEXT_BYTES, make_normalizer
 from tfm.errors import UserError
 
-LINE_ENDS = re.compile(r"[\r\n]+")
 SOURCE_MEMBERS = ("__len__", "__getitem__", "fingerprint")
 
 
@@ -42,11 +50,13 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     """
     name = find_name(config, split)
     names = map(str.strip, name.split(",")) if config.tags or config.mixing else [name]
-    corpora = [_open(config, part, _clean) for part in names]
+    corpora = [_open(config, part, clean_line) for part in names]
     if split == "train":
         corpora = [join_neighbours(pairs, config.joined_share) for pairs in corpora]
-    for side, prefix in enumerate((config.source_prefix, config.target_prefix)):
-        corpora = [add_tag(pairs, prefix, side) if prefix else pairs for pairs in corpora]
+    if config.source_prefix:
+        corpora = [tag_sources(pairs, config.source_prefix) for pairs in corpora]
+    if config.target_prefix:
+        corpora = [prefix_targets(pairs, config.target_prefix) for pairs in corpora]
     if not config.tags:
         return corpora
     tags = split_tags(config.tags)
@@ -57,7 +67,7 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
             "commas. Give a tag for each name, or nothing between two commas for a name without a tag. Only "
             "names without a tag may be fewer than the tags."
         )
-    return [add_tag(pairs, tag) if tag else pairs for pairs, tag in zip(corpora, first, strict=True)]
+    return [tag_sources(pairs, tag) if tag else pairs for pairs, tag in zip(corpora, first, strict=True)]
 
 
 def open_documents(config: DocumentsConfig, split: str) -> Source:
@@ -85,9 +95,14 @@ def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     (`data.normalization`).
     """
     check_splits(config, [split])
-    config = dataclasses.replace(config, joined_share=0.0, source_prefix="", target_prefix="")
+    config = without_prefixes(dataclasses.replace(config, joined_share=0.0))
     sources, targets = zip(*open_pairs(config, split), strict=True)
     return list(sources), list(map(make_normalizer(config.normalization), targets))
+
+
+def without_prefixes(config: PairsConfig) -> PairsConfig:
+    """Returns the config of the user's texts, to which no prefixes are added."""
+    return dataclasses.replace(config, source_prefix="", target_prefix="")
 
 
 def fingerprint_texts(sources: Sequence[str], references: Sequence[str]) -> str:
@@ -198,9 +213,3 @@ def _find_problems(config: PairsConfig | DocumentsConfig, split: str) -> list[st
 
 def _is_usable(row: Row) -> bool:
     return all(row) and max(len(text.encode()) for text in row) <= MAX_TEXT_BYTES
-
-
-def _clean(text: str) -> str:
-    """Returns the text as one line, because a side of a pair is a line of a text file."""
-    text = text.strip()
-    return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text

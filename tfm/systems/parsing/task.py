@@ -34,6 +34,7 @@ from tfm.systems.parsing.trees import (
     split_words,
 )
 from tfm.tasks import translation
+from tfm.tasks.translation.text_form import TextForm
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.task import Best, Report, parameters_of
 
@@ -60,14 +61,8 @@ class Config(translation.Config):
     )
 
 
-class Parsing(translation.Translation):
-    """A task that translates words into trees. For the attributes, see `Translation`.
-
-    The user's texts are sentences split into words as in the treebank, and bracketed trees. The text of the
-    tree of an empty sentence is empty.
-    """
-
-    best = Best("validation/f1", "max")
+class TreeForm(TextForm):
+    """The form of a parser, which reads the words of a sentence and predicts the tokens of its tree."""
 
     def read_source(self, text: str) -> str:
         """Returns the words of a sentence, separated by blanks."""
@@ -86,6 +81,17 @@ class Parsing(translation.Translation):
         tree = _restore(text, source).tree
         return format_tree(tree) if tree.children else ""
 
+
+class Parsing(translation.Translation):
+    """A task that translates words into trees. For the attributes, see `Translation`.
+
+    The user's texts are sentences split into words as in the treebank, and bracketed trees. The text of the
+    tree of an empty sentence is empty.
+    """
+
+    best = Best("validation/f1", "max")
+    form_type = TreeForm
+
     def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> NoReturn:
         """Raises a UserError, because the brackets of a tree correspond to no words."""
         raise UserError(
@@ -103,7 +109,7 @@ class Parsing(translation.Translation):
           sources: the sentences.
           references: the tokens of each reference tree, without its words.
         """
-        words = map(self.read_source, sources)
+        words = map(self.form.read_source, sources)
         golds = [_restore(*pair).tree for pair in zip(references, words, strict=True)]
         trees = [_read(text) if text else Node(TOP, ()) for text in hypotheses]
         scores = _score_trees(trees, golds)
@@ -112,7 +118,7 @@ class Parsing(translation.Translation):
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with the parses, the bracketing scores and the share of well-formed outputs."""
         sentences, references = read_sides(self.config.data, split)
-        words = list(map(self.read_source, sentences))
+        words = list(map(self.form.read_source, sentences))
         began = time.monotonic()
         outputs = self.predict(parameters_of(variables), words, self.config.decoding)
         rate = len(words) / (time.monotonic() - began)

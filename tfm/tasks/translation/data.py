@@ -11,8 +11,8 @@ import jax
 from tfm.data.batches.pairs import eval_batches, open_train_batches
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import PairsConfig
-from tfm.data.source import Row, Source, join
-from tfm.data.sources.opening import open_corpora
+from tfm.data.source import Row, Source
+from tfm.data.sources.opening import open_corpora, open_pairs, without_prefixes
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.learning import make_normalizer
 from tfm.data.tokenizers.protocol import Tokenizer
@@ -34,7 +34,8 @@ class TranslationData(PrefetchedData):
 
     Attributes:
       validation_batches: list of the batches of the validation split.
-      validation_pairs: (source, reference) texts that are translated at each evaluation.
+      validation_pairs: (source, reference) texts of the user, without prefixes, that are translated at each
+        evaluation.
     """
 
     def __init__(self, config: Any, tokenizer: Tokenizer):
@@ -46,11 +47,11 @@ class TranslationData(PrefetchedData):
             host_index=jax.process_index(),
             host_count=jax.process_count(),
         )
-        corpora = open_corpora(config.data, "validation")
-        validation = join(corpora)
+        validation = open_pairs(config.data, "validation")
         cache = TokenCache.open(validation, tokenizer, config.data.cache)
         self.validation_batches = list(eval_batches(cache, config.data))
         normalize = make_normalizer(config.data.normalization)
+        corpora = open_corpora(without_prefixes(config.data), "validation")
         pairs = take_from_each(corpora, config.validation_sentences)
         self.validation_pairs = [(source, normalize(reference)) for source, reference, *_ in pairs]
         fingerprints = {

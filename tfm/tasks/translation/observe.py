@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, encode_sides, source_tokenizer
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
 from tfm.decoding.protocol import search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
@@ -43,14 +43,15 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
     """
     if not sentence.strip():
         raise UserError("Expected a sentence to translate and draw, got an empty one.")
-    read = task.read_source(sentence)
-    source = [*source_tokenizer(task.tokenizer).encode([read])[0], EOS_ID]
+    (encoded,) = task.form.encode_sources([sentence])
+    source = [*encoded.ids, EOS_ID]
     decoding = dataclasses.replace(task.config.decoding, samples=0)
     check_length(len(source), max_tokens)
     check_lengths(task.model, [len(source) + decoding.max_extra_tokens])
     members = (search_parameters(params, decoding.dtype),)
     inputs = pad_ids([source])[:, : task.model.config.max_length]
-    prefix = np.array([task.forced_ids()], np.int32) if task.forced_ids() else None
+    (forced,) = task.form.encode_beginnings([""])
+    prefix = np.array([forced], np.int32) if forced else None
     (ids, scores, lengths), trace = fetch(trace_batch(task.model, members, inputs, decoding, prefix))
     check_probabilities(scores)
     hypotheses = [
@@ -65,7 +66,7 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
         )
     beam = Beam(trace_steps(trace, label)[:max_tokens], [(label(ids), score) for ids, score in hypotheses])
     observation = _observe_ids(task, params, sentence, source, target[:max_tokens])
-    result = task.write_target(read, task.tokenizer.decode(target[len(task.forced_ids()) :]))
+    result = task.form.write_target(task.form.read_source(sentence), task.form.decode(target))
     return observation._replace(result=result, beam=beam)
 
 
@@ -86,8 +87,10 @@ def observe_pair(
       An `Observation`, or None if a side has no tokens.
     """
     width = min(max_tokens, task.model.config.max_length or max_tokens)
-    sides = encode_sides(task.tokenizer, [source], [target])
-    read, predicted = ([*ids, EOS_ID][:width] for (ids,) in sides)
+    if not source.strip() or not target.strip():
+        return None
+    sides = task.form.encode_sources([source]), task.form.encode_targets([target])
+    read, predicted = ([*text.ids, EOS_ID][:width] for (text,) in sides)
     if min(len(read), len(predicted)) < 2:
         return None
     return _observe_ids(task, params, source, read, predicted, width)
@@ -123,7 +126,7 @@ def make_samples(
     rows = [
         {
             "source": source,
-            "reference": task.write_target(task.read_source(source), reference),
+            "reference": task.form.write_target(task.form.read_source(source), reference),
             "hypothesis": hypothesis,
         }
         for (source, reference), hypothesis in spread(translated, task.config.validation_samples)
@@ -142,9 +145,7 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
 
     Returns None if the model has no cross-attention, or a side has no token.
     """
-    hypothesis = row["hypothesis"]
-    target = task.read_target(hypothesis) if hypothesis else ""
-    observation = observe_pair(task, params, task.read_source(row["source"]), target)
+    observation = observe_pair(task, params, row["source"], row["hypothesis"])
     if observation is None or "cross" not in observation.attention:
         return None
     return functools.partial(_draw, observation, task.config.decoding)

@@ -7,13 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.config import begin_with
 from tfm.data.tokenizers.protocol import (
     EOS_ID,
     PieceTokenizer,
-    encode_sides,
     number_words,
-    source_tokenizer,
     split_ids,
 )
 from tfm.decoding.config import DecodingConfig
@@ -23,6 +20,7 @@ from tfm.decoding.score import attend_pairs, score_pairs
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError, check_texts
 from tfm.evaluation.alignment import Links, align_words
+from tfm.tasks.translation.text_form import EncodedText, TextForm
 
 log = logging.getLogger(__name__)
 
@@ -42,48 +40,15 @@ class Hypothesis(NamedTuple):
 class TextTranslation:
     """Translates, scores and aligns texts with a model and its tokenizer.
 
-    The model may read and predict texts in a form that differs from the user's texts. A
-    subclass for such a model overrides `read_source`, `read_target` and `write_target`.
-
     Attributes:
       model: a `tfm.decoding.protocol.SequenceToSequence`.
-      tokenizer: tokenizer of the model.
+      form: the form in which the model reads and predicts texts, with the tokenizer.
       config: a config whose section `decoding` is a `DecodingConfig`.
-      source_prefix, target_prefix, tags: see `tfm.data.config.PairsConfig`.
     """
 
     model: Any
-    tokenizer: PieceTokenizer
+    form: TextForm
     config: Any
-    source_prefix: str = ""
-    target_prefix: str = ""
-    tags: tuple[str, ...] = ()
-
-    def read_source(self, text: str) -> str:
-        """Returns the text that the encoder reads for a source text of the user."""
-        return begin_with(self.source_prefix, text)
-
-    def read_target(self, text: str) -> str:
-        """Returns the text that the decoder predicts for a target text of the user."""
-        return begin_with(self.target_prefix, text)
-
-    def write_target(self, source: str, text: str) -> str:
-        """Returns the target text of the user for a text that the decoder predicts.
-
-        Args:
-          source: a result of `read_source`.
-          text: a prediction, or a reference of the data.
-        """
-        del source
-        return text.removeprefix(f"{self.target_prefix} ").lstrip()
-
-    def find_lead(self, source: str) -> str:
-        """Returns the text with which each part of a split source text begins: its tag or `source_prefix`."""
-        return next((tag for tag in self.tags if source.startswith(tag)), self.source_prefix)
-
-    def forced_ids(self) -> list[int]:
-        """Returns the ids of `target_prefix`. Every prediction begins with them."""
-        return self.tokenizer.encode([self.target_prefix])[0] if self.target_prefix else []
 
     def translate(
         self,
@@ -142,11 +107,11 @@ class TextTranslation:
             sentences, prefixes = _check_paired(sentences=sentences, prefixes=prefixes)
         if phrases is not None and len(phrases) != len(sentences):
             raise UserError(f"Expected phrases for {len(sentences):,} sentences, got {len(phrases):,} lists.")
-        sources = [self.read_source(text.strip()) for text in sentences]  # stripped like the data
+        sources = [self.form.read_source(text) for text in sentences]
         decoding = decoding or self.config.decoding
         predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index, phrases)
         return [
-            [Hypothesis(self.write_target(source, text), score) for text, score in best]
+            [Hypothesis(self.form.write_target(source, text), score) for text, score in best]
             for source, best in zip(sources, predictions, strict=True)
         ]
 
@@ -160,23 +125,19 @@ class TextTranslation:
         start_index: int = 0,
         phrases: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Returns hypotheses in the form that the decoder predicts, for results of `read_source`."""
-        tokenizer, forced = source_tokenizer(self.tokenizer), self.forced_ids()
-        lead_texts = list(map(self.find_lead, sources))
-        leads = {text: tokenizer.encode([text])[0] for text in set(lead_texts)}
+        """Returns hypotheses in the form that the decoder predicts, for results of `TextForm.read_source`."""
         parts = [
-            (i, number, [*leads[lead_texts[i]], *part] if number else part)
-            for i, ids in enumerate(tokenizer.encode(sources))
-            for number, part in enumerate(_split_input(tokenizer, ids, decoding, len(leads[lead_texts[i]])))
+            (i, number, part)
+            for i, source in enumerate(self.form.encode_sources(sources))
+            for number, part in enumerate(_split_input(self.form.source_tokenizer, source, decoding))
         ]
-        begins: list[list[int]] | None = [forced for _ in parts] if forced else None
-        if prefixes is not None:
-            encoded = self.tokenizer.encode(prefixes)
-            begins = [forced + encoded[i] if number == 0 else forced for i, number, _ in parts]
+        encoded = self.form.encode_beginnings(["", *(prefixes or [])])
+        forced, of_texts = encoded[0], encoded[1:]
+        begins = [of_texts[i] if of_texts and number == 0 else forced for i, number, _ in parts]
         wanted = None
         if phrases is not None and any(phrases):
             phrases = [check_texts("phrases", of_text or ()) for of_text in phrases]
-            wanted = [[] if number else self.tokenizer.encode(phrases[i]) for i, number, _ in parts]
+            wanted = [[] if number else self.form.encode_phrases(phrases[i]) for i, number, _ in parts]
         inputs = [[*part, EOS_ID] for _, _, part in parts]
         indices = [(start_index + i, number) for i, number, _ in parts]
         outputs = translate_ids(
@@ -185,15 +146,13 @@ class TextTranslation:
             inputs,
             decoding,
             n_best=n_best,
-            prefixes=begins,
+            prefixes=begins if any(begins) or prefixes is not None else None,
             phrases=wanted,
             indices=indices,
         )
         predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
         for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
-            texts = [
-                Hypothesis(self.tokenizer.decode(ids[len(forced) :]), score) for ids, score in hypotheses
-            ]
+            texts = [Hypothesis(self.form.decode(ids), score) for ids, score in hypotheses]
             predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
         return [join_parts(of_parts, n_best) for of_parts in predictions]
 
@@ -209,8 +168,8 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sources, targets = _check_paired(sources=sources, targets=targets)
-        sides = self.read_pairs(sources, targets)
-        inputs, labels = ([[*ids, EOS_ID] for ids in side] for side in encode_sides(self.tokenizer, *sides))
+        sides = self.form.encode_sources(sources), self.form.encode_targets(targets)
+        inputs, labels = ([[*text.ids, EOS_ID] for text in side] for side in sides)
         return score_pairs(self.model, params, inputs, labels, self.config.decoding)
 
     def align(self, params: Params | Ensemble, sources: Iterable[str], targets: Iterable[str]) -> list[Links]:
@@ -227,9 +186,9 @@ class TextTranslation:
           UserError: if `sources` and `targets` are not lists of texts with equal lengths.
         """
         sides, decoding = _check_paired(sources=sources, targets=targets), self.config.decoding
-        read = self.read_pairs(*sides)
-        encoded = list(zip(*encode_sides(self.tokenizer, *read), strict=True))
-        longest = np.array([max(map(len, pair)) for pair in encoded], int)
+        encoded = [self.form.encode_sources(sides[0]), self.form.encode_targets(sides[1])]
+        pairs = list(zip(*encoded, strict=True))
+        longest = np.array([max(len(text.ids) for text in pair) for pair in pairs], int)
         too_long = int((longest >= decoding.max_input).sum())
         if too_long:
             log.warning(
@@ -237,12 +196,16 @@ class TextTranslation:
                 f"{too_long:,}",
                 f"{decoding.max_input:,}",
             )
-        tokenizers = source_tokenizer(self.tokenizer), self.tokenizer
+        tokenizers = self.form.source_tokenizer, self.form.tokenizer
         words = {
-            i: [number_words(*side) for side in zip(tokenizers, pair, strict=True)]
-            for i, pair in enumerate(encoded)
-            if all(pair) and longest[i] < decoding.max_input
+            i: [
+                number_words(tokenizer, text.ids[text.added :])
+                for tokenizer, text in zip(tokenizers, pair, strict=True)
+            ]
+            for i, pair in enumerate(pairs)
+            if longest[i] < decoding.max_input
         }
+        words = {i: numbers for i, numbers in words.items() if all(numbers)}
         usable = [
             i
             for i, numbers in words.items()
@@ -251,19 +214,16 @@ class TextTranslation:
         if len(usable) < len(words):
             log.warning(
                 "%s pairs have no alignment, because the model reads other words than white space separates, "
-                "for example in data.source_prefix or at an invisible character",
+                "for example at an invisible character",
                 f"{len(words) - len(usable):,}",
             )
-        inputs, labels = ([[*encoded[i][side], EOS_ID] for i in usable] for side in (0, 1))
+        inputs, labels = ([[*side[i].ids, EOS_ID] for i in usable] for side in encoded)
         attention = attend_pairs(self.model, params, inputs, labels, decoding)
-        alignments: list[Links] = [set() for _ in encoded]
+        alignments: list[Links] = [set() for _ in pairs]
         for i, weights in zip(usable, attention, strict=True):
-            alignments[i] = align_words(weights, *words[i])
+            source, target = pairs[i]
+            alignments[i] = align_words(weights[target.added :, source.added :], *words[i])
         return alignments
-
-    def read_pairs(self, sources: Sequence[str], targets: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Returns the texts of both sides in the form that the model reads and predicts."""
-        return [self.read_source(text) for text in sources], [self.read_target(text) for text in targets]
 
 
 def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -283,17 +243,16 @@ def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
     return lists
 
 
-def _split_input(
-    tokenizer: PieceTokenizer, ids: list[int], config: DecodingConfig, reserved: int = 0
-) -> list[list[int]]:
-    """Returns the parts of a sentence that are translated separately. An empty sentence has no parts.
+def _split_input(tokenizer: PieceTokenizer, text: EncodedText, config: DecodingConfig) -> list[list[int]]:
+    """Returns the parts of a source that are translated separately. An empty source has no parts.
 
-    If there are several parts, each leaves space for `reserved` tokens.
+    If there are several parts, each begins with the lead of the text.
     """
-    longest = config.max_input - 1
+    ids, longest = text.ids, config.max_input - 1
     if len(ids) <= longest:
         return [ids] if ids else []
-    parts = split_ids(tokenizer, ids, max(longest - reserved, 1))
+    first, *others = split_ids(tokenizer, ids, max(longest - len(text.lead), 1))
+    parts = [first, *([*text.lead, *part] for part in others)]
     if config.overflow == "cut":
         log.warning("Cut an input of %s tokens to %s (decoding.max_input)", f"{len(ids):,}", longest)
         return parts[:1]

@@ -13,7 +13,6 @@ from tfm.data.config import PairsConfig
 from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_sides
 from tfm.data.sources.splits import find_name
-from tfm.data.tokenizers.protocol import encode_sides
 from tfm.data.tokenizers.round_trip import count_changed
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
@@ -99,18 +98,21 @@ def perplexity(task: Any, params: Any, sources: Sequence[str], references: Seque
     Raises:
       UserError: if all pairs are too long.
     """
-    longest, read = task.config.model.max_length, task.read_pairs(sources, references)
-    encoded = encode_sides(task.tokenizer, *read)
+    longest, form = task.config.model.max_length, task.form
+    encoded = [
+        [text.ids for text in side]
+        for side in (form.encode_sources(sources), form.encode_targets(references))
+    ]
     fits = find_fitting_pairs(longest, *encoded)
     kept = [list(itertools.compress(side, fits)) for side in (sources, references)]
     pieces = np.concatenate(task.score(params, *kept))
     value = compute_perplexity(-pieces.mean(dtype=np.float64))
     counted = f"{len(pieces):,} pieces of {fits.sum():,} references, ends counted"
-    if changed := count_changed(task.tokenizer, read[1], encoded[1]):
+    if changed := count_changed(form.tokenizer, map(form.read_target, references), encoded[1]):
         counted += f", {changed:,} changed by the tokenizer: compare only with the same tokenizer"
     if not fits.all():
         counted += f", {(~fits).sum():,} pairs of over {longest:,} tokens left out"
-    return Score("perplexity", value, f"vocabulary {len(task.tokenizer):,}, {counted}")
+    return Score("perplexity", value, f"vocabulary {len(form.tokenizer):,}, {counted}")
 
 
 def find_fitting_pairs(longest: int | None, *sides: Sequence[Sequence[int]]) -> np.ndarray:

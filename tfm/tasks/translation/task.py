@@ -28,6 +28,7 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
 from tfm.tasks.translation.observe import make_samples, observe_sentence
 from tfm.tasks.translation.pipeline import TextTranslation
+from tfm.tasks.translation.text_form import TextForm
 from tfm.training.assets import prepare_tokenizer
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_metrics
@@ -154,6 +155,7 @@ class Translation(TextTranslation, Task):
     Attributes:
       config: `Config`.
       tokenizer: a `tfm.data.tokenizers.protocol.PieceTokenizer`.
+      form: a `TextForm` with this tokenizer. Subclasses may set another `form_type`.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
       best, unit, averages_models: see `tfm.training.task.Task`.
@@ -162,15 +164,19 @@ class Translation(TextTranslation, Task):
     best = Best("validation/bleu", "max")
     unit = "tokens"
     averages_models = True
+    form_type: type[TextForm] = TextForm
 
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config
         if not config.validation_sentences:
             self.best = Best("")  # no evaluation has the score
         self.tokenizer = tokenizer
-        self.source_prefix = config.data.source_prefix
-        self.target_prefix = config.data.target_prefix
-        self.tags = tuple(filter(None, split_tags(config.data.tags)))
+        self.form = self.form_type(
+            tokenizer,
+            source_prefix=config.data.source_prefix,
+            target_prefix=config.data.target_prefix,
+            tags=list(filter(None, split_tags(config.data.tags))),
+        )
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
@@ -250,8 +256,8 @@ class Translation(TextTranslation, Task):
         """Returns {name: score} of the translations of the sources, for the evaluations during training."""
         from tfm.evaluation.translation_metrics import bleu  # takes a tenth of a second
 
-        pairs = zip(sources, references, strict=True)
-        written = [self.write_target(source, reference) for source, reference in pairs]
+        pairs = zip(map(self.form.read_source, sources), references, strict=True)
+        written = [self.form.write_target(source, reference) for source, reference in pairs]
         return {"bleu": bleu(hypotheses, written, self.config.choose_bleu_tokenizer()).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
