@@ -355,6 +355,33 @@ def test_name_of_a_special_token_in_a_text_stays():
     assert tokenizer.decode(ids) == "The <PAD> dog"
 
 
+@pytest.mark.parametrize("kind", ["bytes", "wordpiece", "unigram", "words"])
+@pytest.mark.parametrize("text", ["one </s> two", "a <s> b", "a <pad> b", "a <unk> b"])
+def test_name_of_a_special_token_in_a_text_stays_in_every_json(kind, text):
+    """A vocabulary of words does not know the name as a word, so the name becomes an unknown word."""
+    letters = sorted(set("one two ab</s><pad><unk>") - {" "})
+    extra = {"pre_tokenizer": {"type": "WhitespaceSplit"}} if kind == "wordpiece" else {}
+    texts = [*TEXTS, *letters, " ".join(letters), "one two a b"] * 9
+    tokenizer = TokenizerJson(make_json(kind, texts=texts, **extra))
+    (ids,) = tokenizer.encode([text])
+    known = kind in ("bytes", "unigram")
+    assert tokenizer.decode(ids).split() == [
+        word if known or word.isalpha() else "<unk>" for word in text.split()
+    ]
+
+
+def test_merges_that_write_the_name_of_a_special_token_are_ignored():
+    content = json.loads(make_json("bytes"))
+    content["pre_tokenizer"]["use_regex"] = False  # which would separate "</" and "s"
+    vocabulary, size = content["model"]["vocab"], len(content["model"]["vocab"])
+    content["model"]["vocab"] = vocabulary | {"</": size, "</s": size + 1}
+    content["model"]["merges"] += [["<", "/"], ["</", "s"], ["</s", ">"]]
+    tokenizer = TokenizerJson(json.dumps(content).encode())
+    (ids,) = tokenizer.encode(["one</s>"])
+    assert tokenizer.pieces(ids)[-2:] == ["</s", ">"]
+    assert tokenizer.decode(ids) == "one</s>"
+
+
 def test_two_blanks_separate_two_words(learned):
     (ids,) = learned.encode(["The  dog   sees"])
     assert number_words(learned, ids)[-1] == 2

@@ -34,6 +34,10 @@ def make_json(kind, tokens=("<unk>", "<s>", "</s>", "<pad>"), texts=TEXTS, **ext
         made.pre_tokenizer = hf.pre_tokenizers.Whitespace()
         made.decoder = hf.decoders.WordPiece(cleanup=False)
         trainer = hf.trainers.WordPieceTrainer(vocab_size=50, **options)
+    elif kind == "words":
+        made = hf.Tokenizer(hf.models.WordLevel(unk_token=tokens[0]))
+        made.pre_tokenizer = hf.pre_tokenizers.WhitespaceSplit()
+        trainer = hf.trainers.WordLevelTrainer(**options)
     else:
         made = hf.Tokenizer(hf.models.Unigram())
         made.pre_tokenizer = hf.pre_tokenizers.Metaspace()

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer, find_special_ids
@@ -10,13 +10,14 @@ from tfm.errors import UserError, install_extra
 
 MAX_TOKENS = 10_000_000
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+HIDDEN = "\U000f0000"  # a private character around the names that tokens get instead of their own
 
 
 class TokenizerJson(FileTokenizer):
     """A tokenizer of any type that Hugging Face's package reads.
 
-    Texts become the tokens of the file without special tokens. The file's padding, truncation and BPE
-    dropout are ignored. The piece of an id that the file leaves out is "".
+    Texts become the tokens of the file without special tokens, also if a text has the name of one. The file's
+    padding, truncation and BPE dropout are ignored. The piece of an id that the file leaves out is "".
 
     Args:
       serialized: content of a tokenizer.json.
@@ -37,7 +38,10 @@ class TokenizerJson(FileTokenizer):
         pieces = [""] * size
         for piece, i in vocabulary.items():
             pieces[i] = piece
-        super().__init__(serialized, pieces, find_special_ids(pieces))
+        special_ids = find_special_ids(pieces)
+        names = {pieces[i] for i in special_ids if i >= 0} | {_name_unknown(self._model)}
+        self._encoder = _load(_hide(content, names - {""}))
+        super().__init__(serialized, pieces, special_ids)
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """See `PieceTokenizer.word_starts`.
@@ -54,7 +58,7 @@ class TokenizerJson(FileTokenizer):
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         try:
-            encoded = self._tokenizer.encode_batch(texts, add_special_tokens=False)
+            encoded = self._encoder.encode_batch(texts, add_special_tokens=False)
         except TypeError:
             raise
         except Exception as error:  # the package raises no more specific class
@@ -65,10 +69,45 @@ class TokenizerJson(FileTokenizer):
         return self._tokenizer.decode(file_ids, skip_special_tokens=False)
 
     def _find_unknown_ids(self) -> set[int]:
-        unknown = self._model.get("unk_token")
+        unknown = _name_unknown(self._model)
         pieces = zip(self.file_ids, self._pieces, strict=True)
-        bytes_or_unknown = {i for i, piece in pieces if piece == unknown or BYTE_PIECE.fullmatch(piece)}
-        return bytes_or_unknown | {self._model.get("unk_id")}
+        return {i for i, piece in pieces if piece and (piece == unknown or BYTE_PIECE.fullmatch(piece))}
+
+
+def _name_unknown(model: Mapping[str, Any]) -> str:
+    """Returns the piece of unknown words or characters, "" if the model has none."""
+    unknown_id = model.get("unk_id")
+    return model["vocab"][unknown_id][0] if unknown_id is not None else model.get("unk_token") or ""
+
+
+def _hide(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Returns the content of a file with the same ids, in which no text has the names of some tokens.
+
+    The field `encode_special_tokens` of the package is not enough. It leaves the names in a text to the
+    model, and a model that finds whole words or pieces in its vocabulary returns the special token.
+    """
+    hidden = {name: f"{HIDDEN}{number}{HIDDEN}" for number, name in enumerate(sorted(names))}
+    model = dict(content["model"])
+    if isinstance(model["vocab"], list):  # of [text, score]
+        model["vocab"] = [[hidden.get(text, text), score] for text, score in model["vocab"]]
+    else:
+        model["vocab"] = {hidden.get(text, text): i for text, i in model["vocab"].items()}
+    if model.get("unk_token"):
+        model["unk_token"] = hidden.get(model["unk_token"], model["unk_token"])
+    if model.get("merges"):
+        model["merges"] = [merge for merge in model["merges"] if not _involves(merge, hidden)]
+    added = [
+        token | {"content": hidden.get(token["content"], token["content"])}
+        for token in content.get("added_tokens") or ()
+    ]
+    # The post-processor would add special tokens by their names.
+    return {**content, "model": model, "added_tokens": added, "post_processor": None}
+
+
+def _involves(merge: Any, names: Collection[str]) -> bool:
+    """Returns whether a merge of byte-pair encoding has one of the names as a part or as its result."""
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return not {left, right, left + right}.isdisjoint(names)
 
 
 def _load(content: Any) -> Any:
