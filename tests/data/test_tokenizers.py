@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.support.pairs import TEXTS
 from tests.support.tokenizers import make_json, train_model
+from tfm.data.config import PairsConfig
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE, Characters, learn_characters
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer
 from tfm.data.tokenizers.files import copy_tokenizer, load_characters, load_word_pieces
@@ -29,6 +30,7 @@ from tfm.data.tokenizers.sampling import SampledWordPieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
+from tfm.training.assets import make_tokenizer
 
 SPECIAL_TEXT = "<pad> <s> </s> <unk> [PAD] [CLS] [SEP]"
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -368,6 +370,50 @@ def test_name_of_a_special_token_in_a_text_stays_in_every_json(kind, text):
     assert tokenizer.decode(ids).split() == [
         word if known or word.isalpha() else "<unk>" for word in text.split()
     ]
+
+
+@pytest.mark.parametrize("part", ["pre_tokenizer", "normalizer"])
+def test_panic_of_the_package_is_an_error_for_users(part, capfd, tmp_path):
+    """A regular expression takes too long for a text. The package raises a BaseException then."""
+    content = json.loads(make_json("bytes"))
+    content[part] = {
+        "pre_tokenizer": {"type": "Split", "behavior": "Isolated", "invert": False},
+        "normalizer": {"type": "Replace", "content": ""},
+    }[part] | {"pattern": {"Regex": "(a+)+$"}}
+    (tmp_path / "own.json").write_text(json.dumps(content))
+    data = PairsConfig(kind="text", directory=str(tmp_path), tokenizer=str(tmp_path / "own.json"))
+    for language in data.languages:
+        (tmp_path / f"train.{language}").write_text("a dog\n" + "a" * 38 + "b\n")
+    with pytest.raises(UserError, match=r"tokenizer\.json cannot encode.*Regex.*Simplify"):
+        make_tokenizer(data, str(tmp_path / "v.model"))
+    assert "stack backtrace" not in capfd.readouterr().err
+
+
+def test_interruption_of_the_package_stays(monkeypatch):
+    class Interrupted:
+        def decode(self, *_, **__):
+            raise KeyboardInterrupt
+
+    tokenizer = TokenizerJson(make_json("bytes"))
+    monkeypatch.setattr(tokenizer, "_tokenizer", Interrupted())
+    with pytest.raises(KeyboardInterrupt):
+        tokenizer.decode([5])
+
+
+SPECIAL_AND_WORDS = ("<pad>", "<eos>", "<bos>", "<unk>")
+
+
+def test_flags_decide_which_tokens_are_special():
+    """The words "<s>" and "</s>" are ordinary words of this vocabulary."""
+    content = json.loads(make_json("words", SPECIAL_AND_WORDS, texts=["a b"]))
+    content["model"]["unk_token"] = "<unk>"
+    content["model"]["vocab"] |= {"<s>": 6, "</s>": 7}
+    tokenizer = TokenizerJson(json.dumps(content).encode())
+    assert tokenizer.pieces(range(3)) == ["<pad>", "<bos>", "<eos>"]
+    (ids,) = tokenizer.encode(["a <s> b"])
+    assert tokenizer.decode(ids) == "a <s> b"
+    without = TokenizerJson(json.dumps(content | {"added_tokens": []}).encode())
+    assert without.pieces(range(3)) == ["<pad>", "<s>", "</s>"]
 
 
 def test_merges_that_write_the_name_of_a_special_token_are_ignored():

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, cut_at_end, require_characters
@@ -17,13 +17,30 @@ ADDED_TOKENS = ("<pad>", "<s>", "</s>")
 BRACKETED = re.compile(r"[<\[]\|?(/?\w+)\|?[>\]]")  # <pad>, [PAD], <|endoftext|>
 
 
-def find_special_ids(pieces: Sequence[str]) -> list[int]:
-    """Returns the ids of padding, BOS and EOS in a list of pieces. The id of a missing token is -1."""
+def find_special_ids(pieces: Sequence[str], flagged: Collection[str] = ()) -> list[int]:
+    """Returns the ids of padding, BOS and EOS in a list of pieces. The id of a missing token is -1.
+
+    Args:
+      pieces: the piece of each id.
+      flagged: pieces that the file flags as special. Another piece has a role only if its name fits and the
+        name of no flagged piece does, because it may be an ordinary word.
+    """
+    names = _number_names(pieces)
+    flagged_names = _number_names([piece if piece in flagged else "" for piece in pieces])
+    candidates = [
+        [ids[name] for ids in (flagged_names, names) for name in role if name in ids]
+        for role in SPECIAL_NAMES
+    ]
+    return [ids[0] if ids else -1 for ids in candidates]
+
+
+def _number_names(pieces: Sequence[str]) -> dict[str, int]:
+    """Returns {name between brackets, in lower case: first id}."""
     names: dict[str, int] = {}
     for i, piece in enumerate(pieces):
         if bracketed := BRACKETED.fullmatch(piece):
             names.setdefault(bracketed[1].lower(), i)
-    return [next((names[name] for name in role if name in names), -1) for role in SPECIAL_NAMES]
+    return names
 
 
 class FileTokenizer(PieceTokenizer):

@@ -1,8 +1,10 @@
 """Tokenizers of Hugging Face: files tokenizer.json, read by the package `tokenizers`."""
 
+import contextlib
 import json
+import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.file_tokenizer import FileTokenizer, find_special_ids
@@ -10,6 +12,7 @@ from tfm.errors import UserError, install_extra
 
 MAX_TOKENS = 10_000_000
 BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+BACKTRACE = "RUST_BACKTRACE"
 HIDDEN = "\U000f0000"  # a private character around the names that tokens get instead of their own
 
 
@@ -38,7 +41,7 @@ class TokenizerJson(FileTokenizer):
         pieces = [""] * size
         for piece, i in vocabulary.items():
             pieces[i] = piece
-        special_ids = find_special_ids(pieces)
+        special_ids = find_special_ids(pieces, list_flagged(content))
         names = {pieces[i] for i in special_ids if i >= 0} | {_name_unknown(self._model)}
         self._encoder = _load(_hide(content, names - {""}))
         super().__init__(serialized, pieces, special_ids)
@@ -57,21 +60,46 @@ class TokenizerJson(FileTokenizer):
         return starts
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        try:
+        with _explain("The tokenizer.json cannot encode a text"):
             encoded = self._encoder.encode_batch(texts, add_special_tokens=False)
-        except TypeError:
-            raise
-        except Exception as error:  # the package raises no more specific class
-            raise UserError(f"The tokenizer.json cannot encode a text of the data: {error}.") from None
         return [encoding.ids for encoding in encoded]
 
     def _decode(self, file_ids: list[int]) -> str:
-        return self._tokenizer.decode(file_ids, skip_special_tokens=False)
+        with _explain("The tokenizer.json cannot decode the tokens of a text"):
+            return self._tokenizer.decode(file_ids, skip_special_tokens=False)
 
     def _find_unknown_ids(self) -> set[int]:
         unknown = _name_unknown(self._model)
         pieces = zip(self.file_ids, self._pieces, strict=True)
         return {i for i, piece in pieces if piece and (piece == unknown or BYTE_PIECE.fullmatch(piece))}
+
+
+def list_flagged(content: Mapping[str, Any]) -> set[str]:
+    """Returns the tokens that a tokenizer.json flags as special."""
+    return {token["content"] for token in content.get("added_tokens") or () if token.get("special")}
+
+
+@contextlib.contextmanager
+def _explain(problem: str) -> Iterator[None]:
+    """Turns an error of the package, which has no more specific class, into a UserError.
+
+    A panic of the package, for example at a regular expression that takes too long, is no `Exception`. A
+    TypeError stays, because a text with half of a character causes it.
+    """
+    try:
+        yield
+    except TypeError:
+        raise
+    except BaseException as error:
+        is_panic = type(error).__name__ == "PanicException"
+        if not is_panic and not isinstance(error, Exception):
+            raise  # such as KeyboardInterrupt
+        advice = (
+            "Simplify the regular expressions of the file, or use another tokenizer."
+            if is_panic
+            else "Check the file."
+        )
+        raise UserError(f"{problem}: {str(error).rstrip('.')}. {advice}") from None
 
 
 def _name_unknown(model: Mapping[str, Any]) -> str:
@@ -126,9 +154,14 @@ def _load(content: Any) -> Any:
         raise ValueError("the file is not a tokenizer")
     if content["model"].get("dropout"):
         content["model"]["dropout"] = None
+    if os.environ.get(BACKTRACE) != "full":  # The stack of a panic would hide the message of its UserError.
+        os.environ[BACKTRACE] = "0"
     try:
-        tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
-    except Exception as error:  # the package raises no more specific class
+        with _explain("The file cannot be loaded"):
+            tokenizer = tokenizers.Tokenizer.from_str(
+                json.dumps(content | {"padding": None, "truncation": None})
+            )
+    except UserError as error:
         raise ValueError(str(error)) from None
     tokenizer.encode_special_tokens = True  # "</s>" in a text is not the end of the text
     return tokenizer

@@ -9,6 +9,7 @@ from tfm import tasks
 from tfm.data.config import TOKENIZER_JSON, VOCABULARY_FILE
 from tfm.data.tokenizers.file_tokenizer import find_special_ids
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.tokenizer_json import list_flagged
 from tfm.errors import UserError
 from tfm.huggingface.arrays import Entry, TokenOrder
 from tfm.huggingface.family import (
@@ -122,7 +123,7 @@ def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     try:
         for text, i in list_ids(content).items():
             pieces[i] = text
-        pad, start, end = find_special_ids(pieces)
+        pad, start, end = find_special_ids(pieces, list_flagged(content))
     except (ValueError, KeyError, TypeError, AttributeError, IndexError):
         pad = start = end = -1
     if min(pad, start, end) < 0:
