@@ -202,6 +202,46 @@ def test_perfect_translation_has_bleu_100_in_any_script(language, text, tokenize
     assert paired.first.score == pytest.approx(100)
 
 
+CHINESE = ["我喜欢这只小狗因为它很可爱", "他今天没有来学校因为他生病了"]
+
+
+@pytest.mark.parametrize(
+    "language",
+    [*("cmn", "cmn_Hans", "cn", "chi", "yue", "wuu"), *("jp", "kr", "bur", "tib", "de", "xx", "target")],
+)
+def test_identical_chinese_texts_have_bleu_100_whatever_the_code_is(language):
+    found = translation_metrics.scores(CHINESE, CHINESE, language)
+    bleus = {score.name: score.value for score in found if score.name.startswith("BLEU")}
+    assert bleus == pytest.approx({"BLEU": 100, "BLEU, lowercased": 100})
+
+
+@pytest.mark.parametrize(
+    ("language", "texts", "expected"),
+    [
+        ("cn", (), "zh"),
+        ("cmn_Hans", (), "zh"),
+        ("zho_Hant", CHINESE, "zh"),
+        ("jp", (), "char"),
+        ("kr", (), "char"),
+        ("bur", (), "char"),
+        ("kr", ["Bariya ti ro kuru wono."], "13a"),  # Kanuri
+        ("cmn_Latn", ["Wo xihuan zhe zhi xiao gou."], "13a"),
+        ("xx", ["私は機械翻訳が好きです。"], "char"),
+        ("xx", ["\ua997\ua9ae\ua9b6\ua9b1\ua997"], "char"),  # Javanese, which no rule names
+        ("de", ["Ich mag 小狗 sehr.", "Ja."], "13a"),
+        ("de", [""], "13a"),
+    ],
+)
+def test_tokenizer_of_bleu_follows_the_code_and_the_letters(language, texts, expected):
+    assert translation_metrics.bleu_tokenizer(language, texts) == expected
+
+
+def test_korean_has_the_scores_of_spaced_words():
+    text = "나는 기계 번역을 아주 많이 좋아합니다"
+    found = {score.name: score.value for score in translation_metrics.scores([text], [text], "kor")}
+    assert found["BLEU, intl"] == found["BLEU, Moses, lowercased"] == pytest.approx(100)
+
+
 def test_bleu_of_chinese_equals_sacrebleu():
     hypotheses, references = ["我很喜欢机器翻译的书。"], ["我喜欢机器翻译的新书。"]
     expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize="zh").score

@@ -155,4 +155,5 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
             f"{scores} and its hypotheses belong to other texts than the test set here. Give the --split "
             "that was evaluated, or evaluate again."
         )
-    return System(path, data.target_language, config.choose_bleu_tokenizer(), sources, references, hypotheses)
+    tokenizer = config.choose_bleu_tokenizer(references)
+    return System(path, data.target_language, tokenizer, sources, references, hypotheses)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 UTILITIES = ("chrf", "bleu")
 
@@ -19,7 +20,11 @@ def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
     # This import takes a tenth of a second, so it does not belong at the top of the module.
     from sacrebleu import BLEU, CHRF
 
-    metric = CHRF() if utility == "chrf" else BLEU(effective_order=True)
+    metric: Any = CHRF()
+    if utility == "bleu":
+        from tfm.evaluation.translation_metrics import bleu_tokenizer
+
+        metric = BLEU(effective_order=True, tokenize=bleu_tokenizer("", texts))
     counts = Counter(texts)
 
     def score(text: str, other: str) -> float:

@@ -21,8 +21,21 @@ from tfm.evaluation.score import Score
 RESAMPLES = 1000
 SLOW_TER_WORDS = 300  # words of a text for which TER takes seconds
 log = logging.getLogger(__name__)
-# Languages whose words have no spaces, and Korean, with the codes of imported models.
-UNSPACED = ("ja", "ko", "th", "lo", "km", "my", "bo", "jpn", "kor", "tha", "lao", "khm", "mya", "bod")
+# The codes of ISO 639 (two letters, and both codes of three letters), usual wrong codes such as "cn", and the
+# codes of scripts in ISO 15924, of languages whose words have no spaces, and of Korean.
+CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "lzh", "hak", "gan", "hsn", "cn", "hans", "hant", "hani")
+OTHER_UNSPACED = (
+    *("ja", "jpn", "jp", "jpan", "hira", "kana", "ko", "kor", "kr", "hang", "kore", "th", "tha", "thai"),
+    *("lo", "lao", "laoo", "km", "khm", "khmr", "my", "mya", "bur", "mymr", "bo", "bod", "tib", "tibt"),
+    *("dz", "dzo", "shn"),
+)
+HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+KANA = "\u3040-\u30ff"
+HANGUL = "\uac00-\ud7af"
+OTHER_SCRIPTS = "\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Tibetan, Burmese, Khmer
+SCRIPTS = {script: re.compile(f"[{script}]") for script in (HAN, KANA, HANGUL, OTHER_SCRIPTS)}
+LETTER = re.compile(r"[^\W\d_]")
+MIN_SHARE = 0.1  # of the letters of references, for which a code of an unspaced language is believed
 # This is exactly the expression of the Transformer authors' script, because published numbers depend on it.
 # Its matches do not overlap, so a part of one letter is split only on its left: "x-y-z" becomes
 # "x ##AT##-##AT## y-z".
@@ -58,14 +71,46 @@ def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = 
     return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references)
 
 
-def bleu_tokenizer(language: str) -> str:
-    """Returns the name of sacreBLEU's tokenizer for a language code such as "zh" or "zh-TW".
+def bleu_tokenizer(language: str, references: Sequence[str] = ()) -> str:
+    """Returns the name of sacreBLEU's tokenizer for a language and its texts.
 
     The tokenizer 13a makes one token of a sentence without spaces, so that a perfect copy scores 0. Such
     languages use characters, because the tokenizers ja-mecab and ko-mecab need packages that may be missing.
+
+    Args:
+      language: a code such as "zh", "zh-TW", "cmn_Hans" or "jpn".
+      references: texts in the language. They decide if their letters contradict the code or the code is
+        unknown.
     """
-    code = re.split("[-_]", language.lower())[0]
-    return "zh" if code in ("zh", "zho", "yue") else "char" if code in UNSPACED else "13a"
+    parts = set(re.split("[-_]", language.lower()))
+    named = "zh" if parts.intersection(CHINESE) else "char" if parts.intersection(OTHER_UNSPACED) else "13a"
+    shares = _measure_scripts(references)
+    share = sum(shares.values())
+    if share > 1 / 2:
+        written = "zh" if shares[HAN] == share else "char"
+        return written if named == "13a" else named
+    if references and share < MIN_SHARE:
+        named = "13a"
+    return "char" if named == "13a" and _has_single_tokens(references) else named
+
+
+def has_spaces(references: Sequence[str]) -> bool:
+    """Returns whether the words of texts are separated by spaces, as the tokenizers intl and Moses expect."""
+    shares = _measure_scripts(references)
+    return sum(shares.values()) - shares[HANGUL] <= 1 / 2 and not _has_single_tokens(references)
+
+
+def _measure_scripts(texts: Sequence[str]) -> dict[str, float]:
+    """Returns {script: share of the letters of texts} for the keys of `SCRIPTS`."""
+    text = "".join(texts)
+    letters = max(len(LETTER.findall(text)), 1)
+    return {script: len(pattern.findall(text)) / letters for script, pattern in SCRIPTS.items()}
+
+
+def _has_single_tokens(texts: Sequence[str]) -> bool:
+    """Returns whether the tokenizer 13a makes a single token of most texts that are not empty."""
+    counts = [len(Tokenizer13a()(text).split()) for text in texts]
+    return 2 * counts.count(1) > sum(count > 0 for count in counts)
 
 
 def scores(
@@ -81,29 +126,32 @@ def scores(
     Args:
       hypotheses, references: detokenised texts, one reference for each hypothesis.
       language: language code of the references, for the tokenizers.
-      tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language decides.
+      tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language and the references decide.
       ter: whether to compute TER. It takes minutes for texts of more than a thousand words.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
       lowercased Moses tokens (as in publications on Multi30k), and BLEU of the tokens of `paper_tokenizer`
-      without smoothing (as in the Transformer paper).
+      without smoothing (as in the Transformer paper). The scores of international and Moses tokens are left
+      out if the words of the references have no spaces. They would be 0 for a perfect translation.
 
     Raises:
       UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
     sides = (hypotheses, references)
-    tokenizer = tokenizer or bleu_tokenizer(language)
+    tokenizer = tokenizer or bleu_tokenizer(language, references)
+    spaced = has_spaces(references)
+    if not spaced:
+        log.info("Leaving out BLEU of international and Moses tokens: the references have no spaces")
     if ter and max((text.count(" ") for text in references), default=0) > SLOW_TER_WORDS:
         log.info("Computing TER, which takes minutes for long texts. ter=False leaves it out")
     return [
         bleu(*sides, tokenizer),
-        _corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides),
+        *([_corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides)] if spaced else []),
         _corpus(_bleu_metric(lowercase=True, tokenize=tokenizer), "BLEU, lowercased", *sides),
         _corpus(sacrebleu.CHRF(), "chrF2", *sides),
         *([_corpus(sacrebleu.TER(), "TER", *sides)] if ter else []),
-        _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
-        _moses("BLEU, Moses, hyphens split", "punct-atat", paper_tokenizer(language), sides, "none"),
+        *(_moses_scores(language, sides) if spaced else []),
     ]
 
 
@@ -189,6 +237,14 @@ def paper_tokenizer(language: str) -> Callable[[str], str]:
     normalize = sacremoses.MosesPunctNormalizer(language).normalize
     tokens = moses_tokenizer(language)
     return lambda text: HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens(normalize(text)))
+
+
+def _moses_scores(language: str, sides: tuple[Sequence[str], Sequence[str]]) -> list[Score]:
+    """Returns the BLEU of Moses tokens as in publications on Multi30k and in the Transformer paper."""
+    return [
+        _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
+        _moses("BLEU, Moses, hyphens split", "punct-atat", paper_tokenizer(language), sides, "none"),
+    ]
 
 
 def _moses(

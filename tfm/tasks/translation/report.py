@@ -33,7 +33,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     data = task.config.data
     sources, references = read_sides(data, split)
     warn_of_tokenized_texts(references)
-    tokenizer = task.config.choose_bleu_tokenizer()
+    tokenizer = task.config.choose_bleu_tokenizer(references)
     bleu(references[:1], references[:1], tokenizer)  # fails before the search if a package is missing
     began = time.monotonic()
     hypotheses = task.translate(params, sources)

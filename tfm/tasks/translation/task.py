@@ -97,7 +97,8 @@ class Config:
     bleu_tokenizer: str = field(
         "auto",
         "sacreBLEU's tokenizer of BLEU. auto: zh for Chinese, char for Korean and for other languages "
-        "without spaces, 13a for all others.",
+        "without spaces, 13a for all others. The letters of the references decide if they contradict the "
+        "code of the target language.",
         choices=BLEU_TOKENIZERS,
         resume=OnResume.FREE,
     )
@@ -136,13 +137,13 @@ class Config:
         scoring = {"bleu_tokenizer": self.bleu_tokenizer, "ter": self.ter}
         return dataclasses.asdict(self.decoding) | scoring | {"normalization": self.data.normalization}
 
-    def choose_bleu_tokenizer(self) -> str:
-        """Returns the name of sacreBLEU's tokenizer for the target language."""
+    def choose_bleu_tokenizer(self, references: Sequence[str]) -> str:
+        """Returns the name of sacreBLEU's tokenizer for the target language and its texts."""
         from tfm.evaluation.translation_metrics import bleu_tokenizer  # takes a tenth of a second
 
         if self.bleu_tokenizer != "auto":
             return self.bleu_tokenizer
-        return bleu_tokenizer(self.data.target_language)
+        return bleu_tokenizer(self.data.target_language, references)
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
@@ -258,7 +259,7 @@ class Translation(TextTranslation, Task):
 
         pairs = zip(map(self.form.read_source, sources), references, strict=True)
         written = [self.form.write_target(source, reference) for source, reference in pairs]
-        return {"bleu": bleu(hypotheses, written, self.config.choose_bleu_tokenizer()).value}
+        return {"bleu": bleu(hypotheses, written, self.config.choose_bleu_tokenizer(written)).value}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields a report with translations and scores. See `tfm.tasks.translation.report.report_split`."""
