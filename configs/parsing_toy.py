@@ -38,6 +38,7 @@ def get_config():
                 source_language="words",
                 target_language="trees",
                 vocabulary_size=2000,
+                normalization="nmt_nfkc",
                 batching="packed",
                 row_length=128,
                 max_length=128,

@@ -34,6 +34,7 @@ def get_config(name=""):
                 kind="builtin",
                 joined_share=0.2,
                 vocabulary_size=4000,
+                normalization="nmt_nfkc",
                 vocabulary_pairs=20_000,
                 batching="packed",
                 row_length=128,

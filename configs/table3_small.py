@@ -41,6 +41,7 @@ def get_config():
                 train="train[:500]",
                 validation="validation[:500]",
                 vocabulary_size=500,
+                normalization="nmt_nfkc",
                 batching="packed",
                 row_length=64,
                 max_length=64,

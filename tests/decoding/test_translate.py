@@ -101,10 +101,13 @@ class Numbers:
     """A tokenizer of texts that consist of ids."""
 
     def encode(self, texts):
-        return [list(map(int, text.split())) for text in texts]
+        return [[int(word) for word in text.split()] for text in texts]
 
     def decode(self, ids):
         return " ".join(str(i) for i in ids if i != EOS_ID)
+
+    def unknown_characters(self, characters):
+        return []
 
     def pieces(self, ids):
         return list(map(str, ids))

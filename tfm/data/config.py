@@ -33,6 +33,7 @@ TEMPERATURE = "temperature:"  # a `mixing` that begins like this has no list of 
 MIXING = re.compile(rf"({TEMPERATURE}{SHARE}|{SHARE}(,{SHARE})*)?", re.ASCII)
 # <de>, >>de<< or __de__, but not the text of a control symbol or of a byte.
 TAG = r"(?!(<s>|</s>|<pad>|<unk>|<0x..>)(,|$))(<[^\s,\0]{1,60}>|>>[^\s,\0]{1,60}<<|__[^\s,\0]{1,60}__)"
+TAG_WORD = re.compile(TAG)
 TAGS = re.compile(rf"(?!,*$)({TAG})?(,({TAG})?)*|")
 OF_SEVERAL_NAMES = ("text", "table", "builtin")  # kinds whose splits may be names separated by commas
 

@@ -43,7 +43,7 @@ class Characters:
 
     def unknown_characters(self, characters: Iterable[str]) -> list[str]:
         """See `Tokenizer.unknown_characters`. The list is empty if the tokenizer has only bytes."""
-        return [character for character in characters if self._characters and character not in self._ids]
+        return [text for text in characters if self._characters and not self._ids.keys() >= set(text)]
 
     def decode(self, ids: Sequence[int]) -> str:
         """See `Tokenizer.decode`. Bytes that are not UTF-8 become replacement characters."""

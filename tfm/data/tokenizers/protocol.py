@@ -37,7 +37,7 @@ class Tokenizer(Protocol):
         """Returns the text of the ids before the first EOS. Skips padding and BOS."""
 
     def unknown_characters(self, characters: Iterable[str]) -> list[str]:
-        """Returns the characters that become bytes or unknown pieces, because the vocabulary lacks them."""
+        """Returns the characters or words that have bytes or unknown pieces, as the vocabulary lacks them."""
 
 
 class PieceTokenizer(Tokenizer, Protocol):

@@ -21,6 +21,7 @@ from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError, check_texts
 from tfm.evaluation.alignment import Links, align_words
 from tfm.tasks.translation.text_form import EncodedText, TextForm
+from tfm.tasks.translation.text_warnings import warn_of_empty_translations
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +85,8 @@ class TextTranslation:
           params: parameters of the model, or a tuple of the parameters of several models.
           sentences: texts.
           decoding: the search; None uses the search of the config.
-          n_best: maximum number of translations of each text. Equal samples count as one translation, so a
-            list of samples can be shorter.
+          n_best: maximum number of translations of each text. Equal texts count as one translation, with the
+            best score, so a list can be shorter.
           prefixes: texts that the predictions of the decoder must begin with, one for each sentence, or None.
             The prefix of a split input applies to its first part.
           phrases: for each text, phrases that its translations must contain, or None. Only for beam search.
@@ -108,12 +109,16 @@ class TextTranslation:
         if phrases is not None and len(phrases) != len(sentences):
             raise UserError(f"Expected phrases for {len(sentences):,} sentences, got {len(phrases):,} lists.")
         sources = [self.form.read_source(text) for text in sentences]
+        _warn_of_ignored("prefixes", sources, prefixes or ())
+        _warn_of_ignored("phrases", sources, phrases or ())
         decoding = decoding or self.config.decoding
         predictions = self.predict(params, sources, decoding, n_best, prefixes, start_index, phrases)
-        return [
+        written = [
             [Hypothesis(self.form.write_target(source, text), score) for text, score in best]
             for source, best in zip(sources, predictions, strict=True)
         ]
+        warn_of_empty_translations(sources, [best[0].text for best in written])
+        return [_keep_distinct(best) for best in written]
 
     def predict(
         self,
@@ -145,7 +150,8 @@ class TextTranslation:
             params,
             inputs,
             decoding,
-            n_best=n_best,
+            # Different pieces may be the same text, so that the search looks for more than `n_best`.
+            n_best=n_best if decoding.samples or n_best == 1 else max(n_best, decoding.beam_size),
             prefixes=begins if any(begins) or prefixes is not None else None,
             phrases=wanted,
             indices=indices,
@@ -153,7 +159,8 @@ class TextTranslation:
         predictions: list[list[list[Hypothesis]]] = [[] for _ in sources]
         for (i, _, _), hypotheses in zip(parts, outputs, strict=True):
             texts = [Hypothesis(self.form.decode(ids), score) for ids, score in hypotheses]
-            predictions[i].append(_rank_by_utility(texts, decoding.utility) if decoding.samples else texts)
+            ranked = _rank_by_utility(texts, decoding.utility) if decoding.samples else _keep_distinct(texts)
+            predictions[i].append(ranked)
         return [join_parts(of_parts, n_best) for of_parts in predictions]
 
     def score(
@@ -243,6 +250,17 @@ def _check_paired(**named: Iterable[str]) -> tuple[list[str], list[str]]:
     return lists
 
 
+def _warn_of_ignored(name: str, sources: Sequence[str], values: Sequence[Any]) -> None:
+    """Warns of prefixes or phrases of empty texts."""
+    count = sum(bool(value) and not source for source, value in zip(sources, values, strict=False))
+    if count:
+        log.warning(
+            "Ignored the %s of %s empty texts, because the translation of an empty text is empty",
+            name,
+            f"{count:,}",
+        )
+
+
 def _split_input(tokenizer: PieceTokenizer, text: EncodedText, config: DecodingConfig) -> list[list[int]]:
     """Returns the parts of a source that are translated separately. An empty source has no parts.
 
@@ -258,6 +276,14 @@ def _split_input(tokenizer: PieceTokenizer, text: EncodedText, config: DecodingC
         return parts[:1]
     log.warning("Split an input of %s tokens into %s (decoding.max_input)", f"{len(ids):,}", len(parts))
     return parts
+
+
+def _keep_distinct(hypotheses: list[Hypothesis]) -> list[Hypothesis]:
+    """Returns the first hypothesis of each text."""
+    first: dict[str, Hypothesis] = {}
+    for hypothesis in hypotheses:
+        first.setdefault(hypothesis.text, hypothesis)
+    return list(first.values())
 
 
 def _rank_by_utility(texts: list[Hypothesis], utility: str) -> list[Hypothesis]:

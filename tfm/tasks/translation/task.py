@@ -176,7 +176,7 @@ class Translation(TextTranslation, Task):
             tokenizer,
             source_prefix=config.data.source_prefix,
             target_prefix=config.data.target_prefix,
-            tags=list(filter(None, split_tags(config.data.tags))),
+            tags=split_tags(config.data.tags),
         )
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)

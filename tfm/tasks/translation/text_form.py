@@ -7,6 +7,7 @@ from typing import NamedTuple
 from tfm.data.config import begin_with
 from tfm.data.source import add_prefix, clean_line
 from tfm.data.tokenizers.protocol import PieceTokenizer, source_tokenizer
+from tfm.tasks.translation.text_warnings import TextWarnings
 
 
 class EncodedText(NamedTuple):
@@ -37,7 +38,8 @@ class TextForm:
 
     Args:
       tokenizer: tokenizer of the model.
-      source_prefix, target_prefix, tags: see `tfm.data.config.PairsConfig`.
+      source_prefix, target_prefix: see `tfm.data.config.PairsConfig`.
+      tags: the tags with which a source may begin. "" allows sources without a tag.
     """
 
     def __init__(
@@ -51,7 +53,8 @@ class TextForm:
         self.tokenizer = tokenizer
         self.source_prefix = source_prefix
         self.target_prefix = target_prefix
-        self.tags = tuple(tags)
+        self.tags = tuple(filter(None, tags))
+        self._warnings = TextWarnings(tags)
 
     @property
     def source_tokenizer(self) -> PieceTokenizer:
@@ -77,8 +80,12 @@ class TextForm:
         return text
 
     def encode_sources(self, texts: Sequence[str]) -> list[EncodedText]:
-        """Returns the ids of source texts. An empty text has no ids."""
+        """Returns the ids of source texts. An empty text has no ids.
+
+        Warns of texts with a missing or unknown tag, and of characters that the vocabulary lacks.
+        """
         read = [self.read_source(text) for text in texts]
+        self._warnings.check_sources(self.source_tokenizer, read)
         lead_texts = [self._find_lead(text) for text in read]
         leads = {text: _encode_lead(self.source_tokenizer, text) for text in set(lead_texts)}
         encoded = self.source_tokenizer.encode(read)
