@@ -285,6 +285,25 @@ def test_damaged_or_misnamed_compressed_input_is_an_error(tmp_path, name):
         list(read_lines(source))
 
 
+@pytest.mark.parametrize(
+    "start",
+    [
+        '<refset setid="newstest2014" srclang="any" trglang="de">',
+        '\ufeff<?xml version="1.0" encoding="utf-8"?>',
+        '<!DOCTYPE tmx SYSTEM "tmx14.dtd">',
+        '<tmx version="1.4">',
+    ],
+)
+def test_markup_is_no_input(start):
+    with pytest.raises(UserError, match=r"SGML or XML.*one on each line"):
+        list(read_lines(io.BytesIO(f'{start}\n<seg id="1">red dog</seg>\n'.encode())))
+
+
+def test_tags_in_a_line_of_text_are_text():
+    lines = ["<b>red</b> dog", "<tmx version='1.4'>", "<de> dog"]
+    assert list(read_lines(io.BytesIO("\n".join(lines).encode()))) == lines
+
+
 def test_utf_16_input_is_an_error():
     with pytest.raises(UserError, match="UTF-16"):
         list(read_lines(io.BytesIO("red dog\n".encode("utf-16"))))

@@ -51,6 +51,8 @@ CONTENTS = {
     "zeros": (bytes(1000), "NUL"),
     "Latin-1": ("fine\nMünchen\n".encode("latin-1"), "Line 2 of .*train.en is not UTF-8"),
     "bytes": (bytes(range(128, 256)) + b"\nx\n", "Line 1 of .*train.en is not UTF-8"),
+    "SGML": (b'<srcset setid="newstest2014" srclang="any">\n<seg id="1">One.</seg>\n', "SGML .*sacrebleu"),
+    "TMX": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<tmx version="1.4">\n', r"train\.en is SGML or XML"),
     "gzip": (gzip.compress(GOOD), r"train\.en .*\.gz"),
     "long lines": (b"ab " * 30_000 + b"\n" + b"ab " * 30_000 + b"\n", "at most 65,536 bytes"),
     "very long line": (b"x\n" + b"ab " * 400_000, "Line 2 of .*train.en has more than 1,048,576 bytes"),

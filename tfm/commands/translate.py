@@ -30,7 +30,7 @@ from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Translate
 from tfm.commands.resumable_output import count_finished_lines, explain_kept_part, open_output
-from tfm.data.sources.text_files import NULS, find_problem, one_line, unpack
+from tfm.data.sources.text_files import NULS, find_markup, find_problem, one_line, unpack
 from tfm.decoding.translate import check_n_best
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -53,7 +53,7 @@ def read_lines(source: BinaryIO) -> Iterator[str]:
     of the input another warning counts the lines.
 
     Raises:
-      UserError: if the first line shows that the input is compressed or UTF-16.
+      UserError: if the first line shows that the input is compressed, UTF-16, SGML or XML.
     """
     repairs: collections.Counter[str] = collections.Counter()
 
@@ -76,7 +76,11 @@ def read_lines(source: BinaryIO) -> Iterator[str]:
         text = line.decode("utf-8", errors="replace")
         if text.count("\ufffd") > line.count("\ufffd".encode()):  # the input may contain the character
             warn(number, "is not valid UTF-8: replaced the invalid bytes")
-        yield text.removeprefix("\ufeff") if number == 1 else text
+        if number == 1:
+            text = text.removeprefix("\ufeff")
+            if problem := find_markup(text):
+                raise UserError(f"The input {problem}.")
+        yield text
     for problem, count in repairs.items():
         if count > 1:
             log.warning("%s lines of the input: each %s", f"{count:,}", problem)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tfm.data.data_errors import DataError, MissingFile, collect, raise_all
 from tfm.data.source import Source, join
-from tfm.data.sources.text_files import OPENERS, TextFile, exists, expand_names, find_file
+from tfm.data.sources.text_files import OPENERS, TextFile, exists, expand_names, find_file, find_markup
 from tfm.errors import UserError
 
 
@@ -48,6 +48,8 @@ def _open(stem: str, languages: Sequence[str], endings: Sequence[str]) -> Source
         for side in (source, target):
             with collect(problems):
                 counts.append(side.check())
+                if problem := find_markup(next(iter(side))):
+                    raise UserError(f"{side.path} {problem}.")
         if os.path.samefile(*paths):
             problems.append(
                 f"{source.path} and {target.path} are the same file: a translation of itself; check the "

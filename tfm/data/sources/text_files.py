@@ -41,6 +41,10 @@ ADVICE = "check data.directory, the names of the splits and the languages"
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
 
 
+# The first line of test sets of WMT and IWSLT (SGML, XML) and of translation memories (TMX, XLIFF).
+MARKUP = re.compile(r"\s*<(\?xml|!doctype|srcset|refset|tstset|mteval|dataset|tmx|xliff)\b", re.IGNORECASE)
+
+
 @contextlib.contextmanager
 def _open_zst(file: BinaryIO) -> Iterator[Any]:
     """The unpacked content of a file that Zstandard compressed.
@@ -308,6 +312,16 @@ def find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
             return f"is a compressed file: add the ending {ending} to its name"
     line_feeds = block.count(b"\n")
     return next((signs[sign] for sign in signs if len(re.findall(sign, block)) > line_feeds), "")
+
+
+def find_markup(line: str) -> str:
+    """Returns why a file with this first line has no sentences on its lines, "" if it may have."""
+    if not MARKUP.match(line):
+        return ""
+    return (
+        "is SGML or XML, whose tags are no text: write its texts into a file, one on each line (for test "
+        "sets of WMT: sacrebleu -t wmt14 -l en-de --echo src)"
+    )
 
 
 def _decodes(decoder: codecs.IncrementalDecoder, block: bytes, final: bool = False) -> bool:
