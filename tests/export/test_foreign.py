@@ -11,10 +11,11 @@ from safetensors.numpy import load_file, save_file
 
 import tfm
 from tests.support.commands import run_command
-from tests.support.tokenizers import make_json
+from tests.support.tokenizers import make_json, train_model
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
-from tfm.export.foreign import make_card
+from tfm.data.tokenizers.word_pieces import WordPieces
+from tfm.export.foreign import list_vocabularies, make_card
 from tfm.export.to_huggingface import find_problems
 from tfm.models import TransformerConfig
 from tfm.systems.bert import pretraining as masked_language_modeling
@@ -214,3 +215,23 @@ def test_card_for_ctranslate2_shows_code_for_the_tokenizer_of_the_run():
     card = make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
     assert "translate_batch" in card
     assert "sentencepiece" not in card
+
+
+def test_texts_of_an_exported_vocabulary_differ_if_its_ids_have_gaps():
+    content = json.loads(make_json("words", texts=["red dog"]))
+    vocabulary = content["model"]["vocab"]
+    content["model"]["vocab"] = vocabulary | {"cat": len(vocabulary) + 3, "<unused 7>": len(vocabulary) + 5}
+    tokenizer = TokenizerJson(json.dumps(content).encode())
+    (texts,) = list_vocabularies(types.SimpleNamespace(tokenizer=tokenizer))
+    assert len(set(texts)) == len(texts) == len(tokenizer)
+    (ids,) = tokenizer.encode(["red dog cat"])
+    assert [texts[i] for i in ids] == ["red", "dog", "cat"]
+    assert texts[-1] == "<unused 7>"
+
+
+def test_piece_that_is_called_like_an_added_token_keeps_its_text_in_an_exported_vocabulary():
+    tokenizer = WordPieces(train_model(pad_id=-1, user_defined_symbols="<pad>"))
+    (texts,) = list_vocabularies(types.SimpleNamespace(tokenizer=tokenizer))
+    assert len(set(texts)) == len(texts) == len(tokenizer)
+    (ids,) = tokenizer.encode(["<pad>"])
+    assert texts[ids[-1]] == "<pad>"

@@ -11,7 +11,7 @@ from tfm import __version__, config
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
 from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
-from tfm.data.tokenizers.protocol import BOS_ID, source_tokenizer
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, source_tokenizer
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
 from tfm.export.to_huggingface import write_model
@@ -97,11 +97,32 @@ def list_vocabularies(task: Any) -> list[list[str]]:
     """
     tokenizer = task.tokenizer
     if hasattr(task, "translate"):
-        return [side.pieces(range(len(side))) for side in (source_tokenizer(tokenizer), tokenizer)]
+        return [_list_distinct_pieces(side) for side in (source_tokenizer(tokenizer), tokenizer)]
     if hasattr(tokenizer, "pieces"):
-        return [tokenizer.pieces(range(len(tokenizer)))]
+        return [_list_distinct_pieces(tokenizer)]
     characters = [tokenizer.decode([i]) for i in range(FIRST_BYTE + BYTES, len(tokenizer))]
     return [[*ADDED_TOKENS, *(f"<0x{byte:02X}>" for byte in range(BYTES)), *characters]]
+
+
+def _list_distinct_pieces(tokenizer: Any) -> list[str]:
+    """Returns a different text for each id: its piece, or another name if it has none or shares it.
+
+    A special token that tfm added to the vocabulary may have the name of an ordinary piece. The ordinary
+    piece keeps its name, because texts contain it.
+    """
+    pieces = tokenizer.pieces(range(len(tokenizer)))
+    ids: dict[str, int] = {}
+    for i in [*range(EOS_ID + 1, len(pieces)), *range(EOS_ID + 1)]:
+        ids.setdefault(pieces[i], i)
+    names = []
+    for i, piece in enumerate(pieces):
+        name = piece
+        if not piece or ids[piece] != i:
+            name = f"<unused {i}>"
+            while name in ids:
+                name = f"<{name}>"
+        names.append(name)
+    return names
 
 
 def make_card(run: runs.Run, format: str) -> str:
