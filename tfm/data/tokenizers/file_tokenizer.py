@@ -85,12 +85,7 @@ class FileTokenizer(PieceTokenizer):
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """See `Tokenizer.encode`. Uses all cores."""
-        texts = list(texts)
-        try:
-            encoded = self._encode(texts)
-        except TypeError:
-            require_characters(texts)
-            raise
+        encoded = self._encode_whole_characters(list(texts))
         if self._keeps_ids:
             return encoded
         return [[i for i in map(self._model_ids.__getitem__, ids) if i > EOS_ID] for ids in encoded]
@@ -102,7 +97,7 @@ class FileTokenizer(PieceTokenizer):
     def unknown_characters(self, characters: Iterable[str]) -> list[str]:
         """See `Tokenizer.unknown_characters`."""
         characters = list(characters)
-        unknown, encoded = self._find_unknown_ids(), self._encode(characters)
+        unknown, encoded = self._find_unknown_ids(), self._encode_whole_characters(characters)
         return [
             character
             for character, ids in zip(characters, encoded, strict=True)
@@ -112,6 +107,14 @@ class FileTokenizer(PieceTokenizer):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See `PieceTokenizer.pieces`."""
         return [self._pieces[int(i)] for i in ids]
+
+    def _encode_whole_characters(self, texts: list[str]) -> list[list[int]]:
+        """Returns the result of `_encode`, and raises a UserError for half of a character."""
+        try:
+            return self._encode(texts)
+        except TypeError:
+            require_characters(texts)
+            raise
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
         """Returns a list of ids in the file for each text, and raises a TypeError for half of a character."""

@@ -85,10 +85,10 @@ class TextForm:
         Warns of texts with a missing or unknown tag, and of characters that the vocabulary lacks.
         """
         read = [self.read_source(text) for text in texts]
-        self._warnings.check_sources(self.source_tokenizer, read)
         lead_texts = [self._find_lead(text) for text in read]
         leads = {text: _encode_lead(self.source_tokenizer, text) for text in set(lead_texts)}
         encoded = self.source_tokenizer.encode(read)
+        self._warnings.check_sources(self.source_tokenizer, read)
         return [
             EncodedText(ids, leads[lead], 0 if clean_line(text) == seen else _count_common(leads[lead], ids))
             for text, seen, lead, ids in zip(texts, read, lead_texts, encoded, strict=True)
