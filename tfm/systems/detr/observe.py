@@ -2,17 +2,30 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfm.data.batches.generated import Batch
 from tfm.interpret.observation import MAX_CHOICES, AttentionMap, Observation, Prediction, Track, image_track
 from tfm.systems.detr.batches import picture_size
-from tfm.systems.detr.metrics import Objects
 from tfm.visualize.pictures import Box
 
 SHOWN_SCORE = 0.5  # detections with at least this probability are printed and drawn
+
+
+class Objects(NamedTuple):
+    """The objects of a picture, to print and to draw.
+
+    Attributes:
+      boxes: float [n, 4], center x, center y, width and height as shares of the picture.
+      labels: int [n].
+      scores: float [n], for detected objects.
+    """
+
+    boxes: np.ndarray
+    labels: np.ndarray
+    scores: np.ndarray | None = None
 
 
 def describe_objects(objects: Objects, names: list[str], size: Sequence[int]) -> str:

@@ -8,10 +8,11 @@ import hashlib
 
 import numpy as np
 
-from tfm.data.batches.generated import Batch, find_split
+from tfm.data.batches.generated import EVALUATION, Batch, find_split
 from tfm.data.config import ImagesConfig
 from tfm.data.images import open_images
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
+from tfm.systems.detr.metrics import Truth, make_truth, to_pixels
 
 DIGIT = 8  # height and width of a digit in pixels
 MAX_TRIES = 50  # places that are tried for a digit
@@ -60,6 +61,15 @@ class Scenes:
         boxes = [_find_box(self._digits[i], corner) for i, corner in zip(chosen, corners, strict=True)]
         shares = np.array(boxes, np.float32) / np.tile(limits[::-1], 2).astype(np.float32)
         return BoxedPicture(image.astype(np.float32) / 8 - 1, shares, self._labels[chosen])
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Returns height and width of an evaluated scene in pixels."""
+        return self._config.height, self._config.width
+
+    def truth(self, index: int) -> Truth:
+        """Returns the objects of an evaluated scene in pixels."""
+        scene = self.make(EVALUATION, index)
+        return make_truth(to_pixels(scene.boxes, self.size(index)), scene.labels)
 
     def assemble(self, examples: list[BoxedPicture], rows: int) -> Batch:
         """Returns a batch of scenes. Padding fills it up to `rows`."""

@@ -13,6 +13,7 @@ from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import read_arrays, shuffle_epoch
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
+from tfm.systems.detr.metrics import Truth, make_truth
 
 FLIP = 1  # number of a random stream of a seed
 TOLERANCE = 1.0  # pixels that a box may reach out of its picture, because coordinates are rounded
@@ -40,6 +41,10 @@ class Source(Protocol):
 
     def name(self, index: int) -> str:
         """Returns what an error message calls a picture."""
+        ...
+
+    def truth(self, index: int) -> Truth:
+        """Returns the objects of a picture for the scores, in pixels."""
         ...
 
     def read(self, index: int) -> Any:
@@ -101,6 +106,10 @@ class ArrayBoxes:
         """See `Source`."""
         return f"{self._path}, picture {index} of {self._split}_images"
 
+    def truth(self, index: int) -> Truth:
+        """See `Source`."""
+        return make_truth(self.boxes[index], self.labels[index])
+
     def read(self, index: int) -> Any:
         """See `Source`."""
         from PIL import Image
@@ -110,7 +119,7 @@ class ArrayBoxes:
 
 
 class CocoBoxes:
-    """The pictures of a split in COCO's format, see `Source`. Annotations of crowds are left out.
+    """The pictures of a split in COCO's format, see `Source`. Crowds are only in `truth`.
 
     The label of an object is the id of its category. Ids without a category have the name "N/A".
 
@@ -161,23 +170,27 @@ class CocoBoxes:
         self._names = [str(image["file_name"]) for image in images]
         self.sizes = np.array([(image["height"], image["width"]) for image in images], int).reshape(-1, 2)
         rows = {image["id"]: row for row, image in enumerate(images)}
-        boxes: list[list[Any]] = [[] for _ in images]
-        labels: list[list[int]] = [[] for _ in images]
+        objects: list[list[tuple[Any, ...]]] = [[] for _ in images]  # box, label, area and crowd of each
         for annotation in content["annotations"]:
-            if annotation.get("iscrowd"):
-                continue
             categories[annotation["category_id"]]  # raises a KeyError for an unknown category
+            box = annotation["bbox"]
+            area = annotation.get("area", box[2] * box[3])
+            is_crowd = bool(annotation.get("iscrowd"))
             row = rows[annotation["image_id"]]
-            boxes[row].append(annotation["bbox"])
-            labels[row].append(int(annotation["category_id"]))
+            objects[row].append((box, int(annotation["category_id"]), area, is_crowd))
         if len(rows) < len(images) or (self.sizes <= 0).any() or min(categories) < 0:
             raise ValueError("ids are repeated or negative, or images have no pixels")
-        self.boxes = [np.array(part, float).reshape(len(part), 4) for part in boxes]
-        self.labels = [np.array(part, int) for part in labels]
+        self._truths = [_make_coco_truth(part) for part in objects]
+        self.boxes = [truth.boxes[~truth.crowds] for truth in self._truths]
+        self.labels = [truth.labels[~truth.crowds] for truth in self._truths]
 
     def name(self, index: int) -> str:
         """See `Source`."""
         return os.path.join(self._folder, self._names[index])
+
+    def truth(self, index: int) -> Truth:
+        """See `Source`."""
+        return self._truths[index]
 
     def read(self, index: int) -> Any:
         """See `Source`.
@@ -199,6 +212,17 @@ class CocoBoxes:
                 f"{width} x {height}."
             )
         return picture
+
+
+def _make_coco_truth(objects: Sequence[tuple[Any, ...]]) -> Truth:
+    """Returns the objects of a picture from the box, label, area and crowd of each."""
+    boxes, labels, areas, crowds = zip(*objects, strict=True) if objects else ((), (), (), ())
+    return Truth(
+        np.array(boxes, float).reshape(len(objects), 4),
+        np.array(labels, int),
+        np.array(areas, float),
+        np.array(crowds, bool),
+    )
 
 
 class StoredPictures:
@@ -258,6 +282,15 @@ class StoredPictures:
         is_mirrored = np.random.default_rng((seed, FLIP, step, row)).random() < 0.5
         index = int(shuffle_epoch(seed, epoch, len(self._objects))[place])
         return self._read(index, is_mirrored=self._config.flip and is_mirrored)
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Returns height and width of a picture in pixels, before it is resized."""
+        height, width = self._source.sizes[index]
+        return int(height), int(width)
+
+    def truth(self, index: int) -> Truth:
+        """Returns the objects of a picture for the scores, in pixels."""
+        return self._source.truth(index)
 
     def assemble(self, examples: list[BoxedPicture], rows: int) -> Batch:
         """Returns a batch of pictures. Padding fills it up to `rows`."""

@@ -23,9 +23,9 @@ from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
 from tfm.systems.detr.batches import BoxedPicturesConfig, picture_size
 from tfm.systems.detr.data import Pictures, open_pictures, open_splits
-from tfm.systems.detr.metrics import Objects, detection_scores
+from tfm.systems.detr.metrics import SIZES, Detections, Truth, detection_scores, to_pixels
 from tfm.systems.detr.model import DETRConfig
-from tfm.systems.detr.observe import describe_objects, make_boxes, observe_queries
+from tfm.systems.detr.observe import Objects, describe_objects, make_boxes, observe_queries
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
@@ -68,7 +68,7 @@ class Config:
         maximum=1000,
         resume=OnResume.FREE,
     )
-    SCORES: ClassVar[tuple[str, ...]] = tuple(NAMES)
+    SCORES: ClassVar[tuple[str, ...]] = (*NAMES, *(f"AP {size}" for size in SIZES))
     output_suffix: ClassVar[str] = "objects"
 
     def __post_init__(self):
@@ -88,13 +88,17 @@ class Result(NamedTuple):
     """The objects of a picture.
 
     Attributes:
-      detected, truth: the detected and the true objects.
+      detected, truth: the detected and the true objects of the batch, to print and to draw.
       size: height and width in pixels, without padding.
+      detections, true_objects: the objects in pixels of the picture before it was resized, for the scores.
+        The true objects are all that the data have, as pycocotools counts them.
     """
 
     detected: Objects
     truth: Objects
     size: tuple[int, int]
+    detections: Detections
+    true_objects: Truth
 
 
 class Detection(Task):
@@ -132,7 +136,7 @@ class Detection(Task):
         """Computes the average precision of the validation split, and draws a few pictures."""
         pictures = data.validation
         results = self._detect(variables, pictures)
-        scores = {NAMES[score.name]: score.value / 100 for score in _scores(results)}
+        scores = {NAMES[x.name]: x.value / 100 for x in _scores(results) if x.name in NAMES}
         shown = results[: self.config.validation_samples]
         if not shown:
             return Evaluation(scores)
@@ -195,7 +199,11 @@ class Detection(Task):
                 real = batch["objects"][row] > 0
                 detected = Objects(predictions["boxes"][row], probabilities.argmax(-1), probabilities.max(-1))
                 truth = Objects(batch["boxes"][row][real], batch["labels"][row][real])
-                results.append(Result(detected, truth, picture_size(batch, row)))
+                index = len(results)
+                pixels = to_pixels(detected.boxes, pictures.size(index))
+                detections = Detections(pixels, detected.labels, probabilities.max(-1))
+                size = picture_size(batch, row)
+                results.append(Result(detected, truth, size, detections, pictures.truth(index)))
         return results
 
     @functools.partial(jax.jit, static_argnums=0)
@@ -218,7 +226,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Detection:
 
 def _scores(results: Sequence[Result]) -> list[Score]:
     """Computes the average precision."""
-    return detection_scores([result.detected for result in results], [result.truth for result in results])
+    detections = [result.detections for result in results]
+    return detection_scores(detections, [result.true_objects for result in results])
 
 
 def _describe(results: Sequence[Result], names: list[str]) -> list[dict[str, str]]:
