@@ -20,6 +20,7 @@ from tests.support import (
     tiny_regression,
 )
 from tests.support.paths import ROOT
+from tests.support.skips import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401 (hooks)
 from tests.support.tiny import make_config, train_run, write_corpus
 from tfm.devices.memory import return_free_memory
 from tfm.testing.tasks import TaskContract
