@@ -2,11 +2,13 @@
 
 import dataclasses
 import importlib.util
+import io
 import zipfile
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
+from PIL import Image
 
 from tests.support import images as tiny
 from tests.support import tfds_sets
@@ -224,6 +226,37 @@ def test_images_without_labels_are_errors(prepared, monkeypatch):
     monkeypatch.setattr(builder, "as_data_source", lambda **_: Unlabelled(records))
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 .*-1"):
         images.RecordImages(builder, "train")
+
+
+class Replaced(list):
+    """Records whose images are replaced by the content of a file."""
+
+    content = b""
+
+    def __getitems__(self, indices):
+        return [self[index] | {"image": self.content} for index in indices]
+
+
+def open_replaced(folder, monkeypatch, content):
+    """Opens a TFDS split whose images are the content of a file."""
+    builder = tfds_sets.TinyImages(data_dir=folder, file_format="array_record")
+    records = Replaced(builder.as_data_source(split="train", decoders={"image": tfds.decode.SkipDecoding()}))
+    records.content = content
+    monkeypatch.setattr(builder, "as_data_source", lambda **_: records)
+    return images.RecordImages(builder, "train")
+
+
+def test_tfds_images_of_16_bits_are_scaled(prepared, monkeypatch):
+    values = np.arange(24, dtype=np.uint16).reshape(4, 6) * 2570
+    file = io.BytesIO()
+    Image.fromarray(values).save(file, "PNG")
+    found, _ = open_replaced(prepared, monkeypatch, file.getvalue()).take(np.arange(1))
+    np.testing.assert_array_equal(found[0], np.repeat(values[..., None] // 257, 3, -1))
+
+
+def test_damaged_tfds_images_are_named(prepared, monkeypatch):
+    with pytest.raises(UserError, match=r"Image 0 of tiny_images/1\.0\.0 cannot be read as a picture"):
+        open_replaced(prepared, monkeypatch, b"no image")
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ The order and the augmentation of the batches depend only on the seed and the st
 import errno
 import functools
 import hashlib
-import io
 import textwrap
 import zipfile
 import zlib
@@ -21,6 +20,7 @@ import numpy as np
 
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import DataError, MissingFile, raise_all
+from tfm.data.pictures import read_picture
 from tfm.data.sources import tfds
 from tfm.data.sources.splits import find_name, find_split_problems
 from tfm.errors import UserError, install_extra
@@ -107,8 +107,12 @@ class RecordImages:
         """See `ArrayImages.take`."""
         with tfds.reading(self._folder):
             records = self._records.__getitems__([int(index) for index in indices])
-            images = [self._decode(record["image"]) for record in records]
+            contents = [record["image"] for record in records]
             labels = np.array([record["label"] for record in records], np.int64)
+        images = [
+            self._decode(content, f"Image {index:,} of {self._name}")
+            for index, content in zip(indices, contents, strict=True)
+        ]
         if len({image.shape for image in images}) > 1:
             raise UserError(
                 f"The images of {self._name} differ in size, for example from {images[0].shape}. Set "
@@ -121,12 +125,11 @@ class RecordImages:
             )
         return np.stack(images), labels
 
-    def _decode(self, encoded: bytes) -> np.ndarray:
+    def _decode(self, encoded: bytes, name: str) -> np.ndarray:
         """Returns the pixels of a compressed image, uint8 [height, width, C]."""
         from PIL import Image, ImageOps
 
-        with Image.open(io.BytesIO(encoded)) as image:
-            picture = image.convert("L" if self._channels == 1 else "RGB")
+        picture = read_picture(encoded, name, self._channels)
         if self._resize:
             picture = ImageOps.fit(picture, (self._resize, self._resize), Image.Resampling.BILINEAR)
         pixels = np.asarray(picture)

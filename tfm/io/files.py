@@ -142,7 +142,8 @@ def _check_size(file: IO, max_bytes: int) -> int:
     size = os.fstat(file.fileno()).st_size
     if size > max_bytes:
         raise UserError(
-            f"Expected at most {max_bytes:,} bytes in {file.name}, got {size:,}. Check that tfm wrote it."
+            f"Expected at most {max_bytes:,} bytes in {file.name}, got {size:,}. Check that it is the right "
+            "file."
         )
     return size
 

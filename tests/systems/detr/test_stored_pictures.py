@@ -145,6 +145,16 @@ def test_missing_and_damaged_images_are_named(tmp_path):
         open_stored(config)
 
 
+def test_pictures_of_16_bits_keep_their_greys(tmp_path):
+    """Converting them to RGB in Pillow made 99.6 % of the pixels white."""
+    config = write_coco(tmp_path)
+    values = np.arange(20 * 40, dtype=np.uint16).reshape(20, 40) * 80
+    Image.fromarray(values).save(tmp_path / "small" / "0.png")
+    config = dataclasses.replace(config, height=20, width=40)
+    batch = evaluate(config)
+    np.testing.assert_allclose(batch["images"][0, ..., 0], values / 65535 * 2 - 1, atol=1 / 255)
+
+
 def test_image_of_another_size_than_its_annotations_is_an_error(tmp_path):
     config = write_coco(tmp_path)
     Image.new("RGB", (7, 7)).save(tmp_path / "small" / "0.png")

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import read_arrays, shuffle_epoch
+from tfm.data.pictures import read_picture
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
 from tfm.systems.detr.metrics import Truth, make_truth
@@ -198,20 +199,8 @@ class CocoBoxes:
         Raises:
           UserError: if the image is damaged, or its size differs from the size in the annotations.
         """
-        from PIL import Image
-
-        try:
-            with Image.open(self.name(index)) as image:
-                picture = image.convert("RGB")
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UserError(f"{self.name(index)} cannot be read ({error}). Download it again.") from None
         height, width = self.sizes[index]
-        if picture.size != (width, height):
-            raise UserError(
-                f"{self.name(index)} has {picture.width} x {picture.height} pixels, but its annotations say "
-                f"{width} x {height}."
-            )
-        return picture
+        return read_picture(self.name(index), self.name(index), self.channels, (int(height), int(width)))
 
 
 def _make_coco_truth(objects: Sequence[tuple[Any, ...]]) -> Truth:

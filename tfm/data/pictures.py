@@ -1,0 +1,159 @@
+"""One function that reads a picture, whatever its format and mode, for all data sets of pictures."""
+
+import functools
+import io
+import logging
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+
+from tfm.errors import UserError, first_line
+from tfm.io.files import read_limited
+
+MAX_PICTURE_BYTES = 1 << 29  # of a file
+MAX_PICTURE_PIXELS = 1 << 26  # 8,192 x 8,192; decoded, these are 200 MB
+MAX_SIXTEEN_BITS = 65535
+BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
+ORIENTATION = 0x0112  # tag of EXIF
+UPRIGHT = 1
+# Pillow raises these for damaged files, next to the OSErrors that have no number.
+DAMAGE = (
+    ValueError,
+    SyntaxError,
+    EOFError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    ArithmeticError,
+    RuntimeError,
+    struct.error,
+    zlib.error,
+)
+log = logging.getLogger(__name__)
+
+
+def read_picture(content: str | bytes, name: str, channels: int, size: tuple[int, int] | None = None) -> Any:
+    """Returns a picture of 8 bits as a PIL image.
+
+    Its EXIF orientation is applied. Pixels of 16 bits are scaled to 8, and floats from 0 to 1 to the numbers
+    from 0 to 255. Palettes and other colour spaces are converted. Transparent pixels are put on white.
+
+    Args:
+      content: path of the file, or its content.
+      name: what an error message calls the picture.
+      channels: 1 for grey, 3 for RGB.
+      size: height and width that the upright picture must have. They are compared before decoding, as far as
+        the orientation permits. None permits all sizes.
+
+    Raises:
+      UserError: if the picture is damaged, has too many pixels, another size, or values whose range is
+        unknown.
+      OSError: if the file cannot be read.
+    """
+    from PIL import Image
+
+    if isinstance(content, str):
+        content = read_limited(content, MAX_PICTURE_BYTES)
+    too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            _check_size(image.size, name, size)
+            picture = _make_upright(image)
+            if size is not None and picture.size != (size[1], size[0]):
+                raise _size_error(picture.size, name, size, " after its EXIF orientation was applied")
+            return _convert(_to_eight_bits(picture, image, name), channels)
+    except UserError:
+        raise
+    except too_large as error:
+        raise UserError(
+            f"{name} has more than {MAX_PICTURE_PIXELS:,} pixels ({first_line(error)}). Make it smaller."
+        ) from None
+    except (OSError, *DAMAGE) as error:
+        if getattr(error, "errno", None) is not None:
+            raise
+        raise UserError(
+            f"{name} cannot be read as a picture ({first_line(error)}). Download it again, or convert it to "
+            "PNG or JPEG."
+        ) from None
+
+
+def _check_size(found: tuple[int, int], name: str, size: tuple[int, int] | None) -> None:
+    """Checks the width and height in the header of a file, so that no other picture is decoded."""
+    if size is not None and sorted(found) != sorted(size):
+        raise _size_error(found, name, size)
+    if found[0] * found[1] > MAX_PICTURE_PIXELS:
+        raise UserError(
+            f"Expected at most {MAX_PICTURE_PIXELS:,} pixels in {name}, got {found[0]:,} x {found[1]:,}. "
+            "Make it smaller."
+        )
+
+
+def _size_error(found: tuple[int, int], name: str, size: tuple[int, int], when: str = "") -> UserError:
+    """Returns the error of a picture whose width and height differ from the expected height and width."""
+    return UserError(
+        f"Expected {name} to have {size[1]} x {size[0]} pixels (width x height) as in its annotations, got "
+        f"{found[0]} x {found[1]} pixels{when}. Correct its annotations, or replace the picture."
+    )
+
+
+def _make_upright(image: Any) -> Any:
+    """Returns a decoded copy of a picture, to which its EXIF orientation is applied."""
+    from PIL import ImageOps
+
+    is_turned = image.getexif().get(ORIENTATION, UPRIGHT) != UPRIGHT
+    image.load()  # of a TIFF, this already applies the orientation
+    if is_turned:
+        warn_once("Some pictures are turned upright, as the orientation in their EXIF data says.")
+    return ImageOps.exif_transpose(image)
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Logs a warning when it is called with this message for the first time."""
+    log.warning(message)
+
+
+def _to_eight_bits(image: Any, opened: Any, name: str) -> Any:
+    """Returns a picture of 16 bits or of floats as grey values of 8 bits, and others unchanged.
+
+    Args:
+      image: the upright picture, which has lost its format and its tags.
+      opened: the picture as it was opened.
+      name: what an error message calls the picture.
+    """
+    from PIL import Image
+
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values = np.asarray(image, np.float64)
+    shown = f"{name} has values from {values.min():g} to {values.max():g} in Pillow's mode {image.mode}"
+    if image.mode == "F":
+        if not (values.min() >= 0 and values.max() <= 1):
+            raise UserError(f"{shown}: expected floats from 0 to 1. Scale them, or write pixels of 8 bits.")
+        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
+    tags = getattr(opened, "tag_v2", {})
+    bits = tags.get(BITS_PER_SAMPLE, (16,))[0]
+    largest = min(2**bits - 1, MAX_SIXTEEN_BITS)
+    # Older versions of Pillow read the 16 bits of PNG as 32. Other numbers of 32 bits have no known range.
+    is_sixteen_bits = image.mode != "I" or opened.format in ("PNG", "PPM")
+    if not is_sixteen_bits or not (values.min() >= 0 and values.max() <= largest):
+        raise UserError(
+            f"{shown}: expected unsigned numbers of 8 or 16 bits. Write it in one of these forms."
+        )
+    shares = values / largest
+    if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+        shares = 1 - shares
+    return Image.fromarray(np.rint(shares * 255).astype(np.uint8))
+
+
+def _convert(image: Any, channels: int) -> Any:
+    """Returns a picture in grey or RGB. Transparent pixels are put on white."""
+    from PIL import Image
+
+    mode = "L" if channels == 1 else "RGB"
+    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), layer)
+    return image.convert(mode)
