@@ -76,7 +76,7 @@ HOST_SIDE_FILES = (
     *("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main", "tfm.family"),
     *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "labelled_texts", "mask", "masked_pairs")),
     *(f"tfm.systems.dalle.{name}" for name in ("captions", "checker")),
-    *(f"tfm.systems.detr.{name}" for name in ("batches", "metrics", "scenes", "stored_pictures")),
+    *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "metrics", "scenes", "stored_pictures")),
     "tfm.systems.memory_network.stories",
     *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "treebank", "trees")),
     *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge")),

@@ -1,6 +1,8 @@
 """Tests of stored pictures with boxes: arrays and COCO's files, their sizes, their order and bad input."""
 
 import dataclasses
+import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from tests.support.boxed_pictures import write_arrays, write_coco
 from tfm.data.batches.generated import GeneratedBatches, evaluation_batches
 from tfm.errors import UserError
 from tfm.systems.detr.batches import picture_size
+from tfm.systems.detr.coco import CocoBoxes
 from tfm.systems.detr.data import open_pictures
-from tfm.systems.detr.stored_pictures import ArrayBoxes, CocoBoxes, StoredPictures
+from tfm.systems.detr.stored_pictures import ArrayBoxes, StoredPictures
 
 
 class Model:
@@ -103,26 +106,60 @@ def annotate(image, box):
     return {"annotations": [{"image_id": image, "bbox": box, "category_id": 3}]}
 
 
-NO_BOXES: dict[str, list[object]] = {"annotations": []}
+def one_image(**changes):
+    """Returns images with a changed entry, and no annotations."""
+    image = {"id": 10, "file_name": "0.png", "height": 20, "width": 40} | changes
+    return {"images": [{key: value for key, value in image.items() if value is not None}], "annotations": []}
+
+
+def one_annotation(**changes):
+    """Returns annotations of one object with changed fields. None leaves a field out."""
+    annotation = {"id": 17, "image_id": 10, "bbox": [0, 0, 1, 1], "category_id": 3} | changes
+    return {"annotations": [{key: value for key, value in annotation.items() if value is not None}]}
+
+
+CATS = [{"id": 3, "name": "cat"}, {"id": 3, "name": "dog"}]
 BAD_COCO = {
-    "box out of the picture": (annotate(10, [30, 0, 16, 5]), r"0\.png"),
-    "not a number": (annotate(10, [float("nan"), 0, 1, 1]), "inside the 40 x 20 pixels"),
+    "box out of the picture": (one_annotation(bbox=[30, 0, 16, 5]), r"\(id 17\), field bbox, of .*0\.png"),
+    "negative width": (one_annotation(bbox=[3, 0, -2, 5]), r"\(id 17\), field bbox, .* 40 x 20 pixels"),
+    "not a number": (one_annotation(bbox=[float("nan"), 0, 1, 1]), r"annotations\[0\] \(id 17\).* bbox"),
+    "infinity": (one_annotation(bbox=[0, 0, float("inf"), 1]), r"\(id 17\).* bbox, got .*Infinity"),
+    "large number": (one_annotation(bbox=[0, 0, 10**400, 1]), r"\(id 17\).* bbox, got"),
+    "null box": (annotate(10, None), r"annotations\[0\]: expected four numbers .* bbox, got null"),
+    "missing box": (one_annotation(bbox=None), r"\(id 17\).* bbox, got no such field"),
+    "empty box": (one_annotation(bbox=[]), r"\(id 17\).* bbox, got \[\]"),
+    "eight numbers": (one_annotation(bbox=[0, 0, 1, 1, 0, 0, 1, 1]), "four numbers .* bbox"),
+    "number as text": (one_annotation(bbox=["0", 0, 1, 1]), r"four numbers .* bbox, got \[\"0\""),
     "no box": ({"annotations": []}, "without any box"),
-    "unknown image": (annotate(1, [0, 0, 1, 1]), "COCO's format"),
-    "no categories": ({"categories": []}, "COCO's format"),
-    "unknown category": (
-        {"annotations": [{"image_id": 10, "bbox": [0, 0, 1, 1], "category_id": 4}]},
-        "COCO's format",
+    "unknown category": (one_annotation(category_id=4), r"\(id 17\).* category_id, got 4"),
+    "category between others": (one_annotation(category_id=5), r"\(id 17\).* category_id, got 5"),
+    "missing category": (one_annotation(category_id=None), "category_id, got no such field"),
+    "missing image": (one_annotation(image_id=None), "image_id, got no such field"),
+    "negative area": (one_annotation(area=-1), "area, got -1"),
+    "text as crowd": (one_annotation(iscrowd="no"), 'iscrowd, got "no"'),
+    "no categories": ({"categories": []}, "at least one entry in the list categories"),
+    "no list of categories": ({"categories": None}, "list in the field categories, got null"),
+    "category without a name": ({"categories": [{"id": 3}]}, r"categories\[0\] \(id 3\).* name, got no such"),
+    "category with a text as id": (
+        {"categories": [{"id": "3", "name": "cat"}]},
+        r"0 to 99,999 .* id, got \"3",
     ),
-    "text": ({"annotations": ["a"]}, "COCO's format"),
-    "eight numbers": (annotate(10, [0, 0, 1, 1, 0, 0, 1, 1]), "COCO's format"),
-    "repeated id": (
-        {"images": [{"id": 10, "file_name": "0.png", "height": 20, "width": 40}] * 2} | NO_BOXES,
-        "ids are repeated",
+    "large category": ({"categories": [{"id": 10**9, "name": "cat"}]}, r"0 to 99,999 .* id, got 1000000000"),
+    "negative category": ({"categories": [{"id": -1, "name": "cat"}]}, "id, got -1"),
+    "repeated category": ({"categories": CATS}, "two categories have the id 3, 'cat' and 'dog'"),
+    "text": ({"annotations": ["a"]}, r"annotations\[0\]: expected an object with fields, got \"a\""),
+    "repeated image": (
+        {"images": one_image()["images"] * 2, "annotations": []},
+        r"images\[1\] \(id 10\): two images",
     ),
-    "image without pixels": (
-        {"images": [{"id": 10, "file_name": "0.png", "height": 0, "width": 40}], "annotations": []},
-        "no pixels",
+    "image without pixels": (one_image(height=0), r"images\[0\] \(id 10\).* height, got 0"),
+    "image without width": (one_image(width=None), "width, got no such field"),
+    "image without a name": (one_image(file_name=None), "file_name, got no such field"),
+    "image elsewhere": (one_image(file_name="../0.png"), r"file_name, got \"\.\./0\.png"),
+    "image with an absolute path": (one_image(file_name="/0.png"), 'file_name, got "/0.png'),
+    "shares": (
+        one_annotation(bbox=[0.1, 0.2, 0.5, 0.5]),
+        r"in pixels.* \(id 17\).* \[0\.1, .*40 x 20 pixels",
     ),
 }
 
@@ -133,6 +170,96 @@ def test_bad_annotations_end_in_one_message(tmp_path, name):
     config = write_coco(tmp_path, **changes)
     with pytest.raises(UserError, match=message):
         open_stored(config)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is not a JSON file"),
+        (b"\xff", "is not a JSON file"),
+        (b"[" * 100_000, "is not a JSON file"),
+        (b"[]", r"an object with images, annotations, categories, got \[\]"),
+        (b'{"images": []}', "list in the field annotations, got no such field"),
+    ],
+)
+def test_files_of_another_format_end_in_one_message(tmp_path, content, message):
+    config = write_coco(tmp_path)
+    (tmp_path / "annotations" / "instances_small.json").write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        open_stored(config)
+
+
+def test_annotations_of_pictures_that_are_not_listed_are_left_out(tmp_path, caplog):
+    """Subsets of COCO often keep all annotations. pycocotools and torchvision ignore them, too."""
+    annotations = [{"image_id": image, "bbox": [0, 0, 4, 4], "category_id": 3} for image in (99, 12, 98)]
+    batch = evaluate(write_coco(tmp_path, annotations=annotations))
+    assert batch["objects"].sum(1).tolist() == [0, 0, 1]
+    assert "2 of 3 annotations" in caplog.text
+
+
+def test_true_objects_of_the_scores_are_those_of_the_file(tmp_path):
+    """pycocotools counts crowds, boxes without area, and the area of the segmentation."""
+    annotations = [
+        {"image_id": 10, "bbox": [4, 10, 16.5, 5], "category_id": 7, "area": 60.5, "iscrowd": 0},
+        {"image_id": 10, "bbox": [0, 0, 40, 20], "category_id": 3, "iscrowd": 1},
+        {"image_id": 10, "bbox": [3, 3, 0, 5], "category_id": 3},
+    ]
+    pictures = open_stored(write_coco(tmp_path, annotations=annotations))
+    truth = pictures.truth(0)
+    assert truth.boxes.tolist() == [each["bbox"] for each in annotations]
+    assert truth.labels.tolist() == [7, 3, 3]
+    assert truth.areas.tolist() == [60.5, 800, 0]
+    assert truth.crowds.tolist() == [False, True, False]
+    assert pictures.size(0) == (20, 40)
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+@pytest.mark.parametrize("name", ["Äpfel.png", "grün/Äpfel.png"])
+def test_names_may_have_another_unicode_form(tmp_path, forms, name):
+    """macOS and archives write decomposed names."""
+    listed = unicodedata.normalize(forms[0], name)
+    config = write_coco(tmp_path, **one_image(file_name=listed) | annotate(10, [1, 1, 4, 4]))
+    path = tmp_path / "small" / unicodedata.normalize(forms[1], name)
+    path.parent.mkdir(exist_ok=True)
+    (tmp_path / "small" / "0.png").rename(path)
+    assert evaluate(config)["objects"].sum() == 1
+
+
+def test_the_exact_name_has_priority_over_another_unicode_form(tmp_path):
+    composed, decomposed = (unicodedata.normalize(form, "Ä.png") for form in ("NFC", "NFD"))
+    config = write_coco(tmp_path, **one_image(file_name=decomposed) | annotate(10, [1, 1, 4, 4]))
+    (tmp_path / "small" / "0.png").rename(tmp_path / "small" / decomposed)
+    Image.new("RGB", (7, 7)).save(tmp_path / "small" / composed)
+    assert evaluate(config)["objects"].sum() == 1
+
+
+def test_annotation_files_are_read_with_a_limit(tmp_path):
+    config = write_coco(tmp_path)
+    path = tmp_path / "annotations" / "instances_small.json"
+    with path.open("wb") as file:
+        file.truncate(20 * 10**9)  # sparse
+    with pytest.raises(UserError, match=r"at most 2,147,483,648 bytes in .*got 20,000,000,000"):
+        open_stored(config)
+
+
+@pytest.mark.parametrize("place", ["annotations/instances_small.json", "small/0.png"])
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_errors(tmp_path, place, kind):
+    config = write_coco(tmp_path)
+    path = tmp_path / place
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match=f"{place} is a pipe, a socket or a device"):
+        evaluate(config)
+
+
+def test_arrays_of_shares_are_errors(tmp_path):
+    boxes = np.full((2, 2, 4), 0.25, np.float32)
+    with pytest.raises(UserError, match=r"in pixels.*picture 0 of train_images, object 0.*8 x 12 pixels"):
+        open_stored(write_arrays(tmp_path, train_boxes=boxes))
 
 
 def test_missing_and_damaged_images_are_named(tmp_path):

@@ -7,8 +7,9 @@ from tfm.data.sources.splits import find_name
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicturesConfig
+from tfm.systems.detr.coco import CocoBoxes
 from tfm.systems.detr.scenes import Scenes
-from tfm.systems.detr.stored_pictures import ArrayBoxes, CocoBoxes, StoredPictures
+from tfm.systems.detr.stored_pictures import ArrayBoxes, StoredPictures
 
 NO_NAME = "class without a name"
 Pictures = Scenes | StoredPictures

@@ -1,9 +1,10 @@
-"""Stored pictures with boxes: the arrays of an .npz file, or COCO's annotations with a folder of images."""
+"""Stored pictures with boxes, which become examples: the arrays of an .npz file, or files of COCO.
+
+For the files of COCO, see `tfm.systems.detr.coco`.
+"""
 
 import hashlib
-import json
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -11,7 +12,6 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import read_arrays, shuffle_epoch
-from tfm.data.pictures import read_picture
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
 from tfm.systems.detr.metrics import Truth, make_truth
@@ -42,6 +42,10 @@ class Source(Protocol):
 
     def name(self, index: int) -> str:
         """Returns what an error message calls a picture."""
+        ...
+
+    def name_box(self, index: int, number: int) -> str:
+        """Returns what an error message calls a box of a picture."""
         ...
 
     def truth(self, index: int) -> Truth:
@@ -107,6 +111,10 @@ class ArrayBoxes:
         """See `Source`."""
         return f"{self._path}, picture {index} of {self._split}_images"
 
+    def name_box(self, index: int, number: int) -> str:
+        """See `Source`."""
+        return f"{self.name(index)}, object {number} of those with a label"
+
     def truth(self, index: int) -> Truth:
         """See `Source`."""
         return make_truth(self.boxes[index], self.labels[index])
@@ -117,101 +125,6 @@ class ArrayBoxes:
 
         pixels = self._images[index]
         return Image.fromarray(pixels[..., 0] if self.channels == 1 else pixels)
-
-
-class CocoBoxes:
-    """The pictures of a split in COCO's format, see `Source`. Crowds are only in `truth`.
-
-    The label of an object is the id of its category. Ids without a category have the name "N/A".
-
-    Args:
-      folder: contains annotations/instances_SPLIT.json and the images in SPLIT/.
-      split: the SPLIT.
-
-    Raises:
-      UserError: if the annotations are missing or damaged, or an image is missing.
-    """
-
-    channels = 3
-
-    def __init__(self, folder: str, split: str):
-        self._folder = os.path.join(folder, split)
-        path = os.path.join(folder, "annotations", f"instances_{split}.json")
-        try:
-            with open(path, "rb") as file:
-                content = file.read()
-            with os.scandir(self._folder) as entries:
-                sizes = {entry.name: entry.stat().st_size for entry in entries}
-        except FileNotFoundError as error:
-            raise UserError(
-                f"{error.filename} does not exist. Check data.directory and the names of the splits."
-            ) from None
-        try:
-            self._parse(json.loads(content))
-        except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-            raise UserError(
-                f"{path} has no annotations in COCO's format ({error!r}). Expected lists of images, "
-                "annotations and categories."
-            ) from None
-        missing = [name for name in self._names if name not in sizes]
-        if missing:
-            raise UserError(
-                f"{self._folder} lacks {len(missing):,} images of {path}, for example {missing[0]}. "
-                "Download them."
-            )
-        # The images of COCO have 19 GB, so that their sizes stand for their content.
-        described = json.dumps([sizes[name] for name in self._names]).encode()
-        self.fingerprint = hashlib.sha256(content + described).hexdigest()
-
-    def _parse(self, content: Any) -> None:
-        """Sets the attributes from the content of the file of annotations."""
-        categories = {int(category["id"]): str(category["name"]) for category in content["categories"]}
-        self.label_names = [categories.get(label, "N/A") for label in range(max(categories) + 1)]
-        images = content["images"]
-        self._names = [str(image["file_name"]) for image in images]
-        self.sizes = np.array([(image["height"], image["width"]) for image in images], int).reshape(-1, 2)
-        rows = {image["id"]: row for row, image in enumerate(images)}
-        objects: list[list[tuple[Any, ...]]] = [[] for _ in images]  # box, label, area and crowd of each
-        for annotation in content["annotations"]:
-            categories[annotation["category_id"]]  # raises a KeyError for an unknown category
-            box = annotation["bbox"]
-            area = annotation.get("area", box[2] * box[3])
-            is_crowd = bool(annotation.get("iscrowd"))
-            row = rows[annotation["image_id"]]
-            objects[row].append((box, int(annotation["category_id"]), area, is_crowd))
-        if len(rows) < len(images) or (self.sizes <= 0).any() or min(categories) < 0:
-            raise ValueError("ids are repeated or negative, or images have no pixels")
-        self._truths = [_make_coco_truth(part) for part in objects]
-        self.boxes = [truth.boxes[~truth.crowds] for truth in self._truths]
-        self.labels = [truth.labels[~truth.crowds] for truth in self._truths]
-
-    def name(self, index: int) -> str:
-        """See `Source`."""
-        return os.path.join(self._folder, self._names[index])
-
-    def truth(self, index: int) -> Truth:
-        """See `Source`."""
-        return self._truths[index]
-
-    def read(self, index: int) -> Any:
-        """See `Source`.
-
-        Raises:
-          UserError: if the image is damaged, or its size differs from the size in the annotations.
-        """
-        height, width = self.sizes[index]
-        return read_picture(self.name(index), self.name(index), self.channels, (int(height), int(width)))
-
-
-def _make_coco_truth(objects: Sequence[tuple[Any, ...]]) -> Truth:
-    """Returns the objects of a picture from the box, label, area and crowd of each."""
-    boxes, labels, areas, crowds = zip(*objects, strict=True) if objects else ((), (), (), ())
-    return Truth(
-        np.array(boxes, float).reshape(len(objects), 4),
-        np.array(labels, int),
-        np.array(areas, float),
-        np.array(crowds, bool),
-    )
 
 
 class StoredPictures:
@@ -240,10 +153,19 @@ class StoredPictures:
     def _find_objects(self) -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns boxes, as in `BoxedPicture`, and labels of each picture."""
         source = self._source
+        _check_pixels(source)
         objects = []
         empty = 0
         for index, (boxes, labels) in enumerate(zip(source.boxes, source.labels, strict=True)):
-            shares = to_shares(boxes, source.sizes[index], source.name(index))
+            is_inside = find_inside(boxes, source.sizes[index])
+            if not is_inside.all():
+                number = int(is_inside.argmin())
+                height, width = source.sizes[index]
+                raise UserError(
+                    f"{source.name_box(index, number)}: expected a box (left, top, width, height) inside the "
+                    f"{width} x {height} pixels of the picture, got {boxes[number].tolist()}."
+                )
+            shares = to_shares(boxes, source.sizes[index])
             has_area = shares[:, 2:].all(1)
             empty += int((~has_area).sum())
             objects.append((shares[has_area], labels[has_area]))
@@ -308,30 +230,46 @@ def fit(size: Sequence[int], max_height: int, max_width: int) -> tuple[int, int]
     return max(1, round(scale * height)), max(1, round(scale * width))
 
 
-def to_shares(boxes: np.ndarray, size: Sequence[int], name: str) -> np.ndarray:
+def find_inside(boxes: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Returns for each box whether it is in the picture, except for at most `TOLERANCE`, bool [n].
+
+    Args:
+      boxes: left, top, width and height in pixels, [n, 4].
+      size: height and width of the picture.
+    """
+    lows = boxes[:, :2]
+    highs = lows + boxes[:, 2:]
+    limits = np.array(size[::-1], float)
+    return ((lows >= -TOLERANCE) & (highs <= limits + TOLERANCE) & (highs >= lows)).all(1)
+
+
+def to_shares(boxes: np.ndarray, size: Sequence[int]) -> np.ndarray:
     """Converts boxes in pixels, and cuts off what is not in the picture.
 
     Args:
       boxes: left, top, width and height, [n, 4].
       size: height and width of the picture.
-      name: what an error message calls the picture.
 
     Returns:
       Center x, center y, width and height as shares of the picture, float [n, 4].
-
-    Raises:
-      UserError: if a box reaches out of the picture by more than `TOLERANCE`.
     """
-    height, width = size
-    limits = np.array([width, height], float)
+    limits = np.array(size[::-1], float)
     lows = boxes[:, :2].astype(float)
     highs = lows + boxes[:, 2:]
-    is_inside = ((lows >= -TOLERANCE) & (highs <= limits + TOLERANCE) & (highs >= lows)).all(1)
-    if not is_inside.all():
-        box = boxes[~is_inside][0].tolist()
-        raise UserError(
-            f"{name}: expected boxes (left, top, width, height) inside the {width} x {height} pixels, "
-            f"got {box}."
-        )
     lows, highs = lows.clip(0, limits), highs.clip(0, limits)
     return np.concatenate([(lows + highs) / 2 / limits, (highs - lows) / limits], axis=1)
+
+
+def _check_pixels(source: Source) -> None:
+    """Raises a UserError if all boxes are shares of their pictures, from 0 to 1, instead of pixels."""
+    boxes = np.concatenate([np.zeros((0, 4)), *source.boxes])
+    are_shares = len(boxes) and (boxes >= 0).all() and (boxes <= 1).all() and (boxes % 1).any()
+    if are_shares:
+        index = next(index for index, part in enumerate(source.boxes) if len(part))
+        height, width = source.sizes[index]
+        raise UserError(
+            f"Expected boxes in pixels, but the numbers of all {len(boxes):,} boxes lie from 0 to 1. For "
+            f"example, {source.name_box(index, 0)} is {source.boxes[index][0].tolist()}, and the picture has "
+            f"{width} x {height} pixels. Multiply left and width by the width of each picture, and top and "
+            "height by its height."
+        )
