@@ -3,6 +3,8 @@
 import dataclasses
 import importlib.util
 import io
+import os
+import shutil
 import zipfile
 
 import numpy as np
@@ -107,6 +109,42 @@ def test_missing_and_damaged_npz_files_are_errors(tmp_path, file):
     for name in ("text.npz", "cut.npz", "empty.npz", "objects.npz", "single.npy", "huge.npz"):
         with pytest.raises(UserError, match=rf"{name} is no .npz file of plain arrays"):
             open_images(ImagesConfig(kind="arrays", file=str(tmp_path / name)), "train")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device"])
+def test_pipes_and_devices_are_no_files_of_arrays(tmp_path, kind):
+    path = tmp_path / "x.npz"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="is a pipe, a socket or a device"):
+        open_images(ImagesConfig(kind="arrays", file=str(path)), "train")
+
+
+def test_compressed_arrays_have_a_limit(tmp_path, monkeypatch):
+    """Zeros are compressed to a thousandth, so that a small file can fill the memory."""
+    monkeypatch.setattr(images, "MAX_ARRAY_BYTES", 1000)
+    np.savez_compressed(
+        tmp_path / "x.npz",
+        train_images=np.zeros((10, 10, 10, 1), np.uint8),
+        train_labels=np.zeros(10, int),
+        other=np.zeros(10_000),
+    )
+    with pytest.raises(
+        UserError, match=r"at most 1,000 bytes in the arrays train_images, train_labels of .*1,"
+    ):
+        open_images(ImagesConfig(kind="arrays", file=str(tmp_path / "x.npz")), "train")
+
+
+def test_pipes_among_the_files_of_tfds_are_errors(prepared, tmp_path):
+    folder = tmp_path / "copy"
+    shutil.copytree(prepared, folder)
+    path = next(folder.rglob("dataset_info.json"))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"dataset_info\.json is a pipe"):
+        open_images(ImagesConfig(name="tiny_images", directory=str(folder)), "train")
 
 
 def test_one_error_lists_all_problems(file):

@@ -24,6 +24,7 @@ from tfm.data.pictures import read_picture
 from tfm.data.sources import tfds
 from tfm.data.sources.splits import find_name, find_split_problems
 from tfm.errors import UserError, install_extra
+from tfm.io.files import check_no_pipe
 
 Batch = dict[str, np.ndarray]
 ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
@@ -31,6 +32,7 @@ ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
 # like an array that does not fit into the memory.
 DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, MemoryError, zipfile.BadZipFile, zlib.error)
 MAX_REASON_CHARACTERS = 200
+MAX_ARRAY_BYTES = 1 << 35  # unpacked, of the arrays of a split, which are all in memory
 MAX_CLASSES = 10_000_000  # the maximum of model.classes
 CHECKED_IMAGES = 100  # of a TFDS split, evenly spaced, when it is opened
 
@@ -257,7 +259,12 @@ def _open_arrays(path: str, split: str) -> ArrayImages:
 
 
 def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
-    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists."""
+    """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists.
+
+    Raises:
+      UserError: if the file is missing, damaged, no file, or has more than `MAX_ARRAY_BYTES` in these arrays.
+    """
+    check_no_pipe(path)
     try:
         # Unlike `np.load`, `NpzFile` raises an error for an .npy file with a single array.
         with open(path, "rb") as opened, np.lib.npyio.NpzFile(opened, allow_pickle=False) as file:
@@ -268,7 +275,9 @@ def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
                     f"{path} has no array {missing[0]}. Its arrays are: "
                     f"{', '.join(sorted(file.files)) or 'none'}."
                 )
-            return {name: file[name] for name in (*names, "label_names") if name in file.files}
+            present = [name for name in (*names, "label_names") if name in file.files]
+            _check_unpacked_size(file, present, path)
+            return {name: file[name] for name in present}
     except UserError:  # an array is missing
         raise
     except FileNotFoundError:
@@ -280,6 +289,17 @@ def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
         # The message may quote the content of the file at any length.
         reason = textwrap.shorten(str(error), MAX_REASON_CHARACTERS, placeholder="...")
         raise UserError(f"{path} is no .npz file of plain arrays ({reason}). Write it again.") from None
+
+
+def _check_unpacked_size(file: Any, names: Sequence[str], path: str) -> None:
+    """Raises a UserError if arrays of an open .npz file are too large, however small the file is."""
+    members = {f"{name}.npy" for name in names} | set(names)
+    size = sum(info.file_size for info in file.zip.infolist() if info.filename in members)
+    if size > MAX_ARRAY_BYTES:
+        raise UserError(
+            f"Expected at most {MAX_ARRAY_BYTES:,} bytes in the arrays {', '.join(names)} of {path}, got "
+            f"{size:,}. Write fewer images, or use TFDS, which reads images when they are needed."
+        )
 
 
 def _are_usable(images: np.ndarray, labels: np.ndarray) -> bool:

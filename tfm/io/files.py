@@ -154,6 +154,16 @@ def check_entries(folder: str) -> None:
         check_no_pipe(os.path.join(folder, name))
 
 
+def check_tree(folder: str) -> None:
+    """Raises a UserError if a folder or a folder in it contains anything except files and folders.
+
+    Libraries that read whole folders open each file in it, and opening a named pipe would wait forever.
+    """
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            check_no_pipe(os.path.join(parent, name))
+
+
 def check_no_pipe(path: str) -> None:
     """Raises a UserError for a pipe, a socket or a device. Opening a named pipe would wait forever."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from tfm.data.data_errors import MissingFile
 from tfm.errors import UserError, install_extra
+from tfm.io.files import check_no_pipe
 
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 # The first bytes of compressed files.
@@ -118,6 +119,7 @@ class TextFile:
         self, path: str, expected: str = "one sentence a line", max_line_bytes: int = MAX_LINE_BYTES
     ):
         self.path, self._expected, self._max_line_bytes = path, expected, max_line_bytes
+        check_no_pipe(path)  # the file is read several times
         self._descriptor = os.open(path, os.O_RDONLY)
         _keep_descriptors_free(self._descriptor)
         weakref.finalize(self, os.close, self._descriptor)
