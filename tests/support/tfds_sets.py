@@ -45,6 +45,35 @@ class Downloaded(TinyTranslate):
         return super()._split_generators(dl_manager)
 
 
+class TinyReviews(tfds.core.GeneratorBasedBuilder):
+    """Texts whose label is a class, an integer or a boolean, as in GLUE, SST-2 and IMDB."""
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        features = {
+            "text": tfds.features.Text(),
+            "label": tfds.features.ClassLabel(names=["neg", "pos"]),
+            "stars": tfds.features.Scalar(np.int64),
+            "is_long": tfds.features.Scalar(np.bool_),
+            "share": tfds.features.Scalar(np.float32),
+        }
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features), description="Tiny."
+        )
+
+    def _split_generators(self, dl_manager):
+        return {
+            split: self._generate_examples(split == "unsupervised")
+            for split in ("train", "test", "unsupervised")
+        }
+
+    def _generate_examples(self, is_unlabelled):
+        for i, text in enumerate(("bad", "good film", "good")):
+            label = -1 if is_unlabelled else int(text != "bad")
+            yield i, {"text": text, "label": label, "stars": 3 * i, "is_long": " " in text, "share": 0.5}
+
+
 class TinyImages(tfds.core.GeneratorBasedBuilder):
     """Six colour images of 4 x 6 pixels in PNG files."""
 

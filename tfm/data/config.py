@@ -93,6 +93,11 @@ class TextSection(DataSection):
         return self.cache_dir or user_cache()
 
     @property
+    def label_columns(self) -> tuple[str, ...]:
+        """Those of the columns whose values may be integers, booleans or classes instead of texts."""
+        return ()
+
+    @property
     def summary(self) -> str:
         """Description of the data for a line of the model card."""
         is_named = self.name in BUILTIN_DOCUMENTS

@@ -123,7 +123,7 @@ class RecordImages:
         if labels.min(initial=0) < 0:
             raise UserError(
                 f"Some images of {self._name} have the label -1 instead of a class, as in test splits "
-                "without labels. Use another split."
+                "without labels. Use another split. An empty data.test leaves out the test split."
             )
         return np.stack(images), labels
 

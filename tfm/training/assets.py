@@ -120,5 +120,7 @@ def read_labels(path: str, classes: int) -> tuple[list[str], str]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise UserError(f"Expected a list of texts in {path}. The file is damaged: copy it again.")
     if len(names) != classes:
-        raise UserError(f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes.")
+        raise UserError(
+            f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes to {len(names)}."
+        )
     return names, hashlib.sha256(content).hexdigest()

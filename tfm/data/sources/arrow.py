@@ -1,10 +1,12 @@
 """Texts of the columns of Arrow data: Parquet files, and the tables of Hugging Face's `datasets`."""
 
 import contextlib
+import functools
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow
 import pyarrow.compute
@@ -13,18 +15,35 @@ from pyarrow import types
 
 from tfm.data.data_errors import damage_error
 from tfm.data.source import CHUNK_ROWS, Row, Source
-from tfm.data.sources.columns import Path, find_path, follow
+from tfm.data.sources.columns import Path, find_path, follow, label_text, name_class
 from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, check_unpacked, compression
 from tfm.errors import UserError
 
+METADATA_KEY = b"huggingface"  # in a schema: the features that `datasets` has written
 
-def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str]) -> Source:
+
+class TextColumn(NamedTuple):
+    """A column that is read as text.
+
+    Attributes:
+      path: the keys that lead to the column, see `tfm.data.sources.columns.find_path`.
+      to_text: converts a value of the column.
+    """
+
+    path: Path
+    to_text: Callable[[Any], str]
+
+
+def open_parquet(
+    path: str, columns: Sequence[str], clean: Callable[[str], str], labels: Sequence[str] = ()
+) -> Source:
     """Returns the texts of a Parquet file. Some rows are read at a time.
 
     Args:
       path: the path of the file.
       columns: the columns of the texts of a row.
       clean: applied to each text.
+      labels: those of the columns that contain labels, see `find_text_columns`.
     """
     file = TextFile(path)
 
@@ -44,13 +63,13 @@ def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str])
 
     def read():
         with open_reader() as reader:
-            paths = find_text_columns(reader.schema_arrow, columns, path)
-            names = [".".join(path) for path in paths]
+            found = find_text_columns(reader.schema_arrow, columns, path, labels)
+            names = [".".join(column.path) for column in found]
             unpacked = 0
             for batch in reader.iter_batches(CHUNK_ROWS, columns=names):
                 unpacked += batch.nbytes
                 check_unpacked(path, unpacked, os.path.getsize(path))
-                yield from read_texts(batch, paths, clean, path)
+                yield from read_texts(batch, found, clean, path)
 
     def count():
         with open_reader() as reader:
@@ -66,13 +85,19 @@ def open_parquet(path: str, columns: Sequence[str], clean: Callable[[str], str])
     return Source(read, compute_fingerprint, count)
 
 
-def find_text_columns(schema: pyarrow.Schema, columns: Sequence[str], name: str) -> list[Path]:
-    """Returns the paths of columns of text; see `tfm.data.sources.columns.find_path`.
+def find_text_columns(
+    schema: pyarrow.Schema, columns: Sequence[str], name: str, labels: Sequence[str] = ()
+) -> list[TextColumn]:
+    """Returns columns of text, and columns of labels.
+
+    Labels may also be integers or booleans. The integers of a ClassLabel of `datasets` become the names of
+    the classes.
 
     Args:
       schema: the schema of the data.
       columns: names of columns.
       name: what error messages call the data.
+      labels: those of the columns that contain labels.
 
     Raises:
       UserError: if a column is missing, or is not text.
@@ -82,34 +107,67 @@ def find_text_columns(schema: pyarrow.Schema, columns: Sequence[str], name: str)
         paths = [find_path(column, tree) for column in columns]
     except ValueError as error:
         raise UserError(f"The columns of {name} do not fit: {error}.") from None
-    for path in paths:
-        kind = follow(tree, path)
-        if isinstance(kind, dict) or not _is_text(kind):
+    found = []
+    for column, path in zip(columns, paths, strict=True):
+        kind, is_label = follow(tree, path), column in labels
+        is_number = not isinstance(kind, dict) and _is_integer_or_boolean(kind)
+        if isinstance(kind, dict) or not (_is_text(kind) or (is_label and is_number)):
             shown = "a struct" if isinstance(kind, dict) else kind
-            raise UserError(f"The column {'.'.join(path)!r} of {name} is not text, but {shown}.")
-    return paths
+            expected = "text, integers or booleans" if is_label else "text"
+            raise UserError(f"The column {'.'.join(path)!r} of {name} is not {expected}, but {shown}.")
+        found.append(TextColumn(path, _make_number_reader(schema, path, name) if is_number else _keep_text))
+    return found
 
 
 def read_texts(
-    table: pyarrow.Table | pyarrow.RecordBatch, paths: Sequence[Path], clean: Callable[[str], str], name: str
+    table: pyarrow.Table | pyarrow.RecordBatch,
+    columns: Sequence[TextColumn],
+    clean: Callable[[str], str],
+    name: str,
 ) -> Iterator[Row]:
     """Returns an iterator over the texts of the rows of a table. A missing text is "".
 
     Raises:
-      UserError: if a text is not UTF-8.
+      UserError: if a text is not UTF-8, or a class is unknown.
     """
-    columns = []
-    for path in paths:
+    texts = []
+    for path, to_text in columns:
         column = table.column(path[0])
         if len(path) > 1:
             column = pyarrow.compute.struct_field(column, list(path[1:]))
         try:
-            columns.append([clean(text or "") for text in column.to_pylist()])
+            texts.append([clean(to_text(value)) for value in column.to_pylist()])
         except UnicodeDecodeError as error:
             raise UserError(
                 f"The column {'.'.join(path)!r} of {name} is not UTF-8 ({error.reason}): write it as UTF-8."
             ) from None
-    return zip(*columns, strict=True)
+    return zip(*texts, strict=True)
+
+
+def _keep_text(value: str | None) -> str:
+    return value or ""
+
+
+def _make_number_reader(schema: pyarrow.Schema, path: Path, name: str) -> Callable[[int | None], str]:
+    """Returns a function from the integer or the boolean of a label to its text."""
+    names = _find_class_names(schema, path)
+    if names:
+        return functools.partial(name_class, names=names, shown_as=name)
+    return lambda value: "" if value is None else label_text(value)
+
+
+def _find_class_names(schema: pyarrow.Schema, path: Path) -> list[str]:
+    """Returns the names of a ClassLabel of `datasets`, or [] if the column is no ClassLabel."""
+    try:
+        feature = json.loads((schema.metadata or {})[METADATA_KEY])["info"]["features"]
+        for key in path:
+            feature = feature[key]
+        is_class = feature["_type"] == "ClassLabel"
+        names = feature["names"] if is_class else []
+    except (KeyError, TypeError, ValueError, RecursionError):  # other writers may use this key, too
+        return []
+    is_usable = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    return names if is_usable else []
 
 
 def _describe(fields: Iterable[pyarrow.Field]) -> dict[str, Any]:
@@ -131,3 +189,10 @@ def _is_text(kind: pyarrow.DataType) -> bool:
     if types.is_dictionary(kind):
         kind = kind.value_type
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _is_integer_or_boolean(kind: pyarrow.DataType) -> bool:
+    """Returns whether a type is an integer or a boolean, dictionary-encoded or not."""
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_integer(kind) or types.is_boolean(kind)

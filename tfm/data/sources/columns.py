@@ -1,10 +1,37 @@
 """Columns by name, also columns within others, such as "translation": {"de": ..., "en": ...}."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from tfm.errors import UserError
 
 PAIR = "translation"  # the column in which Hugging Face's data sets for translation keep both languages
 Path = tuple[str, ...]
+
+
+def label_text(value: int) -> str:
+    """Returns the text of a label that is an integer or a boolean, as JSON writes it: 1, true."""
+    return str(value).lower()
+
+
+def name_class(value: int | None, names: Sequence[str], shown_as: str) -> str:
+    """Returns the name of a class.
+
+    Args:
+      value: the number of the class. -1 or None stands for an unknown class.
+      names: the names of all classes.
+      shown_as: what an error message calls the data.
+
+    Raises:
+      UserError: if the class is unknown.
+    """
+    if value is None or not 0 <= value < len(names):
+        raise UserError(
+            f"Some rows of {shown_as} have the label {value} instead of a class from 0 to {len(names) - 1}, "
+            "as in test splits without labels. Use another split. An empty data.test leaves out the test "
+            "split."
+        )
+    return names[value]
 
 
 def find_path(column: str, tree: Mapping[str, Any]) -> Path:

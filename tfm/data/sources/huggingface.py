@@ -14,7 +14,12 @@ DAMAGE = (OSError, ValueError, LookupError, RuntimeError, AttributeError, TypeEr
 
 
 def open_dataset(
-    name: str, directory: str, split: str, columns: Sequence[str], clean: Callable[[str], str]
+    name: str,
+    directory: str,
+    split: str,
+    columns: Sequence[str],
+    clean: Callable[[str], str],
+    labels: Sequence[str] = (),
 ) -> Source:
     """Returns the texts of a split, whose Arrow files are memory-mapped.
 
@@ -25,6 +30,7 @@ def open_dataset(
       split: name of the split.
       columns: names of the columns whose texts a row consists of.
       clean: applied to each text.
+      labels: those of the columns that contain labels, see `tfm.data.sources.arrow.find_text_columns`.
 
     Raises:
       UserError: if `datasets` is not installed, or has no such data set, split or columns.
@@ -41,10 +47,12 @@ def open_dataset(
 
     shown_as = f"the split '{split}' of {directory or name}"
     loaded = _load_saved(datasets, directory, split) if directory else _load_by_name(datasets, name, split)
-    paths = find_text_columns(loaded.features.arrow_schema, columns, shown_as)
+    found = find_text_columns(loaded.features.arrow_schema, columns, shown_as, labels)
     if not len(loaded):
         raise UserError(f"{shown_as} has no rows: expected a text in each column.")
-    texts = loaded.select_columns(list(dict.fromkeys(path[0] for path in paths))).with_format("arrow")
+    texts = loaded.select_columns(list(dict.fromkeys(column.path[0] for column in found))).with_format(
+        "arrow"
+    )
 
     def read():
         for first in range(0, len(texts), CHUNK_ROWS):
@@ -54,7 +62,7 @@ def open_dataset(
                 table.validate(full=True)
             except DAMAGE as error:
                 raise damage_error(error, f"{shown_as} is damaged", "save it again") from None
-            yield from read_texts(table, paths, clean, shown_as)
+            yield from read_texts(table, found, clean, shown_as)
 
     return Source(read, lambda: f"huggingface-{hash_rows(read())}", lambda: len(texts))
 

@@ -133,7 +133,7 @@ def find_problems(config: PairsConfig | DocumentsConfig, splits: Sequence[str]) 
     if config.kind == "tfds":  # opening each split would repeat a download that fails
         with collect(problems):
             names = list_required(config, splits)
-            tfds.check_and_prepare(config.name, config.directory, names, config.columns)
+            tfds.check_and_prepare(config.name, config.directory, names, config.columns, config.label_columns)
     return problems or find_split_problems(config, splits, _find_problems)
 
 
@@ -144,11 +144,14 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
     if config.kind == "text":
         return open_parallel_text(config.directory, name, config.columns)
     if config.kind == "table":
-        return tables.open_tables(config.directory, name, TableOptions(config.columns, config.format, clean))
+        options = TableOptions(config.columns, config.format, clean, config.label_columns)
+        return tables.open_tables(config.directory, name, options)
     if config.kind == "huggingface":
-        return huggingface.open_dataset(config.name, config.directory, name, config.columns, clean)
+        return huggingface.open_dataset(
+            config.name, config.directory, name, config.columns, clean, config.label_columns
+        )
     if config.kind == "tfds":
-        return tfds.open_records(config.name, config.directory, name, config.columns)
+        return tfds.open_records(config.name, config.directory, name, config.columns, config.label_columns)
     if config.kind == "builtin":
         return builtin.open_texts(config, name)
     return _open_by_function(config, name)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tfm.data.config import FORMATS
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_text, join
-from tfm.data.sources.columns import PAIR, Path, find_path, follow
+from tfm.data.sources.columns import PAIR, Path, find_path, follow, label_text
 from tfm.data.sources.text_files import (
     ADVICE,
     OPENERS,
@@ -51,11 +51,13 @@ class TableOptions(NamedTuple):
       columns: the columns of the texts of a row, names or numbers.
       form: one of `tfm.data.config.FORMATS`; "" takes it from the ending of each file.
       clean: applied to each text.
+      labels: those of the columns that contain labels. A label may also be an integer or a boolean.
     """
 
     columns: tuple[str, ...]
     form: str
     clean: Callable[[str], str]
+    labels: tuple[str, ...] = ()
 
 
 def open_tables(directory: str, name: str, options: TableOptions) -> Source:
@@ -80,7 +82,7 @@ def open_table(path: str, options: TableOptions) -> Source:
     if form == "parquet":
         from tfm.data.sources.arrow import open_parquet  # PyArrow takes a third of a second to import
 
-        return open_parquet(path, options.columns, options.clean)
+        return open_parquet(path, options.columns, options.clean, options.labels)
     file = TextFile(path, "one row a line", MAX_ROW_BYTES)
     has_header = form != "jsonl" and not all(column.isdecimal() for column in options.columns)
     return Source(
@@ -127,12 +129,11 @@ def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: boo
     """
     rows, clean = 0, options.clean
     records: Iterator[tuple[int, Any]] = READERS[form](file)
-    make_parser = _make_json_parser if form == "jsonl" else _make_field_parser
     parse, number = None, 1
     try:
         for number, record in records:  # noqa: B007 - the error has the number
             if parse is None:
-                parse = make_parser(options.columns, record)
+                parse = _make_parser(form, options, record)
                 if has_header:
                     continue
             yield tuple(map(clean, parse(record)))
@@ -207,6 +208,13 @@ READERS: dict[str, Callable[[TextFile], Iterator[tuple[int, Any]]]] = {
 }
 
 
+def _make_parser(form: str, options: TableOptions, first: Any) -> Parser:
+    """Returns a function that takes the columns out of a record. `first` is the first record of the file."""
+    if form == "jsonl":
+        return _make_json_parser(options.columns, options.labels, first)
+    return _make_field_parser(options.columns, first)
+
+
 def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
     """Returns a function that takes the columns out of the fields of a row.
 
@@ -234,16 +242,17 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
     return parse
 
 
-def _make_json_parser(columns: Sequence[str], first: Any) -> Parser:
+def _make_json_parser(columns: Sequence[str], labels: Sequence[str], first: Any) -> Parser:
     """Returns a function that takes the columns out of a line of JSON, or of an element of an array."""
     paths: list[Path] = []
+    readers = [_read_label if column in labels else _require_text for column in columns]
 
     def parse(line):
         record = _load_object(line)
         if record.get(PAIR, "") is None and record.keys().isdisjoint(columns):  # no keys lead to texts
             return [""] * len(columns)
         paths[:] = paths or [find_path(column, record) for column in columns]
-        return [_require_text(follow(record, path), path) for path in paths]
+        return [read(follow(record, path), path) for read, path in zip(readers, paths, strict=True)]
 
     return parse
 
@@ -259,6 +268,18 @@ def _load_object(line: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object such as {...}" + f", got a {type(record).__name__}")
     return record
+
+
+def _read_label(value: Any, path: Path) -> str:
+    """Returns the text of a label. Raises a ValueError if it is no text, integer or boolean."""
+    if isinstance(value, int):
+        return label_text(value)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(
+            f"expected a text, an integer or a boolean in the column {'.'.join(path)!r}, got "
+            f"{type(value).__name__}"
+        )
+    return _require_text(value, path)
 
 
 def _require_text(value: Any, path: Path) -> str:

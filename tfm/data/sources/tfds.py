@@ -7,11 +7,14 @@ import io
 import os
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source
+from tfm.data.sources.columns import label_text, name_class
 from tfm.errors import UserError, first_line
 from tfm.io.files import check_tree
 
@@ -20,20 +23,24 @@ BAD_SPLIT = (ValueError, KeyError, AssertionError, NotImplementedError)  # what 
 DAMAGE = (RuntimeError, ValueError, KeyError, IndexError, AssertionError)
 
 
-def open_records(name: str, directory: str, split: str, features: Sequence[str]) -> Source:
+def open_records(
+    name: str, directory: str, split: str, features: Sequence[str], labels: Sequence[str] = ()
+) -> Source:
     """Returns texts of a split of a data set. Downloads the data set if it does not exist yet.
+
+    For `labels`, see `feature_problems`.
 
     Raises:
       UserError: if there is no such data set, split or feature, or it has no examples.
     """
-    return read_records(prepare(find_builder(name, directory), name, directory), split, features)
+    return read_records(prepare(find_builder(name, directory), name, directory), split, features, labels)
 
 
-def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
+def read_records(builder: Any, split: str, features: Sequence[str], labels: Sequence[str] = ()) -> Source:
     """Returns texts of a split of a prepared TFDS builder.
 
     Parses only the given features, whose keys in a record are their names. TFDS takes three times as long
-    because it parses all features.
+    because it parses all features. For `labels`, see `feature_problems`.
 
     Raises:
       UserError: if there is no such split or feature, it has no examples, or the files are damaged.
@@ -41,8 +48,10 @@ def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
     import tensorflow_datasets as tfds
     from tensorflow_datasets.proto import tf_example_pb2
 
-    raise_all(feature_problems(builder, features))
+    raise_all(feature_problems(builder, features, labels))
     raise_all(split_problems(builder, [split]), MissingFile)
+    kinds = [builder.info.features[feature] for feature in features]
+    to_texts = [_decode_text if _is_text(kind) else _make_label_reader(kind) for kind in kinds]
     name, folder = builder.info.full_name, builder.data_dir
     with reading(folder):
         method = tfds.decode.DeserializeMethod.RAW_BYTES
@@ -57,18 +66,34 @@ def read_records(builder: Any, split: str, features: Sequence[str]) -> Source:
                 contents = [record or b"" for record in records.__getitems__(list(numbers))]
                 examples = [tf_example_pb2.Example.FromString(content) for content in contents]
             for number, example in zip(numbers, examples, strict=True):
-                values = (example.features.feature[feature].bytes_list.value for feature in features)
-                yield tuple(decode(number, value) for value in values)
+                values = (example.features.feature[feature] for feature in features)
+                yield tuple(decode(number, *pair) for pair in zip(to_texts, values, strict=True))
 
-    def decode(number, values):
+    def decode(number, to_text, value):
+        values = value.bytes_list.value or value.int64_list.value
         if len(values) != 1:
             raise UserError(describe_damage(folder, f"example {number} has no text"))
         try:
-            return values[0].decode("utf-8").strip()
+            return to_text(values[0], name)
         except UnicodeDecodeError:
             raise UserError(f"Example {number} of {name} is not UTF-8: use another data set.") from None
 
     return Source(read, lambda: fingerprint_files(builder, split, features), lambda: size)
+
+
+def _decode_text(value: bytes, name: str) -> str:
+    return value.decode("utf-8").strip()
+
+
+def _make_label_reader(kind: Any) -> Callable[[int, str], str]:
+    """Returns a function from the integer of a label and the name of the data set to the label's text."""
+    import tensorflow_datasets as tfds
+
+    if isinstance(kind, tfds.features.ClassLabel):
+        names = list(kind.names)
+        return lambda value, name: name_class(value, names, name)
+    number = bool if kind.np_dtype == np.bool_ else int
+    return lambda value, name: label_text(number(value))
 
 
 def fingerprint_files(builder: Any, split: str, features: Sequence[str]) -> str:
@@ -150,19 +175,29 @@ def prepare(builder: Any, name: str, directory: str) -> Any:
     return builder
 
 
-def check_and_prepare(name: str, directory: str, splits: Sequence[str], features: Sequence[str]) -> None:
+def check_and_prepare(
+    name: str, directory: str, splits: Sequence[str], features: Sequence[str], labels: Sequence[str] = ()
+) -> None:
     """Checks splits and text features of a data set, as far as they are known, and then downloads it.
+
+    For `labels`, see `feature_problems`.
 
     Raises:
       UserError: if there are problems, or the download fails.
     """
     builder = find_builder(name, directory)
-    raise_all(feature_problems(builder, features) + split_problems(builder, filter(None, splits)))
+    raise_all(feature_problems(builder, features, labels) + split_problems(builder, filter(None, splits)))
     prepare(builder, name, directory)
 
 
-def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
-    """Returns an error message for each feature that the data set lacks, or that is not text."""
+def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str] = ()) -> list[str]:
+    """Returns an error message for each feature that the data set lacks, or that is not text.
+
+    Args:
+      builder: the builder of a data set.
+      features: names of features.
+      labels: those of the features that contain labels, which may also be integers, booleans or classes.
+    """
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
     problems: list[str] = []
     for name in features:
@@ -171,9 +206,22 @@ def feature_problems(builder: Any, features: Sequence[str]) -> list[str]:
                 f"The data set {builder.info.full_name} has no feature '{name}'; "
                 f"it has {', '.join(known) or 'none with a name'}."
             )
-        elif known[name].shape != () or known[name].np_dtype not in (object, str):
-            problems.append(f"The feature '{name}' of {builder.info.full_name} is not text: {known[name]}.")
+        elif not _is_text(known[name]) and not (name in labels and _is_label(known[name])):
+            expected = "text, an integer, a boolean or a class" if name in labels else "text"
+            problems.append(
+                f"The feature '{name}' of {builder.info.full_name} is not {expected}: {known[name]}."
+            )
     return problems
+
+
+def _is_text(kind: Any) -> bool:
+    """Returns whether a feature of TFDS is a text."""
+    return kind.shape == () and kind.np_dtype in (object, str)
+
+
+def _is_label(kind: Any) -> bool:
+    """Returns whether a feature of TFDS is an integer, a boolean or a class."""
+    return kind.shape == () and np.dtype(kind.np_dtype).kind in "iub"
 
 
 def split_problems(builder: Any, names: Iterable[str]) -> list[str]:

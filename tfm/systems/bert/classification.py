@@ -6,9 +6,10 @@ The head of the model decides: "classes" has a label for each text or pair of te
 
 import dataclasses
 import functools
+import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -31,12 +32,14 @@ from tfm.interpret.observation import Observation, Prediction, Track, check_leng
 from tfm.interpret.words import split_words
 from tfm.losses import smoothed_cross_entropy
 from tfm.systems.bert.labelled_texts import (
+    MAX_SHOWN_LABELS,
     NO_LABEL,
     LabelledConfig,
     LabelledTexts,
     cut_texts,
     encode_rows,
     find_labels,
+    sort_labels,
 )
 from tfm.systems.bert.mask import add_mask
 from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, join_texts
@@ -47,6 +50,8 @@ from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 SEPARATOR = "|||"  # between the two texts of an example to observe
+UNKNOWN = "-1"  # the label of a text whose label is not published
+log = logging.getLogger(__name__)
 DEFAULT_EXAMPLES, DEFAULT_TOKENS = 2, 40  # number of texts to observe, and of the tokens of each
 
 
@@ -273,24 +278,18 @@ def plan(config: Config) -> TextClassification:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextClassification:
-    """Creates the task of a run. A new run writes the labels of its training split.
+    """Creates the task of a run. A new run writes the labels of its splits.
 
     Args:
       config, workdir, new: see `tfm.training.assets.prepare_tokenizer`.
 
     Raises:
-      UserError: if the data or the tokenizer cannot be used, a split has a label that the training split
-        does not have, or the model has a different number of classes.
+      UserError: if the data or the tokenizer cannot be used, or the model has a different number of classes.
     """
     tokenizer = prepare_tokenizer(config, workdir, plan, new=new)
     path = os.path.join(workdir, LABELS_FILE)
     if new and not os.path.exists(path):
-        names = sorted(find_labels(open_pairs(config.data, "train")[:], config.model.head == "tags"))
-        if len(names) != config.model.classes:
-            raise UserError(
-                f"The training split has {len(names):,} classes ({', '.join(names[:9])}) and the model "
-                f"{config.model.classes:,}. Set model.classes to {len(names)}."
-            )
+        names = find_names(config)
         task = TextClassification(config, tokenizer, names, "")
         problems: list[str] = []
         for split in list_splits(config.data, open_pairs):
@@ -299,6 +298,64 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextClassificat
         raise_all(problems)
         write_labels(path, names)
     return TextClassification(config, tokenizer, *read_labels(path, config.model.classes))
+
+
+def find_names(config: Config) -> list[str]:
+    """Returns the names of the classes of a new run, which are the labels of all its splits.
+
+    Raises:
+      UserError: if the model has a different number of classes, or a row has no label.
+    """
+    has_tags, classes = config.model.head == "tags", config.model.classes
+    labels: dict[str, set[str]] = {}
+    problems: list[str] = []
+    for split in list_splits(config.data, open_pairs):
+        with collect(problems):
+            labels[split] = _find_labels(config, split, has_tags)
+    raise_all(problems)
+    names = sort_labels(set().union(*labels.values()))
+    if len(names) != classes:
+        raise UserError(_describe_difference(labels, names, classes))
+    if missing := sort_labels(set(names) - labels["train"]):
+        log.warning(
+            "The training split has no example of the class %s, so the model cannot learn it.",
+            ", ".join(missing[:MAX_SHOWN_LABELS]),
+        )
+    return names
+
+
+def _find_labels(config: Config, split: str, has_tags: bool) -> set[str]:
+    """Returns the labels of a split. Errors name the split."""
+    try:
+        return find_labels(open_pairs(config.data, split)[:], has_tags)
+    except UserError as error:
+        raise UserError(f"The split '{split}': {error}") from None
+
+
+def _describe_difference(labels: Mapping[str, set[str]], names: Sequence[str], classes: int) -> str:
+    """Returns the error message of a model that has a different number of classes than the labels."""
+    trained = labels["train"]
+    shown = ", ".join(sort_labels(trained)[:MAX_SHOWN_LABELS])
+    others = {split: sort_labels(found - trained) for split, found in labels.items() if found - trained}
+    if not others:
+        return (
+            f"The training split has {len(names):,} classes ({shown}) and the model {classes:,}. Set "
+            f"model.classes to {len(names)}."
+        )
+    more = "; ".join(
+        f"the split '{split}' also has {', '.join(found[:MAX_SHOWN_LABELS])}"
+        for split, found in others.items()
+    )
+    advice = f"Correct the labels, or set model.classes to {len(names)}."
+    if any(UNKNOWN in found for found in others.values()):
+        advice += (
+            f" In test splits without labels, {UNKNOWN} stands for an unknown label: set data.test to "
+            "another split, or leave data.test empty."
+        )
+    return (
+        f"The splits have {len(names):,} classes and the model {classes:,}. The training split has {shown}; "
+        f"{more}. {advice}"
+    )
 
 
 def fingerprint(config: Config, split: str) -> str:

@@ -11,7 +11,7 @@ A batch is a dict of int32 arrays [B, L]:
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -63,8 +63,8 @@ class LabelledConfig(PairsConfig):
     )
     label_column: str = vocabulary_field(
         "label",
-        f"Column or feature of the label. For tags: a tag for each word, separated by blanks, and "
-        f"{NO_LABEL!r} for a word without a tag.",
+        f"Column or feature of the label: a text, an integer, a boolean or a ClassLabel. For tags: a tag for "
+        f"each word, separated by blanks, and {NO_LABEL!r} for a word without a tag.",
     )
     max_length: int = field(
         128,
@@ -84,6 +84,11 @@ class LabelledConfig(PairsConfig):
     def columns(self) -> tuple[str, ...]:
         """The columns of the texts and of the label."""
         return (*self.text_columns, self.label_column)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The column of the label, whose values may be integers, booleans or classes."""
+        return (self.label_column,)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -106,9 +111,27 @@ def split_label(label: str, has_tags: bool) -> list[str]:
 
 
 def find_labels(rows: Sequence[Row], has_tags: bool) -> set[str]:
-    """Returns the names of all labels of some rows."""
+    """Returns the names of all labels of some rows.
+
+    Raises:
+      UserError: if a row has no label.
+    """
+    unlabelled = [number for number, row in enumerate(rows, 1) if not row[-1]]
+    if unlabelled:
+        raise UserError(
+            f"Expected a label in each row, but {len(unlabelled):,} rows have none, for example row "
+            f"{unlabelled[0]:,}, {rows[unlabelled[0] - 1][0]!r}. Add the labels, or remove the rows."
+        )
     names = itertools.chain.from_iterable(split_label(row[-1], has_tags) for row in rows)
     return set(names) - ({NO_LABEL} if has_tags else set())
+
+
+def sort_labels(names: Iterable[str]) -> list[str]:
+    """Returns names of labels in their order, and integers in the order of their values."""
+    names = set(names)
+    if all(re.fullmatch("-?[0-9]{1,18}", name, re.ASCII) for name in names):
+        return sorted(names, key=lambda name: (int(name), name))
+    return sorted(names)
 
 
 def encode_rows(
@@ -124,14 +147,14 @@ def encode_rows(
       has_tags: whether a label consists of the tags of the words of a single text.
 
     Raises:
-      UserError: if a label is not among the names, the numbers of words and tags of a text differ, or a text
-        with tags is too long.
+      UserError: if a label is missing or not among the names, the numbers of words and tags of a text differ,
+        or a text with tags is too long.
     """
-    if unknown := sorted(find_labels(rows, has_tags) - set(names)):
+    if unknown := sort_labels(find_labels(rows, has_tags) - set(names)):
         raise UserError(
-            f"Expected labels of the training split ({', '.join(names[:MAX_SHOWN_LABELS])}), got "
-            f"{', '.join(map(repr, unknown[:MAX_SHOWN_LABELS]))}. Correct the labels, or add them to the "
-            "training split."
+            f"Expected labels of the run ({', '.join(names[:MAX_SHOWN_LABELS])}), got "
+            f"{', '.join(map(repr, unknown[:MAX_SHOWN_LABELS]))}. Correct the labels, or start a new run, "
+            "whose classes are the labels of all splits."
         )
     classes = {name: number for number, name in enumerate(names)}
     if has_tags:
