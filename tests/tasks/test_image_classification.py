@@ -175,6 +175,67 @@ def test_model_of_texts_cannot_classify_images():
         from_mapping(Config, mapping)
 
 
+def write_numbered(folder, **labels):
+    """Writes images without names of classes, and returns the data section."""
+    arrays = {f"{split}_labels": np.array(values) for split, values in labels.items()}
+    arrays |= {
+        f"{split}_images": np.zeros((len(values), 6, 6, 5), np.uint8) for split, values in labels.items()
+    }
+    np.savez(folder / "numbered.npz", **arrays)
+    return {"kind": "arrays", "file": str(folder / "numbered.npz")}
+
+
+def test_the_training_split_may_lack_a_class(config, tmp_path):
+    """With 3 classes, the advice was to set 2, and with 2, class 2 was '2' instead of None."""
+    data = write_numbered(tmp_path, train=[0, 1], validation=[0, 1, 2], test=[0])
+    data = dataclasses.replace(config.data, **data)
+    three = dataclasses.replace(config, data=data, model=dataclasses.replace(config.model, classes=3))
+    assert classification.create(three, str(tmp_path)).label_names == ["0", "1", "2"]
+    two = dataclasses.replace(three, model=dataclasses.replace(config.model, classes=2))
+    with pytest.raises(UserError, match=r"'validation' has 3 classes and the model 2.*model\.classes to 3"):
+        classification.find_names(two)
+
+
+def test_all_splits_may_lack_classes_without_names(config, tmp_path, caplog):
+    data = dataclasses.replace(
+        config.data, **write_numbered(tmp_path, train=[0, 1], validation=[1], test=[0])
+    )
+    more = dataclasses.replace(config, data=data, model=dataclasses.replace(config.model, classes=4))
+    assert classification.find_names(more) == ["0", "1", "2", "3"]
+    assert "2 of the 4 classes" in caplog.text
+
+
+def test_splits_with_other_names_are_errors(config, monkeypatch):
+    image = np.zeros((1, config.model.image_size, config.model.image_size, config.model.channels))
+    names = {"train": ["cat", "dog"], "validation": ["cat", "dog", "bird"], "test": ["cat", "cow"]}
+    sources = {
+        split: types.SimpleNamespace(label_names=x, take=lambda _: (image, None))
+        for split, x in names.items()
+    }
+    monkeypatch.setattr(classification, "open_images", lambda _, split: sources[split])
+    with pytest.raises(UserError, match=r"'test' and 'validation' .*class 1 is 'cow' and 'dog'"):
+        classification.find_names(config)
+    sources["test"].label_names = ["cat"]
+    assert classification.find_names(config) == ["cat", "dog", "bird"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "advice"),
+    [
+        ("arrays", (8, 8, 1), r"Set model\.image_size to 8 and model\.channels to 1\."),
+        ("arrays", (8, 6, 5), "squares: crop or pad"),
+        ("tfds", (8, 8, 5), r"model\.image_size to 8 .*or set data\.resize to 6"),
+        ("tfds", (8, 6, 3), r"squares: set data\.resize to 6, and model\.channels to 3"),
+    ],
+)
+def test_advice_about_the_shape_of_images_can_be_followed(config, monkeypatch, kind, shape, advice):
+    source = types.SimpleNamespace(label_names=["cat"], take=lambda _: (np.zeros((1, *shape)), None))
+    monkeypatch.setattr(classification, "open_images", lambda *_: source)
+    other = dataclasses.replace(config, data=dataclasses.replace(config.data, kind=kind))
+    with pytest.raises(UserError, match=advice):
+        classification.open_split(other, "train", None)
+
+
 def test_changed_class_names_are_errors(config, tmp_path):
     with open(tmp_path / classification.LABELS_FILE, "w", encoding="utf-8") as file:
         json.dump(["dog", "cat", "bird"], file)
@@ -188,7 +249,7 @@ def test_changed_class_names_are_errors(config, tmp_path):
     ("trained", "message"),
     [
         ([*"abcdefghijkz"], "class 11 is 'l' instead of 'z'"),
-        ([*"abcdefghijk"], "class 11 is 'l' instead of None"),
+        ([*"abcdefghijk"], "class 11, 'l', is new.*model.classes=12"),
     ],
 )
 def test_error_shows_the_first_class_name_that_differs(config, monkeypatch, trained, message):

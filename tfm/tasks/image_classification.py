@@ -298,7 +298,7 @@ def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> tuple[li
       planned: task of labelled images that does not know the names of the classes yet.
       workdir: work directory of the run.
       new: checks that training fits into the memory and that the data can be read. If `workdir` has no names
-        of the classes yet, writes the names of the training split.
+        of the classes yet, writes the names of `find_names`.
 
     Raises:
       UserError: if the data or the file of names cannot be used, or the images do not fit the model.
@@ -311,14 +311,49 @@ def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> tuple[li
     if new:  # a run that resumes does not read its test split
         check_splits(config.data, SPLITS if begins else SPLITS[:2])
     if begins:
-        names = open_split(config, "train", None).label_names
-        problems: list[str] = []
-        for split in list_splits(config.data, open_images)[1:]:
-            with collect(problems):
-                open_split(config, split, names)
-        raise_all(problems)
-        write_labels(path, names)
+        write_labels(path, find_names(config))
     return read_labels(path, config.model.classes)
+
+
+def find_names(config: Config) -> list[str]:
+    """Returns the names of the classes of a new run, by label.
+
+    The training split may lack the last classes of the other splits. If the data have no names, all splits
+    together may lack the last classes of the model.
+
+    Raises:
+      UserError: if a split cannot be read, its images do not fit the model, the names of two splits differ,
+        or the model has a different number of classes.
+    """
+    classes = config.model.classes
+    names: dict[str, list[str]] = {}
+    problems: list[str] = []
+    for split in list_splits(config.data, open_images):
+        with collect(problems):
+            names[split] = open_split(config, split, None).label_names
+    raise_all(problems)
+    split, longest = max(names.items(), key=lambda item: len(item[1]))
+    for other, shorter in names.items():
+        if shorter != longest[: len(shorter)]:
+            label = _find_difference(shorter, longest)
+            raise UserError(
+                f"Expected the classes of the splits '{other}' and '{split}' to be the same, but class "
+                f"{label:,} is {shorter[label]!r} and {longest[label]!r}. Give all splits the same names in "
+                "the same order."
+            )
+    if len(longest) < classes and longest == _number_names(len(longest)):
+        log.warning(
+            "The data have %s of the %s classes of the model, which cannot learn the others.",
+            f"{len(longest):,}",
+            f"{classes:,}",
+        )
+        return _number_names(classes)
+    if len(longest) != classes:
+        raise UserError(
+            f"The split '{split}' has {len(longest):,} classes and the model {classes:,}. "
+            f"Set model.classes to {len(longest)}."
+        )
+    return longest
 
 
 def open_split(config: Config, split: str, label_names: list[str] | None) -> Images:
@@ -327,35 +362,65 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
     Args:
       config: config of the run.
       split: name of the split.
-      label_names: names of the classes that the model was trained with. None takes the names in the split.
+      label_names: names of the classes that the model was trained with. None permits all names.
 
     Raises:
-      UserError: if the split cannot be read, or the image size, channels, number of classes or class names
-        differ from the model's.
+      UserError: if the split cannot be read, or the image size, channels or class names differ from the
+        model's.
     """
-    source, model = open_images(config.data, split), config.model
+    source = open_images(config.data, split)
     (image,), _ = source.take(np.zeros(1, int))
-    expected = (model.image_size, model.image_size, model.channels)
-    if image.shape != expected:
-        raise UserError(
-            f"Expected the images of the split '{split}' to be {_format_shape(expected)} (height, width, "
-            f"channels) as in the model, got {_format_shape(image.shape)}. Set model.image_size and "
-            "model.channels."
-        )
+    _check_shape(config, split, image.shape)
     names = source.label_names
-    if label_names is None and len(names) != model.classes:
+    if label_names is None or names == label_names[: len(names)]:
+        return source
+    expected = (
+        f"Expected the classes of the split '{split}' to be the classes that the model was trained with"
+    )
+    label = _find_difference(names, label_names)
+    if label < len(label_names):
         raise UserError(
-            f"The split '{split}' has {len(names):,} classes and the model {model.classes:,}. "
-            f"Set model.classes to {len(names)}."
+            f"{expected}, but class {label:,} is {names[label]!r} instead of {label_names[label]!r}. Use "
+            "data with the same classes in the same order."
         )
-    if label_names is not None and names != label_names[: len(names)]:
-        pairs = itertools.zip_longest(names, label_names)
-        label, (name, trained) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-        raise UserError(
-            f"Expected the classes of the split '{split}' to be the classes that the model was trained with, "
-            f"but class {label:,} is {name!r} instead of {trained!r}."
-        )
-    return source
+    raise UserError(
+        f"{expected}, but class {label:,}, {names[label]!r}, is new. Leave out its images, or train a new "
+        f"run with model.classes={len(names)}."
+    )
+
+
+def _check_shape(config: Config, split: str, shape: tuple[int, ...]) -> None:
+    """Raises a UserError with advice that works if images [height, width, C] do not fit the model."""
+    model = config.model
+    expected = (model.image_size, model.image_size, model.channels)
+    if shape == expected:
+        return
+    height, width, channels = shape
+    resize = f"data.resize to {model.image_size}"
+    can_be_resized = config.data.kind == "tfds"
+    if height == width:
+        advice = f"Set model.image_size to {height} and model.channels to {channels}"
+        if can_be_resized and height != model.image_size:
+            advice += f", or set {resize}"
+    elif can_be_resized:
+        advice = f"The model reads squares: set {resize}, and model.channels to {channels}"
+    else:
+        advice = "The model reads squares: crop or pad the images in the file"
+    raise UserError(
+        f"Expected the images of the split '{split}' to be {_format_shape(expected)} (height, width, "
+        f"channels) as in the model, got {_format_shape(shape)}. {advice}."
+    )
+
+
+def _find_difference(names: list[str], others: list[str]) -> int:
+    """Returns the first label whose names differ, or that only one list has."""
+    pairs = enumerate(itertools.zip_longest(names, others))
+    return next(label for label, (name, other) in pairs if name != other)
+
+
+def _number_names(count: int) -> list[str]:
+    """Returns the names of classes without names."""
+    return [str(label) for label in range(count)]
 
 
 def _format_shape(shape: tuple[int, ...]) -> str:
