@@ -9,11 +9,13 @@ import pytest
 from PIL import Image
 
 from tests.support.boxed_pictures import write_arrays, write_coco
+from tests.tasks.cases import DETR
 from tfm.data.batches.generated import GeneratedBatches, evaluation_batches
 from tfm.errors import UserError
+from tfm.systems.detr import task as detection
 from tfm.systems.detr.batches import picture_size
 from tfm.systems.detr.coco import CocoBoxes
-from tfm.systems.detr.data import open_pictures
+from tfm.systems.detr.data import open_pictures, open_splits
 from tfm.systems.detr.stored_pictures import ArrayBoxes, StoredPictures
 
 
@@ -320,6 +322,53 @@ def test_the_largest_number_of_objects_of_a_split_is_reported(tmp_path):
         open_stored(config)
 
 
+def make_run(config, **model):
+    """Returns the config of a run."""
+    fields = {"channels": 3, "classes": 8, "queries": 4} | model
+    return detection.Config(model=dataclasses.replace(DETR, **fields), data=config)
+
+
+def test_all_splits_are_checked_before_training(tmp_path):
+    """A test split that does not fit was found only after training, when the model cannot be changed."""
+    config = dataclasses.replace(write_coco(tmp_path), validation="other", test="more")
+    for split in ("other", "more"):
+        write_coco(tmp_path / split, **one_annotation(category_id=9), categories=[{"id": 9, "name": "cow"}])
+        (tmp_path / split / "annotations" / "instances_small.json").rename(
+            tmp_path / "annotations" / f"instances_{split}.json"
+        )
+        for picture in (tmp_path / split / "small").iterdir():
+            picture.rename(tmp_path / split / picture.name)
+    with pytest.raises(UserError, match=r"at least 10 for the split 'validation'.*split 'test', got 8"):
+        open_splits(make_run(config))
+    with pytest.raises(UserError, match=r"instances_none\.json does not exist"):
+        open_splits(make_run(dataclasses.replace(config, test="none"), classes=10))
+    open_splits(make_run(config, classes=10))
+
+
+def test_a_test_split_of_the_default_name_may_be_missing(tmp_path):
+    config = dataclasses.replace(write_coco(tmp_path), test="test")
+    open_splits(make_run(config))
+
+
+def test_splits_with_other_names_of_a_class_are_an_error(tmp_path):
+    config = write_coco(tmp_path / "coco")
+    path = tmp_path / "coco" / "annotations" / "instances_small.json"
+    (path.parent / "instances_other.json").write_text(path.read_text().replace('"cat"', '"cow"'))
+    (tmp_path / "coco" / "small").rename(tmp_path / "coco" / "other")
+    (tmp_path / "coco" / "small").symlink_to("other")
+    with pytest.raises(UserError, match=r"'test' .*class 3 is 'cat' and 'cow'"):
+        open_splits(make_run(dataclasses.replace(config, test="other")))
+
+
+def test_the_advice_for_many_objects_can_be_followed(tmp_path):
+    """The maximum of data.max_objects was 1,000."""
+    annotations = [{"image_id": 10, "bbox": [0, 0, 4, 4], "category_id": 3}] * 1200
+    config = write_coco(tmp_path, annotations=annotations)
+    with pytest.raises(UserError, match=r"data\.max_objects to at least 1200, and model\.queries"):
+        open_splits(make_run(config))
+    open_splits(make_run(dataclasses.replace(config, max_objects=1200), queries=1200))
+
+
 @pytest.mark.parametrize(("field", "value"), [("channels", 1), ("classes", 7)])
 def test_models_of_other_channels_or_fewer_classes_are_refused(tmp_path, field, value):
     model = type("Other", (Model,), {field: value})
@@ -346,7 +395,7 @@ def test_evaluated_pictures_without_a_box_are_an_error(tmp_path):
     annotations = [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}]
     config = write_coco(tmp_path, annotations=annotations)
     assert open_stored(config).evaluated == 3
-    with pytest.raises(UserError, match=r"2 pictures without any box.*data\.evaluated"):
+    with pytest.raises(UserError, match=r"2 pictures without any box.*data\.evaluated to at least 3"):
         open_stored(dataclasses.replace(config, evaluated=2))
 
 

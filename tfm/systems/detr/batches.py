@@ -57,7 +57,7 @@ class BoxedPicturesConfig:
         4,
         "Maximum number of objects of a picture, M.",
         minimum=1,
-        maximum=1000,
+        maximum=65_536,
     )
     max_overlap: float = field(
         0.1, "digits: maximum intersection over union of the cells of two digits.", minimum=0, maximum=1

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfm.data.data_errors import MissingFile
 from tfm.data.pictures import read_picture
 from tfm.errors import UserError, first_line
 from tfm.io.files import read_limited
@@ -46,7 +47,7 @@ class CocoBoxes:
             content = read_limited(self._path, MAX_ANNOTATION_BYTES)
             files = _Files(self._folder)
         except FileNotFoundError as error:
-            raise UserError(
+            raise MissingFile(
                 f"{error.filename} does not exist. Check data.directory and the names of the splits."
             ) from None
         sections = _load_sections(self._path, content)

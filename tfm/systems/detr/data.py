@@ -3,11 +3,12 @@
 from typing import Any
 
 from tfm.data.batches.generated import GeneratedData
-from tfm.data.sources.splits import find_name
+from tfm.data.data_errors import collect, raise_all
+from tfm.data.sources.splits import find_name, list_splits
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicturesConfig
-from tfm.systems.detr.coco import CocoBoxes
+from tfm.systems.detr.coco import NO_CATEGORY, CocoBoxes
 from tfm.systems.detr.scenes import Scenes
 from tfm.systems.detr.stored_pictures import ArrayBoxes, StoredPictures
 
@@ -29,11 +30,12 @@ def open_pictures(data: BoxedPicturesConfig, split: str, model: Any) -> Pictures
     pictures = _open(data, split)
     if model.channels != pictures.channels:
         raise UserError(
-            f"Expected model.channels to be {pictures.channels} for these pictures, got {model.channels}."
+            f"Expected model.channels to be {pictures.channels} for the split '{split}', got "
+            f"{model.channels}."
         )
     if model.classes < len(pictures.label_names):
         raise UserError(
-            f"Expected model.classes to be at least {len(pictures.label_names)} for these pictures, got "
+            f"Expected model.classes to be at least {len(pictures.label_names)} for the split '{split}', got "
             f"{model.classes}."
         )
     pictures.label_names = [*pictures.label_names, *[NO_NAME] * (model.classes - len(pictures.label_names))]
@@ -41,21 +43,42 @@ def open_pictures(data: BoxedPicturesConfig, split: str, model: Any) -> Pictures
 
 
 def open_splits(config: Any) -> GeneratedData:
-    """Opens training and validation pictures.
+    """Opens training and validation pictures, and checks the test pictures if they exist.
 
     Args:
       config: the config of the run.
+
+    Raises:
+      UserError: if splits are missing or unusable, do not fit the model, or have other names for a class. The
+        message lists the problems of all splits.
     """
     data = config.data
-    train, validation = (open_pictures(data, split, config.model) for split in ("train", "validation"))
+    splits: dict[str, Pictures] = {}
+    problems: list[str] = []
+    for split in list_splits(data, lambda data, split: open_pictures(data, split, config.model)):
+        with collect(problems):
+            splits[split] = open_pictures(data, split, config.model)
+    raise_all(problems)
+    for split, pictures in splits.items():
+        _check_names(splits["train"].label_names, pictures.label_names, split)
     return GeneratedData(
-        train,
-        validation,
+        splits["train"],
+        splits["validation"],
         batch_size=data.batch_size,
         seed=config.training.seed,
         hosts=this_host(),
         description=f"{data.batch_size:,} pictures of up to {data.max_objects} objects in each batch",
     )
+
+
+def _check_names(trained: list[str], names: list[str], split: str) -> None:
+    """Raises a UserError if a split has another name for a class than the training split."""
+    for label, pair in enumerate(zip(trained, names, strict=True)):
+        if pair[0] != pair[1] and not {NO_NAME, NO_CATEGORY} & set(pair):
+            raise UserError(
+                f"Expected the training split and the split '{split}' to have the same classes, but class "
+                f"{label} is {pair[0]!r} and {pair[1]!r}. Give each class the same number in all splits."
+            )
 
 
 def _open(data: BoxedPicturesConfig, split: str) -> Pictures:

@@ -170,15 +170,16 @@ class StoredPictures:
             empty += int((~has_area).sum())
             objects.append((shares[has_area], labels[has_area]))
         if not any(len(labels) for _, labels in objects[: self.evaluated]):
-            raise UserError(
-                f"Expected boxes, got {self.evaluated:,} pictures without any box. Check the data, or raise "
-                "data.evaluated."
-            )
+            later = next((index for index, (_, labels) in enumerate(objects) if len(labels)), None)
+            advice = "Check the data."
+            if later is not None:
+                advice = f"Set data.evaluated to at least {later + 1}, the first picture with a box."
+            raise UserError(f"Expected boxes, got {self.evaluated:,} pictures without any box. {advice}")
         count, index = max((len(labels), index) for index, (_, labels) in enumerate(objects))
         if count > self._config.max_objects:
             raise UserError(
                 f"{source.name(index)} has {count} objects, the maximum of the split. Set "
-                f"data.max_objects to at least {count}."
+                f"data.max_objects to at least {count}, and model.queries to at least as many."
             )
         if empty:
             log.warning("%s boxes without height or width are left out.", f"{empty:,}")
