@@ -1,14 +1,19 @@
 """Tests of average precision against pycocotools."""
 
 import contextlib
+import dataclasses
 import io
+import types
 
 import numpy as np
 import pytest
 from pycocotools.coco import COCO
 from pycocotools.cocoeval import COCOeval
 
+from tests.support.boxed_pictures import write_coco
+from tfm.data.batches.generated import evaluation_batches
 from tfm.errors import UserError
+from tfm.systems.detr.data import open_pictures
 from tfm.systems.detr.metrics import (
     THRESHOLDS,
     Detections,
@@ -21,6 +26,17 @@ from tfm.systems.detr.metrics import (
 )
 
 NO_SCORE = -1  # what pycocotools returns for a size of which no object exists
+
+
+def run_pycocotools(truth, results):
+    """Returns {name: score in per cent} of a COCO object with its index, and of results in COCO's format."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        run = COCOeval(truth, truth.loadRes(results), "bbox")
+        run.evaluate()
+        run.accumulate()
+        run.summarize()
+    names = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
+    return {name: 100 * value for name, value in zip(names, run.stats[:6], strict=True) if value != NO_SCORE}
 
 
 def coco_scores(detected, truths):
@@ -52,12 +68,7 @@ def coco_scores(detected, truths):
             "annotations": [entry | {"id": number} for number, entry in enumerate(annotations, 1)],
         }
         truth.createIndex()
-        run = COCOeval(truth, truth.loadRes(results), "bbox")
-        run.evaluate()
-        run.accumulate()
-        run.summarize()
-    names = ("AP", "AP50", "AP75", "AP small", "AP medium", "AP large")
-    return {name: 100 * value for name, value in zip(names, run.stats[:6], strict=True) if value != NO_SCORE}
+    return run_pycocotools(truth, results)
 
 
 def our_scores(detected, truths):
@@ -112,6 +123,42 @@ def test_scores_equal_those_of_pycocotools(kind, seed):
     detected = [draw_detections(rng, truth, **of_detections) for truth in truths]
     ours = our_scores(detected, truths)
     assert ours == pytest.approx(coco_scores(detected, truths), abs=1e-9)
+    assert 0 < ours["AP"] < 100
+
+
+def test_scores_of_a_split_equal_those_of_pycocotools_on_its_files(tmp_path):
+    """Boxes are shares of a resized picture in between, and crowds and empty boxes are not in the batches."""
+    rng = np.random.default_rng(0)
+    annotations = [
+        {
+            "id": number,
+            "image_id": 10 + number % 3,
+            "bbox": [*rng.uniform(0, 4, 2), *rng.uniform(0, 5, 2)] if number % 7 else [3, 3, 0, 5],
+            "category_id": [3, 7][number % 2],
+            "iscrowd": int(number % 5 == 0),
+            "area": float(rng.uniform(1, 20)),
+        }
+        for number in range(1, 40)
+    ]
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=30)
+    pictures = open_pictures(config, "train", types.SimpleNamespace(channels=3, classes=8))
+    batch = next(evaluation_batches(pictures, pictures.evaluated, pictures.evaluated))
+    detected = []
+    for index in range(pictures.evaluated):
+        is_object = batch["objects"][index] > 0
+        boxes = batch["boxes"][index][is_object] * rng.uniform(0.9, 1.1, (is_object.sum(), 4))
+        pixels = to_pixels(boxes, pictures.size(index))
+        detected.append(Detections(pixels, batch["labels"][index][is_object], rng.uniform(size=len(pixels))))
+    results = [
+        {"image_id": 10 + image, "category_id": int(label), "bbox": box.tolist(), "score": float(score)}
+        for image, detections in enumerate(detected)
+        for box, label, score in zip(*detections, strict=True)
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO(str(tmp_path / "annotations" / "instances_small.json"))
+    truth.dataset["info"] = {}
+    ours = our_scores(detected, [pictures.truth(index) for index in range(pictures.evaluated)])
+    assert ours == pytest.approx(run_pycocotools(truth, results), abs=1e-9)
     assert 0 < ours["AP"] < 100
 
 
