@@ -2,12 +2,13 @@
 
 import gzip
 import shutil
+import unicodedata
 
 import pytest
 import tensorflow_datasets as tfds
 
 from tests.support import tfds_sets
-from tests.support.corpora import pairs_of, text_config, write
+from tests.support.corpora import pairs_of, table_config, text_config, write, write_tsv
 from tfm.data.config import PairsConfig
 from tfm.data.source import Source
 from tfm.data.sources import opening as sources
@@ -46,6 +47,18 @@ def test_split_is_a_field_or_a_file_stem(tmp_path):
     assert pairs_of(config, "validation") == pairs_of(config, "val.2016") == [("a", "b")]
     stem = str(tmp_path / "val.2016")
     assert pairs_of(text_config(tmp_path, directory="", train=stem)) == [("a", "b")]
+
+
+@pytest.mark.parametrize("forms", [("NFC", "NFD"), ("NFD", "NFC")])
+def test_names_of_files_may_have_another_unicode_form(tmp_path, forms):
+    """macOS and archives write decomposed names."""
+    named, on_disk = (unicodedata.normalize(form, "Sätze") for form in forms)
+    write(tmp_path, b"a\n", b"b\n", stem=on_disk)
+    assert pairs_of(text_config(tmp_path, train=named)) == [("a", "b")]
+    write_tsv(tmp_path / f"{on_disk}.tsv", [("c", "d")])
+    assert pairs_of(table_config(tmp_path, train=f"{named}.tsv")) == [("c", "d")]
+    write(tmp_path, b"e\n", b"f\n", stem=named)  # the exact name has priority
+    assert pairs_of(text_config(tmp_path, train=named)) == [("e", "f")]
 
 
 def test_missing_and_damaged_files_are_errors(tmp_path):

@@ -17,6 +17,7 @@ import re
 import resource
 import stat
 import sys
+import unicodedata
 import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -410,6 +411,23 @@ def exists(path: str, endings: Sequence[str] = tuple(OPENERS)) -> bool:
     return any(os.path.lexists(path + ending) for ending in endings)
 
 
+def find_spelling(path: str, endings: Sequence[str]) -> str:
+    """Returns the path in the Unicode form of its last part that the disk has, or `path` if there is no file.
+
+    macOS and some archives write decomposed names, and keyboards composed names.
+    """
+    folder, name = os.path.split(path)
+    if name.isascii() or exists(path, endings) or not os.path.isdir(folder or os.curdir):
+        return path
+    composed = unicodedata.normalize("NFC", name)
+    for entry in sorted(os.listdir(folder or os.curdir)):
+        for ending in endings:
+            stem = entry.removesuffix(ending)
+            if entry.endswith(ending) and unicodedata.normalize("NFC", stem) == composed:
+                return os.path.join(folder, stem)
+    return path
+
+
 def require_folder(directory: str) -> None:
     """Checks that the folder of the data exists; "" is the current folder.
 
@@ -437,11 +455,12 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
         a file is named twice.
     """
     require_folder(directory)
-    if exists(os.path.join(directory, name), endings):
-        return [os.path.join(directory, name)]
+    whole = find_spelling(os.path.join(directory, name), endings)
+    if exists(whole, endings):
+        return [whole]
     paths: list[str] = []
     for part in map(str.strip, name.split(",")):
-        path = os.path.join(directory, part)
+        path = find_spelling(os.path.join(directory, part), endings)
         if exists(path, endings) or not glob.has_magic(part):
             paths.append(path)
             continue
