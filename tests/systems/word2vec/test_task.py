@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import functools
 import itertools
 import json
 
@@ -98,21 +99,65 @@ def test_loss_and_gradient_equal_the_update_rule_of_the_authors():
     task = make_task(negatives=6)
     params = {name: rng.normal(size=(4, 3)).astype(np.float32) for name in ("centers", "contexts")}
     pairs = rng.integers(0, 4, (5, 2))
-    batch = {"centers": pairs[:, 0], "contexts": pairs[:, 1], "weights": np.ones(5, np.float32)}
+    weights = np.array([1, 1, 0, 1, 1], np.float32)  # 0 is padding
+    batch = {"centers": pairs[:, 0], "contexts": pairs[:, 1], "weights": weights}
 
     def compute(params):
         context = Context(constants=task.constants())
-        return task.loss({"params": params}, batch, context).terms["loss"][0]
+        return task.loss({"params": params}, batch, context).terms["loss"]
 
-    loss, gradient = quick_jit(jax.value_and_grad(compute))(params)
+    (loss, count), gradient = quick_jit(jax.value_and_grad(compute, has_aux=True))(params)
+    assert count == 4
     draws = np.asarray(jax.random.uniform(jax.random.key(word_vectors.EVALUATION_SEED), (5, 6)))
     noise = (draws[..., None] >= task.constants()["noise"]).sum(-1)
+    pairs, noise = pairs[weights > 0], noise[weights > 0]
     assert (noise == pairs[:, 1:]).any()  # some noise equals its context
     wide = [params[name].astype(float) for name in ("centers", "contexts")]
     expected, changes = update_like_the_authors(*wide, pairs, noise)
     assert loss == pytest.approx(expected, rel=1e-5)
     np.testing.assert_allclose(gradient["centers"], -changes[0], atol=1e-5)
     np.testing.assert_allclose(gradient["contexts"], -changes[1], atol=1e-5)
+
+
+def draw_noise(task, monkeypatch, rng=None):
+    """Returns the noise words [B, K] of a loss over 3000 pairs, in training if `rng` is a key."""
+    contexts = []
+
+    def record(model, variables, centers, words, *, context):
+        contexts.append(np.asarray(words))
+        return np.zeros(words.shape, np.float32), {}
+
+    monkeypatch.setattr(word_vectors, "apply_model", record)
+    pairs = np.zeros((2, 3000), np.int32)
+    batch = {"centers": pairs[0], "contexts": pairs[1], "weights": np.ones(3000, np.float32)}
+    task.loss({}, batch, Context(rng=rng, constants=task.constants()))
+    return contexts[0][:, 1:]
+
+
+def test_noise_words_have_the_frequencies_of_the_noise(monkeypatch):
+    noise = draw_noise(make_task(negatives=4), monkeypatch, jax.random.key(3))
+    assert noise.shape == (3000, 4)
+    expected = np.array([60, 20, 15, 5]) ** 0.75
+    for column in noise.T:
+        np.testing.assert_allclose(np.bincount(column) / 3000, expected / expected.sum(), atol=0.03)
+
+
+def test_noise_follows_the_key_in_training_and_is_constant_in_evaluation(monkeypatch):
+    keys = (None, None, jax.random.key(0), jax.random.key(0), jax.random.key(1))
+    constant, again, one, same, other = (draw_noise(make_task(), monkeypatch, key) for key in keys)
+    np.testing.assert_array_equal(constant, again)
+    np.testing.assert_array_equal(one, same)
+    assert (one != other).mean() > 0.4
+    assert (one != constant).mean() > 0.4
+
+
+def test_initial_vectors_are_those_of_the_authors():
+    """word2vec.c draws the vectors uniformly from -0.5 / D to 0.5 / D, and the context vectors are 0."""
+    init = quick_jit(functools.partial(Word2Vec(Word2VecConfig(features=20), 500).init, train=False))
+    params = init(jax.random.key(0), np.zeros(1, int), np.zeros((1, 1), int))["params"]
+    assert not params["contexts"].any()
+    shares = np.histogram(params["centers"], bins=5, range=(-0.5 / 20, 0.5 / 20))[0] / 10_000
+    np.testing.assert_allclose(shares, 0.2, atol=0.02)
 
 
 def test_published_vectors_have_300_features():
