@@ -1,5 +1,6 @@
 """Tests of the end-to-end memory network against its equations."""
 
+import dataclasses
 import functools
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 from tests.models.cases import MEMORY_NETWORKS
 from tests.references.numpy_transformer import wide
+from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.memory_network.numpy_memory_network import memory_network
 from tfm.devices.memory import count_elements
 from tfm.layers.observe import read_attention
@@ -46,10 +48,31 @@ def test_answers_and_hops_equal_numpy(name):
         np.testing.assert_allclose(weights[:, row].sum((1, 2, 3)), 1, atol=1e-5)  # nothing else is seen
 
 
+@pytest.mark.parametrize("name", MEMORY_NETWORKS)
+def test_gradients_equal_central_differences_of_numpy(name):
+    model, answers = MEMORY_NETWORKS[name], np.array([3, 5, 4])
+    params = random_parameters(model, STORIES, QUESTIONS, deviation=0.7)
+
+    def loss(params):
+        logits = model.apply({"params": params}, STORIES, QUESTIONS, train=False)
+        return -jnp.take_along_axis(jax.nn.log_softmax(logits), answers[:, None], 1).sum()
+
+    def reference(params):
+        rows = zip(STORIES, QUESTIONS, strict=True)
+        return cross_entropy([memory_network(model.config, params, *row)[0] for row in rows], answers)
+
+    compare_gradients(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
+
+
 def test_published_size_is_the_default():
-    """Section 4.2: three hops of width 20 over 50 sentences. Four tables of V words, and four of ages."""
+    """Section 4.2: three hops of width 20 over 50 sentences. Four tables of V words, and four of ages.
+
+    A tenth of the sentences are empty ones.
+    """
     config = MemoryNetworkConfig()
-    assert (config.hops, config.features, config.memories) == (3, 20, 50)
+    assert (config.hops, config.features, config.memories, config.time_noise) == (3, 20, 50, 0.1)
+    assert config.position_encoding
+    assert config.temporal_encoding
     model, words = MemoryNetwork(config, 180), jax.ShapeDtypeStruct((1, 2, 3), jnp.int32)
     question = jax.ShapeDtypeStruct((1, 3), jnp.int32)
     init = functools.partial(model.init, train=False)
@@ -80,3 +103,48 @@ def test_noise_in_training_adds_to_the_age_of_sentences():
     steps = -np.diff(ages[True], axis=1)
     assert set(steps.ravel().tolist()) == {1, 2}
     assert steps.mean() == pytest.approx(1.1, abs=0.02)
+
+
+def test_padding_gets_no_noise_and_does_not_age_the_story():
+    """The newest sentence is followed by at most the one empty sentence of its own noise."""
+    stories = np.pad(np.ones((2000, 2), int), ((0, 0), (0, 30)))
+    model = MemoryNetwork(MemoryNetworkConfig(time_noise=0.25), 5)
+    rngs = {"dropout": jax.random.key(0)}
+    find_ages = quick_jit(
+        lambda stories: model.apply({}, stories > 0, train=True, rngs=rngs, method="_find_ages")
+    )
+    ages = np.asarray(find_ages(stories))
+    assert set(ages[:, 1].tolist()) == {0, 1}
+    assert ages[:, 1].mean() == pytest.approx(0.25, abs=0.03)
+    assert (ages[:, 0] - ages[:, 1] == 2).mean() == pytest.approx(0.25, abs=0.03)
+
+
+def apply_in_training(model, params, seed):
+    @quick_jit
+    def apply(params, rng):
+        return model.apply({"params": params}, STORIES, QUESTIONS, train=True, rngs={"dropout": rng})
+
+    return apply(params, jax.random.key(seed))
+
+
+def test_training_differs_from_evaluation_by_the_noise_of_ages_only():
+    model = MEMORY_NETWORKS["three hops"]
+    params = random_parameters(model, STORIES, QUESTIONS, deviation=0.7)
+    silent = model.clone(config=dataclasses.replace(model.config, time_noise=0.0))
+    noisy = model.clone(config=dataclasses.replace(model.config, time_noise=0.5))
+    rows = zip(STORIES, QUESTIONS, strict=True)
+    expected = [memory_network(model.config, jax.tree.map(wide, params), *row)[0] for row in rows]
+    np.testing.assert_allclose(apply_in_training(silent, params, 0), expected, atol=1e-4)
+    one, other = (np.asarray(apply_in_training(noisy, params, seed)) for seed in (0, 1))
+    assert np.abs(one - expected).max() > 0.01
+    assert np.abs(one - other).max() > 0.01
+
+
+def test_initial_parameters_are_normal_with_a_deviation_of_a_tenth():
+    """Section 4.2. A twentieth of normal numbers is more than two deviations from the mean."""
+    model = MemoryNetwork(MemoryNetworkConfig(memories=100), 200)
+    params = quick_jit(functools.partial(model.init, train=False))(jax.random.key(0), STORIES, QUESTIONS)
+    for x in jax.tree.leaves(params):
+        assert x.mean() == pytest.approx(0, abs=0.01)
+        assert x.std() == pytest.approx(0.1, rel=0.05)
+        assert (np.abs(x) > 0.2).mean() == pytest.approx(0.0455, abs=0.015)
