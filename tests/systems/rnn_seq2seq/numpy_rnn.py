@@ -1,11 +1,16 @@
 """The recurrent models in NumPy float64, one sentence and one position at a time, from the papers' equations.
 
-It shares no code with `tfm`; only the names of parameters are Flax's.
+It shares no code with `tfm`; only the names of parameters are Flax's. `drop` is applied where a layer or the
+logits read the output of another layer; any function of an array may stand for it.
 """
 
 import numpy as np
 
 from tests.systems.lstm_lm.numpy_lstm_lm import lstm, sigmoid
+
+
+def nothing_dropped(x):
+    return x
 
 
 def dense(parameters, x):
@@ -46,7 +51,7 @@ def join_states(config, forward, backward):
     return tuple(np.concatenate(pair) for pair in zip(forward, backward, strict=True))
 
 
-def encode(config, parameters, x):
+def encode(config, parameters, x, drop):
     """Returns the annotations of a sentence, and for each layer the state that begins the decoder.
 
     The state is the final state of the direction that was read last. Without attention, it contains the final
@@ -55,6 +60,7 @@ def encode(config, parameters, x):
     last = []
     for layer in range(config.layers):
         state, forward = first_state(config), []
+        x = drop(np.array(x))
         for each in x:
             state = run_cell(config, parameters[f"forward_{layer}"]["cell"], state, each)
             forward.append(output_of(config, state))
@@ -97,12 +103,12 @@ def begin_decoder(config, parameters, last):
     return list(zip(arrays[::2], arrays[1::2], strict=True)) if config.cell == "lstm" else arrays
 
 
-def rnn(config, parameters, source, targets):
+def rnn(config, parameters, source, targets, drop=nothing_dropped):
     """Source ids and decoder input ids -> logits [L, V] and attention weights [L, M] or None."""
     target_table = parameters["target_embedding"]["table"]
     source_table = target_table if config.share_embeddings else parameters["source_embedding"]["table"]
     output_table = target_table if config.tie_output else parameters["output_table"]["table"]
-    annotations, last = encode(config, parameters["encoder"], list(source_table[source]))
+    annotations, last = encode(config, parameters["encoder"], list(source_table[source]), drop)
     decoder = parameters["decoder"]
     states, fed = begin_decoder(config, decoder, last), np.zeros(config.output_features)
     none = config.attention == "none"
@@ -115,7 +121,7 @@ def rnn(config, parameters, source, targets):
             x.append(context)
         x = np.concatenate([*x, fed] if config.input_feeding else x)
         for layer in range(config.layers):
-            states[layer] = run_cell(config, decoder[f"cells_{layer}"], states[layer], x)
+            states[layer] = run_cell(config, decoder[f"cells_{layer}"], states[layer], drop(x))
             x = output_of(config, states[layer])
         if config.query == "current" and not none:
             context, attention = attend(config, decoder.get("attention"), x, annotations)
@@ -127,6 +133,7 @@ def rnn(config, parameters, source, targets):
             fed = dense(decoder["output"], np.concatenate([state, embedding, *contexts]))
         if config.output == "maxout":
             fed = np.maximum(fed[0::2], fed[1::2])
+        fed = drop(fed)
         logits.append(output_table @ fed)
         weights.append(None if none else attention)
     return np.array(logits), None if none else np.array(weights)
