@@ -48,3 +48,12 @@ def test_without_the_package_a_warning_names_the_extra(monkeypatch, caplog):
     (exact,) = summary_scores(SUMMARIES, REFERENCES)
     assert exact.name == "exact match"
     assert "[rouge]" in caplog.text
+
+
+def test_words_with_equal_stems_count_and_blanks_around_a_summary_do_not():
+    pytest.importorskip("rouge_score", reason="ROUGE needs the extra rouge")
+    scores = summary_scores(["the dogs were running", " a cat\n"], ["the dog run", "a cat"])
+    values = {score.name: score.value for score in scores}
+    first = {"ROUGE-1": f_measure(3, 4, 3), "ROUGE-2": f_measure(1, 3, 2), "ROUGE-L": f_measure(3, 4, 3)}
+    expected = {name: 50 * (value + 1) for name, value in first.items()}
+    assert values == pytest.approx({"exact match": 50, **expected})

@@ -52,3 +52,59 @@ def test_report_compares_the_continuation_of_articles_with_their_summaries(task,
     assert all(prefix.endswith(";") for prefix in seen)
     assert report.scores[0].name == "exact match"
     assert report.scores[0].value == 100
+
+
+class Clock:
+    """A clock that advances by four seconds at each look."""
+
+    seconds = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        cls.seconds += 4
+        return cls.seconds
+
+
+def test_report_has_the_best_continuation_of_each_article_on_one_line(task, monkeypatch):
+    decodings = []
+
+    def generate(params, prefixes, decoding):
+        decodings.append((params, decoding.samples))
+        return [[Continuation(f"\n the  {i} \n", -1.0), Continuation("worse", -2.0)] for i in range(8)]
+
+    sampling = dataclasses.replace(task.config, decoding=dataclasses.replace(task.config.decoding, samples=3))
+    task = summarization.Summarization(sampling, task.tokenizer)
+    monkeypatch.setattr(task, "generate", generate)
+    monkeypatch.setattr(summarization, "time", Clock)
+    (report,) = task.report({"params": "parameters"}, "test")
+    assert decodings == [("parameters", 0)]
+    assert report.outputs == [f"the {i}" for i in range(8)]
+    assert report.rate == 2
+    assert report.settings["samples"] == 0
+    texts = [text.strip() for (text,) in open_documents(task.config.data, "test")]
+    for example, text, output in zip(report.examples, texts, report.outputs, strict=True):
+        assert text == f"{example['article']} {example['reference']}"
+        assert example["summary"] == output
+
+
+def test_the_identity_of_a_report_depends_on_articles_and_summaries(task, monkeypatch):
+    monkeypatch.setattr(task, "generate", lambda _, prefixes, __: [[Continuation("", 0.0)] for _ in prefixes])
+
+    def identify(*documents):
+        monkeypatch.setattr(summarization, "open_documents", lambda *_: [(text,) for text in documents])
+        (report,) = task.report({"params": None}, "test")
+        return report.identity
+
+    identities = [identify("one; two"), identify("one; three"), identify("four; two")]
+    assert len(set(identities)) == 3
+    assert identify("one; two") == identities[0]
+
+
+def test_a_separator_of_blanks_remains(task):
+    config = dataclasses.replace(task.config, separator="  ")
+    blank = summarization.Summarization(config, task.tokenizer)
+    assert blank.split_documents(["one  two   three "]) == (["one  two   "], ["three"])
+
+
+def test_words_of_a_summary_have_one_blank_between_them(task):
+    assert task.split_documents(["one; two \n three"]) == (["one;"], ["two three"])
