@@ -1,8 +1,11 @@
-"""The Universal Transformer in NumPy float64 for one sentence, with a loop over positions for halting."""
+"""The Universal Transformer in NumPy float64 for one sentence, with a loop over positions for halting.
+
+`drop` is applied where the model has dropout.
+"""
 
 import numpy as np
 
-from tests.references.numpy_transformer import decoder_layer, encoder_layer, wide
+from tests.references.numpy_transformer import decoder_layer, encoder_layer, nothing_dropped, wide
 
 
 def signal(positions, step, features):
@@ -32,16 +35,25 @@ def halt(params, states, epsilon):
     return output, np.array(costs)
 
 
-def universal_transformer(config, params, source, target):
+def learned_signal(params, positions, step):
+    """The sum of the learned vectors of the position and of the step, [L, D]."""
+    return wide(params["encode_positions"]["table"])[positions] + wide(params["steps"])[step - 1]
+
+
+def universal_transformer(config, params, source, target, drop=nothing_dropped):
     """Returns the logits [L, V] of a source [M] and a decoder input [L], and the ponder costs of both."""
     table = wide(params["embedding"]["table"])
     features = table.shape[1]
     causal = np.tril(np.ones((len(target), len(target)), bool))[None, None]
 
     def run(side, tokens, depth, layer):
-        x, states = table[tokens] * np.sqrt(features), []
-        for step in range(depth):
-            x = x + signal(np.arange(len(tokens)), step + 1, features)
+        x, states = drop(table[tokens] * np.sqrt(features)), []
+        positions = np.arange(len(tokens))
+        for step in range(1, depth + 1):
+            if config.step_signal == "learned":
+                x = x + learned_signal(params[side]["before_layer"], positions, step)
+            else:
+                x = x + signal(positions, step, features)
             x = layer(params[side]["layers_0"], x[None])[0]
             states.append(x)
         if not config.halting:
@@ -49,12 +61,12 @@ def universal_transformer(config, params, source, target):
         return halt(params[side]["output"]["halt"], np.array(states), config.halting_epsilon)
 
     encoded, source_cost = run(
-        "encoder", source, config.encoder_layers, lambda p, x: encoder_layer(p, x, True)
+        "encoder", source, config.encoder_layers, lambda p, x: encoder_layer(p, x, True, drop=drop)
     )
     decoded, target_cost = run(
         "decoder",
         target,
         config.decoder_layers,
-        lambda p, x: decoder_layer(p, x, encoded[None], causal, True),
+        lambda p, x: decoder_layer(p, x, encoded[None], causal, True, drop=drop),
     )
     return decoded @ table.T, source_cost, target_cost
