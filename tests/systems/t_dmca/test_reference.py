@@ -11,6 +11,7 @@ from tests.models.cases import COMPRESSED
 from tests.support.central_differences import assert_gradient_equals_differences
 from tests.systems.t_dmca.numpy_t_dmca import t_dmca
 from tfm.losses import smoothed_cross_entropy
+from tfm.systems.t_dmca.compressed_layer import find_ends
 from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
@@ -105,3 +106,13 @@ def test_defaults_are_those_of_the_paper():
     fields |= {"positions": "interleaved", "scale_embedding": True}
     config = TDMCAConfig()
     assert {name: getattr(config, name) for name in fields} == fields
+
+
+def test_a_window_that_began_before_the_row_has_no_end():
+    """The second position of the first row ends a window whose first position is missing."""
+    segments = np.array([[1, 1, 1, 1, 1, 2, 2], [1, 2, 2, 2, 2, 2, 0]])
+    positions = np.array([[1, 2, 3, 4, 5, 0, 1], [0, 5, 6, 7, 8, 9, 0]])
+    ends, is_end = find_ends(segments, positions, 3)
+    assert [row[is_whole].tolist() for row, is_whole in zip(ends, is_end, strict=True)] == [[4], [4]]
+    ends, is_end = find_ends(segments, positions, 3, is_begun=True)
+    assert [row[is_whole].tolist() for row, is_whole in zip(ends, is_end, strict=True)] == [[1, 4], [1, 4]]
