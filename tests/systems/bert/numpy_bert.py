@@ -1,10 +1,13 @@
-"""BERT and its losses in NumPy float64, one row without padding at a time."""
+"""BERT and its losses in NumPy float64, one row without padding at a time.
+
+`drop` is applied where the model has dropout, except to the weights of attention.
+"""
 
 import math
 
 import numpy as np
 
-from tests.references.numpy_transformer import attention, layer_norm, project, wide
+from tests.references.numpy_transformer import attention, layer_norm, nothing_dropped, project, wide
 
 EPSILON = 1e-12  # of the norms, from the authors' code
 ERF = np.vectorize(math.erf)
@@ -24,17 +27,17 @@ def log_softmax(logits):
     return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
 
 
-def features(params, tokens, types):
+def features(params, tokens, types, drop=nothing_dropped):
     """Returns the output [L, D] of the last layer for the tokens [L] of a row."""
     tables = {name: wide(params[name]["table"]) for name in ("embedding", "types", "positions")}
     x = tables["embedding"][tokens] + tables["types"][types] + tables["positions"][: len(tokens)]
-    x = layer_norm(params["embedding_norm"], x, EPSILON)
+    x = drop(layer_norm(params["embedding_norm"], x, EPSILON))
     for index in range(len(params["encoder"])):
         layer = params["encoder"][f"layers_{index}"]
         mixed = attention(layer["self_attention"], x[None], x[None], True)[0]
-        x = layer_norm(layer["self_attention_residual"]["norm"], x + mixed, EPSILON)
+        x = layer_norm(layer["self_attention_residual"]["norm"], x + drop(mixed), EPSILON)
         hidden = gelu(linear(layer["feed_forward"]["hidden"], x))
-        x = x + linear(layer["feed_forward"]["output"], hidden)
+        x = x + drop(linear(layer["feed_forward"]["output"], hidden))
         x = layer_norm(layer["feed_forward_residual"]["norm"], x, EPSILON)
     return x
 
@@ -72,10 +75,10 @@ def pretraining_sums(params, batch):
     return {name: (total, counts[name.split("_")[0]]) for name, total in sums.items()}, rows
 
 
-def class_logits(params, tokens, types, head):
+def class_logits(params, tokens, types, head, drop=nothing_dropped):
     """Returns the logits of the classes of a row [1, C], or of each of its tokens [L, C]."""
-    x = features(params, tokens, types)
-    return linear(params["head"], x if head == "tags" else pooled(params, x)[None])
+    x = features(params, tokens, types, drop)
+    return linear(params["head"], drop(x if head == "tags" else pooled(params, x)[None]))
 
 
 def class_sums(params, batch, head):

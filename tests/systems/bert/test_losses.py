@@ -14,6 +14,7 @@ from tests.support.labelled_texts import make_config, write_tables
 from tests.systems.bert import numpy_bert
 from tests.systems.bert.numpy_bert import class_logits, class_sums, log_softmax, pretraining_sums
 from tfm.data.tokenizers.characters import Characters
+from tfm.layers import residual
 from tfm.systems.bert import classification, pretraining
 from tfm.systems.bert.mask import MASK
 from tfm.systems.bert.masked_pairs import SentencesConfig, choose_tokens, join_texts
@@ -122,6 +123,25 @@ def test_accuracy_differs_from_the_share_of_wrong_labels():
         _, params = make_task(classification, head)
         _, correct, count = class_sums(params, make_class_batch(head), head)
         assert 2 * correct != count
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["classes", "tags"])
+def test_dropout_is_in_the_embeddings_in_each_sublayer_and_before_the_head(head, monkeypatch):
+    """A function takes the place of dropout, so that its places can be compared."""
+
+    def halve(rng, x, rate):
+        assert rate == 0.3
+        return x / 2
+
+    monkeypatch.setattr(residual, "dropout", halve)
+    _, params = make_task(classification, head)
+    model = Bert(dataclasses.replace(MODEL, head=head, dropout=0.3, attention_dropout=0.0), 24)
+    rngs = {"dropout": jax.random.key(0)}
+    call = {"types": TYPES[:1], "train": True, "rngs": rngs}
+    found = quick_jit(lambda params: model.apply({"params": params}, TOKENS[:1], **call))(params)
+    expected = class_logits(params, TOKENS[0], TYPES[0], head, lambda x: x / 2)
+    np.testing.assert_allclose(found[0], expected if head == "tags" else expected[0], atol=2e-5)
 
 
 def test_a_missing_type_is_the_first_type():

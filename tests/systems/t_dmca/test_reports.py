@@ -1,6 +1,7 @@
 """Tests of generated reports by an independent reading of them."""
 
 import collections
+import itertools
 import re
 
 import numpy as np
@@ -55,6 +56,13 @@ def test_all_numbers_of_sentences_about_nothing_are_equally_frequent(texts):
     assert (min(counts), max(counts)) == SENTENCES == (4, 16)
     assert is_near(counts, 13)
     assert is_near(collections.Counter(s.strip() for text, _ in texts for s in text if "noted" not in s), 10)
+
+
+def test_sentences_about_nothing_are_drawn_one_by_one(texts):
+    """A sentence equals the one before it in a tenth of the cases."""
+    drawn = [[s.strip() for s in sentences if "noted" not in s] for sentences, _ in texts]
+    equal = [one == other for sentences in drawn for one, other in itertools.pairwise(sentences)]
+    assert np.mean(equal) == pytest.approx(0.1, abs=0.005)
 
 
 def test_facts_lie_anywhere_in_a_report(texts):
