@@ -6,14 +6,19 @@ import types
 import jax
 import numpy as np
 import pytest
+import sklearn.datasets
 
+from tests.systems.dalle import numpy_dalle, numpy_dvae
 from tests.tasks import cases
+from tfm.data.batches.generated import EVALUATION
 from tfm.decoding.config import GenerationConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.systems.dalle import text_to_image
 from tfm.systems.dalle.captions import RELATIONS, WORDS, CaptionedDigits, describe_text, parse_text
 from tfm.testing.models import quick_jit
+from tfm.testing.parameters import random_parameters
+from tfm.training.task import Context
 
 CAPTION = "red three left of blue seven"
 
@@ -33,6 +38,141 @@ def variables(task):
 def batch():
     captions = CaptionedDigits("test")
     return captions.assemble([captions.make(number) for number in range(6)], 6)
+
+
+class Reader:
+    """A judge that knows scikit-learn's digits by heart."""
+
+    def __init__(self):
+        self._digits = sklearn.datasets.load_digits()
+
+    def judge(self, images):
+        """Returns the probabilities of the classes [N, 10] of images [N, 8, 8, 1], and no features."""
+        shades = 8 * (images + 1).reshape(len(images), 1, 64)
+        distances = np.abs(shades - self._digits.data).sum(-1)
+        return np.eye(10)[self._digits.target[distances.argmin(-1)]], None
+
+
+@pytest.fixture(scope="module")
+def reading_task(task):
+    return text_to_image.TextToImage(task.config, task.first_stage, Reader())
+
+
+@pytest.fixture(scope="module")
+def random_variables(task):
+    """Returns variables with which the tokens have very different probabilities."""
+    return {"params": random_parameters(task.model, np.zeros((1, 5), int), deviation=0.4)}
+
+
+def reference_sums(task, params, text, images):
+    """Returns negative log probabilities of the words, and of the codes, of each picture [B]."""
+    sizes = {"groups": cases.DVAE.groups, "blocks": cases.DVAE.blocks}
+    autoencoder = task.first_stage.variables["params"]["encoder"]
+    codes = numpy_dvae.encode(autoencoder, images, **sizes).argmax(-1).reshape(len(images), -1)
+    start = np.ones((len(images), 1), int)
+    tokens = np.concatenate([start, text, cases.DALLE.text_vocabulary + codes], axis=1)
+    kinds = ("row", "convolution")
+    log_probabilities = numpy_dalle.log_probabilities(params, tokens, cases.DALLE, kinds)
+    return numpy_dalle.nll_sums(log_probabilities, tokens, 5)
+
+
+def test_loss_equals_numpy_and_gives_the_text_an_eighth(task, random_variables, batch):
+    padded = {name: np.pad(x[:2], ((0, 1), *[(0, 0)] * (x.ndim - 1))) for name, x in batch.items()}
+
+    @quick_jit
+    def loss(variables, constants):
+        return task.loss(variables, padded, Context(constants=constants))
+
+    output = loss(random_variables, task.constants())
+    params = random_variables["params"]
+    text, image = reference_sums(task, params, batch["text"][:2], batch["images"][:2]).sum(-1)
+    assert output.metrics["text_nll"] == pytest.approx((text, 2 * 5), rel=1e-4)
+    assert output.metrics["image_nll"] == pytest.approx((image, 2 * 16), rel=1e-4)
+    assert output.terms["text"] == pytest.approx((text / 8, 2 * 5), rel=1e-4)
+    assert output.terms["image"] == pytest.approx((image * 7 / 8, 2 * 16), rel=1e-4)
+
+
+def test_codes_are_read_and_drawn_row_by_row(task, batch):
+    stage, sizes = task.first_stage, {"groups": cases.DVAE.groups, "blocks": cases.DVAE.blocks}
+    params, images = stage.variables["params"], batch["images"][:2]
+    expected = numpy_dvae.encode(params["encoder"], images, **sizes).argmax(-1)
+    codes = stage.encode(images)
+    np.testing.assert_array_equal(codes, expected.reshape(2, 16))
+    restored = numpy_dvae.draw(params, expected, **sizes)
+    np.testing.assert_allclose(stage.decode(codes), restored, atol=1e-5)
+
+
+def test_pictures_show_their_own_captions_and_not_those_of_others(reading_task, batch):
+    assert reading_task.check(batch["images"], batch["text"]).all()
+    assert not reading_task.check(batch["images"], np.roll(batch["text"], 1, axis=0)).any()
+
+
+class Copies:
+    """A first stage whose codes are numbers of pictures."""
+
+    def __init__(self, images):
+        self._images = images
+
+    def encode(self, images):
+        """Returns 16 times the number of each picture."""
+        return np.array([[np.abs(self._images - image).sum((1, 2, 3)).argmin()] * 16 for image in images])
+
+    def decode(self, codes):
+        """Returns the pictures of the last codes."""
+        return self._images[codes[:, -1]]
+
+
+class Copying(text_to_image.TextToImage):
+    """A task that draws right pictures for the first captions only, and reports its calls."""
+
+    def draw_codes(self, variables, texts, first_codes=None):
+        if first_codes is not None:
+            self.first_codes = first_codes
+            return np.zeros((len(texts), 16), int)
+        return np.minimum(np.arange(len(texts)), 3)[:, None] * np.ones(16, int)
+
+
+@pytest.fixture(scope="module")
+def validation():
+    """Returns the batch of the pictures of the validation split."""
+    pictures = CaptionedDigits("validation")
+    return pictures.assemble([pictures.make(EVALUATION, index) for index in range(5)], 5)
+
+
+@pytest.fixture(scope="module")
+def copying(task, validation):
+    config = dataclasses.replace(task.config, validation_samples=3)
+    copying = Copying(config, Copies(validation["images"]), Reader())
+    copying.first_stage.module = task.first_stage.module
+    copying.first_stage.variables = task.first_stage.variables
+    return copying
+
+
+def test_evaluation_counts_satisfied_captions_and_completes_upper_halves(copying, variables, validation):
+    evaluation = copying.evaluate(variables, copying.open_data())
+    assert evaluation.scores["validation/satisfied"] == 0.8  # the last picture shows another caption
+    np.testing.assert_array_equal(copying.first_codes, np.arange(3)[:, None] * np.ones(8))
+    assert [row["satisfied"] for row in evaluation.samples.rows] == ["yes"] * 3
+    figures = evaluation.samples.pictures
+    np.testing.assert_array_equal(figures["drawn"].args[0], validation["images"][:3])
+    completed = np.concatenate([validation["images"][:3], validation["images"][[0, 0, 0]]])
+    np.testing.assert_array_equal(figures["completed"].args[0], completed)
+
+
+def test_report_has_nats_of_a_caption_and_of_a_code(task, copying, random_variables, validation):
+    (report,) = copying.report(random_variables, "validation")
+    sums = reference_sums(task, random_variables["params"], validation["text"], validation["images"])
+    values = {score.name: score.value for score in report.scores}
+    assert values == {
+        "satisfied captions": pytest.approx(80),
+        "nats of a caption": pytest.approx(sums[0].sum() / 5, rel=1e-4),
+        "nats of a code": pytest.approx(sums[1].sum() / (5 * 16), rel=1e-4),
+    }
+    assert report.outputs == ["yes"] * 4 + ["no"]
+
+
+def test_text_has_the_weight_of_the_paper():
+    assert text_to_image.Config().text_weight == 1 / 8
 
 
 def test_captions_are_read_as_they_are_written(batch):
