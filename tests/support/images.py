@@ -32,6 +32,12 @@ def write_arrays(path, sizes, shape=(6, 6, 5)):
     np.savez(path, **arrays)
 
 
+def read_split(path, split):
+    """Returns images from -1 to 1 and labels of a split of such a file."""
+    with np.load(path) as arrays:
+        return arrays[f"{split}_images"] / 127.5 - 1, arrays[f"{split}_labels"]
+
+
 def write_judge(folder, generator):
     """Writes a random classifier for the images of a generator as the frozen model "judge" of a run."""
     config = dataclasses.replace(

@@ -133,7 +133,9 @@ def test_splits_have_different_digits_and_different_scenes(digits):
         assert shown[split] <= digits.keys()
     for one, other in (("train", "validation"), ("train", "test"), ("validation", "test")):
         assert not shown[one] & shown[other]
-        assert sum(a == b for a, b in zip(captions[one], captions[other], strict=True)) < 5
+        pairs = zip(captions[one], captions[other], strict=True)
+        same = sum((a[0], a[2]) == (b[0], b[2]) for a, b in pairs)  # first colour and relation
+        assert same < 10  # of 40, where independent captions agree in 1 of 24
 
 
 def test_fingerprints_of_splits_differ():

@@ -2,18 +2,20 @@
 
 import dataclasses
 
+import flax.linen as nn
 import jax
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.stats
 
 from tests.support import images
 from tests.tasks import cases
 from tfm.config import to_config_dict
 from tfm.errors import UserError
 from tfm.systems.sagan import task as image_generation
-from tfm.systems.sagan.scores import frechet_distance
-from tfm.systems.sagan.task import ImageGeneration
+from tfm.systems.sagan.scores import frechet_distance, score_images
+from tfm.systems.sagan.task import ImageGeneration, observe_image
 from tfm.systems.vit.model import ViTConfig
 from tfm.testing.models import quick_jit
 from tfm.training.config import TrainingConfig
@@ -62,6 +64,155 @@ def test_players_descend_the_hinge_losses_of_the_paper(task, variables):
 
 def test_each_player_trains_its_own_parameters_only(task):
     assert [update.parameters for update in task.updates()] == [("discriminator/*",), ("generator/*",)]
+
+
+class Recorder(nn.Module):
+    """A model whose logits and images are its inputs."""
+
+    def __call__(self, noise, labels, images=None, rows=None, *, train):
+        real = None if images is None else images[:, 0, 0, 0]
+        return noise[:, 0], real
+
+    def generate(self, noise, labels, *, train):
+        """Returns the noise and the label of each image as pixels."""
+        return jax.numpy.concatenate([noise, labels[:, None]], axis=1)[:, :, None, None]
+
+
+FAKE, REAL = np.float32([0.5, -3, 2, 9, -0.25]), np.float32([0.25, 3, -2, 9, 1.5])
+WEIGHTS = np.float32([1, 1, 1, 0, 1])
+
+
+@pytest.fixture(scope="module")
+def recorder(task):
+    """Returns a task whose logits are given by the batch."""
+    recorder = ImageGeneration(task.config, task.label_names, "")
+    recorder.model = Recorder()
+    return recorder
+
+
+def logits_of_a_batch(monkeypatch, recorder):
+    """Lets the generated images of a batch have the logits `FAKE`. Returns a batch with the logits `REAL`."""
+    monkeypatch.setattr(
+        recorder, "compare", lambda variables, batch, context, images=None: ((FAKE, REAL), {"state": 1})
+    )
+    return {"images": None, "labels": np.zeros(5, int), "weights": WEIGHTS}
+
+
+def test_losses_are_hinges_for_the_discriminator_and_the_negative_logit_for_the_generator(
+    monkeypatch, recorder
+):
+    batch = logits_of_a_batch(monkeypatch, recorder)
+    output = recorder.discriminator_loss({}, batch, Context())
+    assert output.terms == {"real": (0.75 + 0 + 3 + 0, 4), "fake": (1.5 + 0 + 3 + 0.75, 4)}
+    assert output.metrics == {"real_accuracy": (3, 4), "fake_accuracy": (2, 4)}
+    output = recorder.loss({}, batch, Context())
+    assert output.terms == {"loss": (-(0.5 - 3 + 2 - 0.25), 4)}
+    assert output.state == {"state": 1}
+
+
+def test_noise_in_training_is_normal_and_follows_the_key(recorder):
+    batch = {"labels": np.zeros(4000, int), "weights": np.ones(4000, np.float32)}
+
+    @quick_jit
+    def compare(key):
+        return recorder.compare({"params": {}}, batch, Context(0, key))[0][0]
+
+    one, other = (np.asarray(compare(jax.random.key(seed))) for seed in range(2))
+    assert scipy.stats.kstest(one, "norm").statistic < 0.03
+    assert scipy.stats.kstest(other, "norm").statistic < 0.03
+    assert not (one == other).any()
+
+
+def test_real_images_of_a_batch_are_judged(recorder):
+    images = np.random.default_rng(0).normal(size=(4, 8, 8, 2))
+    batch = {"labels": np.zeros(4, int), "weights": np.ones(4, np.float32), "images": images}
+    (_, real), _ = recorder.compare({"params": {}}, batch, Context(), batch["images"])
+    np.testing.assert_array_equal(real, images[:, 0, 0, 0])
+
+
+def test_images_are_drawn_from_normal_noise_of_the_seed(recorder):
+    labels = np.arange(900) % 3
+    drawn = [recorder.generate({"params": {}}, labels, seed=seed)[:, :, 0, 0] for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(drawn[0], drawn[1])
+    for rows in drawn:
+        np.testing.assert_array_equal(rows[:, -1], labels)
+        assert scipy.stats.kstest(rows[:, :-1].ravel(), "norm").statistic < 0.02
+    assert not (drawn[0][:, :-1] == drawn[2][:, :-1]).any()
+
+
+class Judge:
+    """A judge that sees the class in the first pixel, and the features in the first column."""
+
+    fingerprint = ""
+
+    def judge(self, images):
+        """Returns the probabilities of three classes, and features [N, height]."""
+        judged = np.rint(images[:, 0, 0, 0]).astype(int) % 3
+        return np.eye(3)[judged], images[:, :, 0, 0]
+
+
+def test_scores_are_the_share_of_requested_classes_and_the_distance_to_real_images():
+    rng = np.random.default_rng(0)
+    images, real = rng.normal(size=(40, 4, 1, 1)), rng.normal(1, 2, size=(40, 4, 1, 1))
+    images[:, 0] = np.arange(40)[:, None, None] % 3
+    labels = np.where(np.arange(40) < 30, np.arange(40) % 3, (np.arange(40) + 1) % 3)
+    judged, scores = score_images(Judge(), images, labels, real)
+    np.testing.assert_array_equal(judged, np.arange(40) % 3)
+    assert [score.value for score in scores] == [
+        75,
+        pytest.approx(frechet_distance(images[..., 0, 0], real[..., 0, 0])),
+    ]
+
+
+class Painting(ImageGeneration):
+    """A task that draws the requested class, except of every fourth image."""
+
+    def generate(self, variables, labels, seed=0):
+        images = np.random.default_rng(seed).normal(size=(len(labels), 8, 8, 2))
+        images[:, 0, 0, 0] = np.where(np.arange(len(labels)) % 4 == 3, labels + 1, labels)
+        return images
+
+
+@pytest.fixture(scope="module")
+def painting(task):
+    config = dataclasses.replace(task.config, validation_samples=5)
+    return Painting(config, task.label_names, "", Judge())
+
+
+def test_evaluation_compares_with_real_images_and_shows_all_classes(painting):
+    evaluation = painting.evaluate(None, None)
+    source = images.read_split(painting.config.data.file, "validation")
+    expected = painting.generate(None, source[1])[:, :, 0, 0]
+    assert evaluation.scores == {
+        "validation/accuracy": pytest.approx(6 / 7),  # one of seven images shows another class
+        "validation/frechet": pytest.approx(frechet_distance(expected, source[0][:, :, 0, 0]), rel=1e-5),
+    }
+    names = ["cat", "dog", "bird", "cat", "dog"]
+    judged = ["cat", "dog", "bird", "dog", "dog"]
+    rows = [{"class": name, "judged": other} for name, other in zip(names, judged, strict=True)]
+    assert evaluation.samples.rows == rows
+    shown, titles = evaluation.samples.pictures["generated"].args
+    assert titles == names
+    np.testing.assert_array_equal(shown, painting.generate(None, np.array([0, 1, 2, 0, 1]), seed=1))
+
+
+def test_report_has_the_judged_class_of_each_image(painting):
+    (report,) = painting.report(None, "validation")
+    assert report.outputs == ["cat", "dog", "bird", "dog", "dog", "bird", "cat"]
+    assert report.scores[0].value == pytest.approx(600 / 7)
+
+
+def test_observed_image_has_a_track_of_queries_and_a_track_of_keys():
+    choices = [("dog", 0.7), ("cat", 0.3)]
+    observation = observe_image("cat", np.zeros((8, 8, 2)), np.zeros((1, 1, 16, 4)), choices)
+    assert {name: track.grid for name, track in observation.tracks.items()} == {
+        "pixels": (4, 4),
+        "areas": (2, 2),
+    }
+    attention = observation.attention["generator"]
+    assert (attention.queries, attention.keys) == ("pixels", "areas")
+    assert observation.title.endswith("cat")
+    assert (observation.result, observation.predictions[0].probability) == ("dog", 0.7)
 
 
 @pytest.mark.long
