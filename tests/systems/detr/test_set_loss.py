@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
 
+from tests.references.numeric_gradients import assert_gradient_close
 from tfm.systems.detr.model import Detections
 from tfm.systems.detr.set_loss import LossWeights, box_overlaps, match_objects, set_loss
+from tfm.testing.models import assert_trees_close, quick_jit
 
 
 def random_boxes(rng, *shape):
@@ -135,3 +138,104 @@ def test_perfect_predictions_have_no_loss_of_boxes():
     assert max(float(total) for total, _ in terms.values()) < 1e-3
     assert float(metrics["iou"][0]) == pytest.approx(12, rel=1e-5)
     assert float(metrics["class_accuracy"][0]) == 12
+
+
+FACTORS = LossWeights(3.0, 1.5, 0.2)
+
+
+@quick_jit
+def compute(predictions, batch):
+    """Returns the gradient of the sum of all terms divided by their counts, the terms and the metrics."""
+
+    def loss(predictions):
+        terms, metrics = set_loss(predictions, batch, FACTORS)
+        return sum(total / count for total, count in terms.values()), (terms, metrics)
+
+    return jax.grad(loss, has_aux=True)(predictions)
+
+
+def match_slowly(found, batch):
+    """Returns {(layer, image): [(prediction, object)]} with the smallest costs."""
+    matches = {}
+    for layer, image in np.ndindex(*found.logits.shape[:2]):
+        count = int(batch["objects"][image].sum())
+        boxes, labels = batch["boxes"][image, :count], batch["labels"][image, :count]
+        costs = slow_costs(found, boxes, labels, layer, image, FACTORS).reshape(-1, count)
+        matches[layer, image] = list(zip(*scipy.optimize.linear_sum_assignment(costs), strict=True))
+    return matches
+
+
+def slow_terms(found, batch, matches):
+    """Returns {name: (sum, count)} of the terms of the loss in float64, for given matches."""
+    sums = dict.fromkeys(("class", "box", "overlap"), 0.0)
+    empty, layers = found.logits.shape[-1] - 1, len(found.logits)
+    class_count = 0.0
+    for (layer, image), pairs in matches.items():
+        if not batch["weights"][image]:
+            continue
+        targets = {row: batch["labels"][image, column] for row, column in pairs}
+        for n, logits in enumerate(found.logits[layer, image]):
+            weight = 1.0 if n in targets else FACTORS.empty
+            log_probabilities = logits - scipy.special.logsumexp(logits)
+            sums["class"] -= weight * log_probabilities[targets.get(n, empty)]
+            class_count += weight / layers
+        for row, column in pairs:
+            box, target = found.boxes[layer, image, row], batch["boxes"][image, column]
+            sums["box"] += FACTORS.box * np.abs(box - target).sum()
+            sums["overlap"] += FACTORS.overlap * (1 - slow_overlap(box, target)[1])
+    objects = (batch["objects"] * batch["weights"][:, None]).sum()
+    return {name: (x, class_count if name == "class" else objects) for name, x in sums.items()}
+
+
+@pytest.fixture(scope="module")
+def example():
+    """Returns predictions and a batch whose second image is padding with what looks like objects."""
+    found, batch = random_batch(np.random.default_rng(4), images=4)
+    batch["objects"][:2] = 1
+    batch["boxes"] = random_boxes(np.random.default_rng(5), 4, 4)
+    batch["weights"][1] = 0
+    return found, batch
+
+
+def test_padding_rows_change_neither_terms_nor_metrics(example):
+    found, batch = example
+    _, (terms, metrics) = compute(found, batch)
+    is_padding = np.array([0, 1, 0, 0], bool)
+    empty = {name: np.where(is_padding.reshape(4, *[1] * (x.ndim - 1)), 0, x) for name, x in batch.items()}
+    others = Detections(*(np.where(is_padding[:, None, None], 1 - x, x).astype(np.float32) for x in found))
+    assert_trees_close(compute(others, empty)[1], (terms, metrics), rtol=1e-5)
+
+
+def test_terms_with_padding_equal_a_loop(example):
+    expected = slow_terms(*example, match_slowly(*example))
+    _, (terms, _) = compute(*example)
+    for name, pair in expected.items():
+        assert terms[name] == pytest.approx(pair, rel=1e-4), name
+
+
+def test_gradients_of_predictions_equal_central_differences(example):
+    found, batch = example
+    matches = match_slowly(found, batch)
+
+    def loss(found):
+        return sum(total / count for total, count in slow_terms(found, batch, matches).values())
+
+    assert_gradient_close(compute(found, batch)[0], loss, found, step=1e-6, directions=4)
+
+
+def test_metrics_are_those_of_the_matched_predictions_of_the_last_layer(example):
+    found, batch = example
+    matches = match_slowly(found, batch)
+    right, overlap, count = 0, 0.0, 0
+    for image in (0, 2, 3):
+        for row, column in matches[1, image]:
+            right += found.logits[1, image, row].argmax() == batch["labels"][image, column]
+            overlap += slow_overlap(found.boxes[1, image, row], batch["boxes"][image, column])[0]
+            count += 1
+    _, (_, metrics) = compute(found, batch)
+    assert metrics["class_accuracy"] == pytest.approx((right, count))
+    assert metrics["iou"] == pytest.approx((overlap, count), rel=1e-4)
+
+
+def test_weights_of_the_loss_are_those_of_the_paper():
+    assert LossWeights() == (5, 2, 0.1)
