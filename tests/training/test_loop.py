@@ -74,11 +74,22 @@ def test_run_stops_early_and_stays_stopped(tmp_path, monkeypatch, caplog):
         assert runs.load(str(tmp_path / name), checkpoint="last").steps == [last]
 
 
-def test_patience_requires_a_score(corpus):
-    with pytest.raises(UserError, match="validation_sentences is 0"):
-        dataclasses.replace(tiny.make_config(corpus, patience=1), validation_sentences=0)
-    config = tiny.make_config(corpus, patience=1, best_by="min:loss")
-    assert dataclasses.replace(config, validation_sentences=0).training.patience == 1
+@pytest.mark.long
+def test_translation_trains_on_while_its_loss_falls(corpus, tmp_path, caplog):
+    """BLEU is 0 at first, and the patience is one evaluation."""
+    config = tiny.make_config(corpus, steps=8, warmup_steps=100, eval_every=2, patience=1, best_by="max:bleu")
+    rows = tiny.train_run(dataclasses.replace(config, validation_sentences=2), tmp_path / "run")
+    losses = {row["step"]: row["validation/nll"] for row in rows if "validation/nll" in row}
+    assert list(losses) == [2, 4, 6, 8]
+    assert sorted(losses.values(), reverse=True) == list(losses.values())
+    assert {row["validation/bleu"] for row in rows if "validation/bleu" in row} == {0.0}
+
+
+def test_misspelt_score_is_reported_before_the_first_step(corpus, tmp_path):
+    config = tiny.make_config(corpus, best_by="max:bluu")
+    with pytest.raises(UserError, match=r"training\.best_by.*\(loss, nll, accuracy, bleu\).*'max:bluu'"):
+        tiny.train_run(config, tmp_path / "run")
+    assert not (tmp_path / "run" / "checkpoints").exists()
 
 
 @pytest.mark.long
@@ -162,7 +173,7 @@ def test_rows_that_a_resumed_run_repeats_do_not_count(tmp_path):
             writer.on_start(step, None)
             for at, loss in rows:
                 writer.on_log(at, {"train/loss": loss})
-                writer.on_evaluation(at, {"validation/loss": loss})
+                writer.on_evaluation(at, {"validation/nll": loss})
 
     write(0, (2, 2.0), (4, 4.0), (6, 6.0))
     write(4, (5, 5.0), (8, 8.0))
@@ -173,7 +184,7 @@ def test_rows_that_a_resumed_run_repeats_do_not_count(tmp_path):
         (5, 5.0),
         (8, 8.0),
     ]
-    assert [row["step"] for row in rows if "validation/loss" in row] == [2, 4, 5, 8]
+    assert [row["step"] for row in rows if "validation/nll" in row] == [2, 4, 5, 8]
     write(0)
     assert read_metrics(str(tmp_path)) == []
 

@@ -7,9 +7,11 @@ import types
 
 import pytest
 
+from tests.support.bare_task import BareTask
 from tfm.errors import UserError
+from tfm.tasks.translation.task import Translation
 from tfm.training.config import TrainingConfig
-from tfm.training.scores import SCORES_FILE, Scores, check_best, find_best
+from tfm.training.scores import SCORES_FILE, Scores, check_best, check_score_names, find_best
 from tfm.training.task import Best
 
 
@@ -35,25 +37,56 @@ def test_training_stops_after_evaluations_without_a_better_score(order, sign, tm
     assert "100 steps" in scores.describe_end(100, TrainingConfig(steps=100, warmup_steps=9))
 
 
-def test_training_continues_while_the_loss_improves(tmp_path):
+@pytest.mark.parametrize("best", [Best("validation/bleu"), Best("")])
+def test_training_continues_while_the_loss_of_a_translation_improves(best, tmp_path):
+    """The names are those of `Translation`, with and without validation sentences."""
     config = TrainingConfig(steps=100, warmup_steps=9, patience=2)
-    scores, ends = make_scores(tmp_path), []
-    for step, loss in enumerate((3.0, 2.0, 1.0, 1.0, 1.5), 1):
-        scores.add(step, {"validation/x": 0.0, "validation/loss": loss})
-        ends.append(bool(scores.describe_end(step, config)))
-    assert ends == [False] * 4 + [True]
+    scores, ends = Scores(str(tmp_path), best, Translation.validation_loss), []
+    for step, nll in enumerate((5.26, 4.33, 4.33, 4.5), 1):
+        bleu = {} if best.metric == "" else {"validation/bleu": 0.0}
+        scores.add(step, {"validation/nll": nll} | bleu)
+        ends.append(scores.describe_end(step, config))
+    assert [bool(end) for end in ends] == [False] * 3 + [True]
+    assert "nll 4.33" in ends[-1]
+
+
+class Scored(BareTask):
+    best = Best("validation/bleu")
+    validation_scores = ("validation/nll", "validation/bleu")
+    validation_loss = "validation/nll"
 
 
 def test_config_chooses_the_score_that_selects_the_best_checkpoint():
-    task = types.SimpleNamespace(best=Best("validation/bleu"))
+    task = Scored()
     assert find_best(task, TrainingConfig()) == task.best
-    config = TrainingConfig(best_by="min:loss")
-    assert find_best(task, config) == Best("validation/loss", "min")
-    check_best(task, config, {"validation/loss": 1.0})
-    with pytest.raises(UserError, match=r"training\.best_by.*\(bleu\).*'loss'"):
-        check_best(task, config, {"validation/bleu": 1.0})
+    assert find_best(task, TrainingConfig(best_by="max:bleu")) == Best("validation/bleu", "max")
     with pytest.raises(UserError, match=r"training\.best_by"):
         TrainingConfig(best_by="loss")
+
+
+def test_loss_is_a_name_of_the_validation_loss_of_each_task():
+    config = TrainingConfig(best_by="min:loss")
+    assert find_best(Scored(), config) == Best("validation/nll", "min")
+    check_score_names(Scored(), config)
+    undeclared = BareTask()  # such a task may have a score of this name
+    assert find_best(undeclared, config) == Best("validation/loss", "min")
+    check_score_names(undeclared, config)
+    with pytest.raises(UserError, match=r"training\.best_by.*\(score\).*'min:loss'"):
+        check_best(undeclared, config, undeclared.evaluate({}, None).scores)
+
+
+def test_score_that_no_evaluation_has_is_an_error_before_the_first_step():
+    config = TrainingConfig(best_by="max:bluu")
+    with pytest.raises(UserError, match=r"training\.best_by.*\(loss, nll, bleu\).*'max:bluu'"):
+        check_score_names(Scored(), config)
+
+
+def test_patience_requires_a_score_or_a_loss():
+    task = BareTask()
+    task.best = Best("")
+    with pytest.raises(UserError, match=r"training\.patience"):
+        check_score_names(task, TrainingConfig(patience=1))
+    check_score_names(task, TrainingConfig())
 
 
 def test_metric_of_a_task_without_its_prefix_is_an_error():

@@ -140,10 +140,12 @@ class Classification(Task):
       label_names: names of the classes, by label.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit, averages_models: see `tfm.training.task.Task`.
+      best, unit, validation_scores, validation_loss, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/accuracy", "max")
+    validation_scores = ("validation/nll", "validation/accuracy")
+    validation_loss = "validation/nll"
     unit = "images"
     averages_models = True
 

@@ -233,10 +233,12 @@ class LanguageModeling(Task):
       tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`.
       model: the Linen module, a `tfm.decoding.protocol.LanguageModel`.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit, averages_models: see `tfm.training.task.Task`.
+      best, unit, validation_scores, validation_loss, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/bits_per_byte", "min")
+    validation_scores = ("validation/bits_per_byte", "validation/bits_per_character", "validation/perplexity")
+    validation_loss = "validation/bits_per_byte"
     unit = "tokens"
     averages_models = True
 

@@ -299,6 +299,9 @@ class TaskContract:
         assert isinstance(evaluation, Evaluation)
         scores = evaluation.scores
         assert run.task.best.metric in scores
+        assert run.task.validation_loss in ("", *scores)
+        declared = set(run.task.validation_scores)
+        assert not declared or declared == set(scores)
         assert all(name.startswith("validation/") and type(x) is float for name, x in scores.items())
 
     def test_samples_are_texts_and_pictures(self, run, data, variables, tmp_path):

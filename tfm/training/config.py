@@ -122,8 +122,8 @@ class TrainingConfig:
     )
     best_by: str = field(
         "",
-        "Validation score that selects the best checkpoint, with its order, such as min:loss or max:bleu. If "
-        "empty, the score of the task.",
+        "Validation score that selects the best checkpoint, with its order, such as min:loss or max:bleu. "
+        "The name loss is the validation loss of any task. If empty, the score of the task.",
         pattern=BEST_BY,
         form="min:NAME or max:NAME",
         resume=OnResume.FREE,

@@ -7,6 +7,7 @@ import jax
 from tfm.devices.memory import format_bytes, measure_memory
 from tfm.training.config import TrainingConfig
 from tfm.training.run_log import METRICS_FILE, read_metrics
+from tfm.training.scores import check_score_names
 from tfm.training.setup import Setup
 from tfm.training.task import Data, Task, check_contract
 
@@ -20,9 +21,12 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
       task, config, workdir: see `tfm.workdir.train.train`.
 
     Raises:
-      UserError: the step does not fit into the memory of a device, or the data cannot be used.
+      UserError: the step does not fit into the memory of a device, the data cannot be used, or
+        `check_score_names` raises.
     """
-    setup, data = Setup(task, config), task.open_data()
+    setup = Setup(task, config)
+    check_score_names(task, config)
+    data = task.open_data()
     check_contract(data, Data)
     example = data.example()
     setup.check_padding(example)

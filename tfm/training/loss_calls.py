@@ -56,19 +56,31 @@ def means(sums: Mapping[str, tuple[float, float]]) -> dict[str, float]:
 
 def mean_metrics(task: Task, variables: Variables, batches: Iterable[Batch]) -> dict[str, float]:
     """Returns the means of the metrics of a task's loss, without dropout, over all rows of host batches."""
-    sums: dict[str, tuple[float, float]] = {}
+    return mean_loss_and_metrics(task, variables, batches)[1]
+
+
+def mean_loss_and_metrics(
+    task: Task, variables: Variables, batches: Iterable[Batch]
+) -> tuple[float, dict[str, float]]:
+    """Computes a task's loss, without dropout, over all rows of host batches.
+
+    Returns:
+      (the sum of the means of all terms, the means of the metrics).
+    """
+    terms: dict[str, tuple[float, float]] = {}
+    metrics: dict[str, tuple[float, float]] = {}
     constants = place_copies(task.constants(), like=variables)
     for batch in batches:
-        add_sums(sums, _compute_metrics(task, variables, place_rows(batch, like=variables), constants))
-    return means(sums)
+        output = _compute_loss(task, variables, place_rows(batch, like=variables), constants)
+        add_sums(terms, output.terms)
+        add_sums(metrics, output.metrics)
+    return sum(means(terms).values()), means(metrics)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _compute_metrics(
-    task: Task, variables: Variables, batch: Batch, constants: Any
-) -> Mapping[str, SumAndCount]:
-    """Returns the metrics of the loss of a batch."""
-    return task.loss(variables, batch, Context(constants=constants)).metrics
+def _compute_loss(task: Task, variables: Variables, batch: Batch, constants: Any) -> LossOutput:
+    """Returns the loss of a batch, without the state."""
+    return task.loss(variables, batch, Context(constants=constants))._replace(state={})
 
 
 def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:

@@ -3,7 +3,7 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
 import jax
@@ -17,27 +17,65 @@ from tfm.training.task import Best, Task
 
 SCORES_FILE = "scores.jsonl"
 VALIDATION = "validation/"  # begins the names of the scores of an evaluation
-LOSS = "validation/loss"
+LOSS = "loss"  # in `training.best_by`, the loss of any task
 
 
 def find_best(task: Task, config: TrainingConfig) -> Best:
-    """Returns the metric that selects the best checkpoint: `config.best_by`, or else the task's metric."""
+    """Returns the metric that selects the best checkpoint: `config.best_by`, or else the task's metric.
+
+    The name "loss" is the task's validation loss, whatever the task calls it.
+    """
     if not config.best_by:
         return task.best
     order, _, name = config.best_by.partition(":")
-    return Best(f"{VALIDATION}{name}", cast(Literal["max", "min"], order))
+    metric = task.validation_loss if name == LOSS and task.validation_loss else f"{VALIDATION}{name}"
+    return Best(metric, cast(Literal["max", "min"], order))
 
 
-def check_best(task: Task, config: TrainingConfig, scores: Mapping[str, float]) -> None:
-    """Raises a UserError if the scores of an evaluation lack the metric that selects the best checkpoint."""
-    metric = find_best(task, config).metric
-    if metric and metric not in scores:
-        place, prefix = ("training.best_by", VALIDATION) if config.best_by else ("best of the task", "")
-        names = ", ".join(name.removeprefix(prefix) for name in scores)
+def check_score_names(task: Task, config: TrainingConfig) -> None:
+    """Checks before the first step that the evaluations will have the scores that a run depends on.
+
+    A task that does not declare its scores is checked by `check_best` at its first evaluation.
+
+    Raises:
+      UserError: if no evaluation can have the metric that selects the best checkpoint, or if training should
+        stop early, but there is neither such a metric nor a validation loss.
+    """
+    if task.validation_scores:
+        check_best(task, config, task.validation_scores)
+    if config.patience and not (find_best(task, config).metric or task.validation_loss):
         raise UserError(
-            f"Expected {place} to name a score of the evaluations ({names}), got "
-            f"{metric.removeprefix(prefix)!r}. The next start may change it."
+            f"training.patience ({config.patience}) stops training by a score of the evaluations, but this "
+            "task has no score that selects the best checkpoint and no validation loss. Set "
+            "training.patience=0."
         )
+
+
+def check_best(task: Task, config: TrainingConfig, scores: Iterable[str]) -> None:
+    """Checks that the metric that selects the best checkpoint is among the scores of an evaluation.
+
+    Args:
+      task, config: of the run.
+      scores: names of the scores.
+
+    Raises:
+      UserError: if the metric is missing. The message lists the names.
+    """
+    names = list(scores)
+    metric = find_best(task, config).metric
+    if not metric or metric in names:
+        return
+    if not config.best_by:
+        raise UserError(
+            f"Expected the attribute best of the task to name a score of the evaluations "
+            f"({', '.join(names)}), got {metric!r}. Correct the task."
+        )
+    aliases = [LOSS] if task.validation_loss else []
+    known = list(dict.fromkeys([*aliases, *(name.removeprefix(VALIDATION) for name in names)]))
+    raise UserError(
+        f"Expected training.best_by to be min:NAME or max:NAME with a score of the evaluations "
+        f"({', '.join(known)}), got {config.best_by!r}. Choose one of these names."
+    )
 
 
 class Scores:
@@ -49,10 +87,13 @@ class Scores:
     Args:
       workdir: folder of the run.
       best: the metric that selects the best step.
+      loss: name of the validation loss, or "". Early stopping waits while it improves.
     """
 
-    def __init__(self, workdir: str, best: Best):
-        self._path, self._best = os.path.join(workdir, SCORES_FILE), best
+    def __init__(self, workdir: str, best: Best, loss: str = ""):
+        self._path = os.path.join(workdir, SCORES_FILE)
+        self._best = best
+        self._loss = loss
         self._sign = 1 if best.order == "max" else -1
         lines = read_json_lines(self._path, {"step": int, "scores": dict})
         # A step that was evaluated twice has two lines, and the later line counts.
@@ -105,14 +146,18 @@ class Scores:
     def describe_end(self, step: int, config: TrainingConfig) -> str:
         """Returns why training ends after a step, or "" if it continues."""
         best, lowest_loss, since_best = -math.inf, math.inf, 0
-        for evaluated, value in sorted(self._values().items()):
-            loss = self._scores[evaluated].get(LOSS, math.inf)
+        for _, scores in sorted(self._scores.items()):
+            value = self._sign * scores.get(self._best.metric, math.nan)
+            loss = scores.get(self._loss, math.nan)
             since_best = 0 if value > best or loss < lowest_loss else since_best + 1
             best = value if value > best else best  # unlike max(), ignores nan
             lowest_loss = loss if loss < lowest_loss else lowest_loss
         if 0 < config.patience <= since_best:
-            shown = "any" if best == -math.inf else f"{self._sign * best:.4g}"
-            return f"{since_best} evaluations have not improved on {shown}"
+            bests = {self._best.metric: self._sign * best, self._loss: lowest_loss}
+            shown = " or ".join(
+                f"{name.removeprefix(VALIDATION)} {number:.4g}" for name, number in bests.items() if name
+            )
+            return f"{since_best} evaluations have not improved on the best {shown}"
         return f"the run has completed its {config.steps:,} steps" if step >= config.steps else ""
 
     def describe_completion(self, step: int, config: TrainingConfig) -> str:

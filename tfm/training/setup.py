@@ -38,7 +38,7 @@ from tfm.training.learners import make_learners
 from tfm.training.loss_calls import check_output, check_zero_rows
 from tfm.training.optimizers import find_shared_factor, make_schedule, parse_factors, warn_of_large_peak
 from tfm.training.partitioning import make_partitioner
-from tfm.training.scores import Scores, find_best
+from tfm.training.scores import Scores, check_score_names, find_best
 from tfm.training.step import Learner, TrainState, make_train_step
 from tfm.training.task import Batch, Context, Task, Variables, check_contract, variable_shapes
 
@@ -304,9 +304,10 @@ def check_plan(task: Task, config: TrainingConfig) -> None:
       config: see `Setup`. The devices are not checked.
 
     Raises:
-      UserError: if the model does not fit into the memory, the learning rate has no peak, or a pattern
-        matches no parameter.
+      UserError: if the model does not fit into the memory, the learning rate has no peak, a pattern matches
+        no parameter, or `check_score_names` raises.
     """
+    check_score_names(task, config)
     variables = variable_shapes(task)
     learners = make_learners(task.updates(), config, make_schedule(config, task.d_model), variables["params"])
     create = functools.partial(TrainState.create, learners=learners, ema_decay=config.ema_decay)

@@ -186,6 +186,10 @@ class Task:
     Attributes:
       config: the `Config` of the run.
       best: which evaluation is the best.
+      validation_scores: names of all scores of `evaluate`, so that a misspelt name is reported before the
+        first step. () means that they are unknown until the first evaluation.
+      validation_loss: name of the score of `evaluate` that falls while a model learns. Early stopping waits
+        for it, too, because a score of outputs can be 0 for a long time. "" if no score is a loss.
       unit: what `Data.count` counts, such as "tokens" or "images".
       averages_models: whether `report` also takes a tuple of the variables of several models, whose
         probabilities it averages (`tfm evaluate --ensemble=N`).
@@ -196,6 +200,8 @@ class Task:
     config: Any
     best: Best
     unit: str
+    validation_scores: tuple[str, ...] = ()
+    validation_loss: str = ""
     averages_models: bool = False
     d_model: int | None = None
     model: Any = None

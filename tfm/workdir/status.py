@@ -20,6 +20,7 @@ from tfm.io.lock import find_holder
 from tfm.training.run_log import read_metrics
 from tfm.training.scores import Scores, find_best
 from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.training.task import Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import EvaluationRecord, read_evaluations
@@ -99,7 +100,8 @@ def read_status(workdir: str) -> Status:
     validation = [row for row in rows if any(name.startswith("validation/") for name in row)]
     checkpoints, holder = list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)), find_holder(workdir)
     step = max([*checkpoints, *(int(row["step"]) for row in training[-1:])], default=0)
-    best, unit = _find_task(config, workdir)
+    task = _find_task(config, workdir)
+    best = find_best(task, config.training) if task else None
     seconds = seconds_per_step(training[-LINES:]) if holder else None
     return Status(
         workdir=workdir,
@@ -112,7 +114,7 @@ def read_status(workdir: str) -> Status:
         validation=validation[-1] if validation else {},
         best=_find_best(validation, best) if best else None,
         best_metric=best.metric if best else "",
-        unit=unit,
+        unit=task.unit if task else "",
         seconds_left=None if seconds is None else seconds * (config.training.steps - training[-1]["step"]),
         checkpoints=checkpoints,
         disk=folder_bytes(workdir),
@@ -197,8 +199,8 @@ def folder_bytes(folder: str) -> int:
 
 def open_scores(config: Any, workdir: str) -> Scores | None:
     """Returns the scores of the evaluations during training, or None if the task cannot be opened."""
-    best, _ = _find_task(config, workdir)
-    return Scores(workdir, best) if best else None
+    task = _find_task(config, workdir)
+    return Scores(workdir, find_best(task, config.training), task.validation_loss) if task else None
 
 
 def has_ended(config: Any, workdir: str, step: int) -> bool:
@@ -209,18 +211,18 @@ def has_ended(config: Any, workdir: str, step: int) -> bool:
     return scores is not None and bool(scores.describe_end(step, config.training))
 
 
-def _find_task(config: Any, workdir: str) -> tuple[Any, str]:
-    """Returns (`Best`, unit) of the task, or (None, "") if it cannot be opened, as without its tokenizer."""
+def _find_task(config: Any, workdir: str) -> Task | None:
+    """Returns the task, or None if it cannot be opened, for example because its tokenizer is missing."""
     if isinstance(config, SimpleNamespace):
-        return None, ""
+        return None
     module = tasks.find(config.task)
     # A planned task does not load the tokenizer, which takes most of the time of `tfm list`.
     for make in (getattr(module, "plan", None), functools.partial(module.create, workdir=workdir, new=False)):
         with contextlib.suppress(UserError):
             if make is not None:
-                task = make(config)
-                return find_best(task, config.training), task.unit
-    return None, ""
+                task: Task = make(config)
+                return task
+    return None
 
 
 def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, float] | None:

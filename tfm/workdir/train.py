@@ -23,7 +23,7 @@ from tfm.training.hooks import Hook, Hooks
 from tfm.training.loop import Loop
 from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
-from tfm.training.scores import Scores, find_best
+from tfm.training.scores import Scores, check_score_names, find_best
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.task import Data, Task, Variables, check_contract
 from tfm.training.trackers.hook import TrackerHook
@@ -129,8 +129,9 @@ def train(
     Raises:
       SystemExit: 128 + the signal's number, after a signal, when the run has saved its state.
       UserError: if the checkpoint belongs to a different model or tokenizer, all checkpoints are damaged, the
-        data cannot be used, a tracker is not installed, a step needs more memory than a device has, a step is
-        not finite, or the run folder was deleted, moved or replaced.
+        data cannot be used, no evaluation has the score of training.best_by, a tracker is not installed, a
+        step needs more memory than a device has, a step is not finite, or the run folder was deleted, moved
+        or replaced.
     """
     began = time.monotonic()
     signals = signals or SignalHandler()
@@ -138,7 +139,8 @@ def train(
         called = stack.enter_context(Hooks([*_make_writers(task, config, workdir), *hooks]))
         setup = Setup(task, config)
         guard = guard or stack.enter_context(contextlib.closing(DirectoryGuard(workdir)))
-        scores = Scores(workdir, find_best(task, config))
+        check_score_names(task, config)
+        scores = Scores(workdir, find_best(task, config), task.validation_loss)
         checkpoints = open_checkpoints(task, config, workdir, guard, setup.assets(), scores)
         stack.enter_context(contextlib.closing(checkpoints))
         newest = checkpoints.recover()

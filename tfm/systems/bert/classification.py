@@ -116,6 +116,8 @@ class TextClassification(Task):
     """
 
     best = Best("validation/accuracy", "max")
+    validation_scores = ("validation/nll", "validation/accuracy")
+    validation_loss = "validation/nll"
     unit = "texts"
     averages_models = True
 

@@ -111,6 +111,11 @@ class MaskedLanguageModeling(Task):
     """
 
     best = Best("validation/masked_nll", "min")
+    validation_scores = (
+        *("validation/masked_nll", "validation/masked_accuracy"),
+        *("validation/next_nll", "validation/next_accuracy"),
+    )
+    validation_loss = "validation/masked_nll"
     unit = "tokens"
 
     def __init__(self, config: Config, tokenizer: Any):

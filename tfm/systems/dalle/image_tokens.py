@@ -97,6 +97,8 @@ class ImageTokens(Task):
     """A task that trains a discrete autoencoder. For the attributes, see `tfm.training.task.Task`."""
 
     best = Best("validation/squared_error", "min")
+    validation_scores = ("validation/squared_error", "validation/used_codes")
+    validation_loss = "validation/squared_error"
     unit = "images"
 
     def __init__(self, config: Config):

@@ -49,7 +49,7 @@ from tfm.systems.dalle.model import DALLEConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge, JudgedImages
-from tfm.training.loss_calls import apply_model, mean_metrics
+from tfm.training.loss_calls import apply_model, mean_loss_and_metrics, mean_metrics
 from tfm.training.task import (
     Batch,
     Best,
@@ -119,6 +119,11 @@ class TextToImage(Task):
     """
 
     best = Best("validation/satisfied", "max")
+    validation_scores = (
+        *("validation/loss", "validation/text_nll", "validation/image_nll"),
+        "validation/satisfied",
+    )
+    validation_loss = "validation/loss"
     unit = "pictures"
     averages_models = True
 
@@ -169,7 +174,8 @@ class TextToImage(Task):
         One figure shows drawn captions. For the other, the model completes the upper halves of pictures.
         """
         batches = list(self._batches(data.validation))
-        scores = {f"validation/{name}": x for name, x in mean_metrics(self, variables, batches).items()}
+        loss, metrics = mean_loss_and_metrics(self, variables, batches)
+        scores = {"validation/loss": loss} | {f"validation/{name}": x for name, x in metrics.items()}
         texts = _join(batches, "text")
         images = self.draw(variables, texts)
         satisfied = self.check(images, texts)

@@ -28,7 +28,7 @@ from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.observe import Objects, describe_objects, make_boxes, observe_queries
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, mean_loss_and_metrics
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -105,6 +105,8 @@ class Detection(Task):
     """A task that trains a detector. For the attributes, see `tfm.training.task.Task`."""
 
     best = Best("validation/ap50", "max")
+    validation_scores = ("validation/loss", *NAMES.values())
+    validation_loss = "validation/loss"
     unit = "pictures"
 
     def __init__(self, config: Config):
@@ -133,10 +135,13 @@ class Detection(Task):
         return open_splits(self.config)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the average precision of the validation split, and draws a few pictures."""
+        """Computes the loss and the average precision of the validation split, and draws a few pictures."""
         pictures = data.validation
+        batches = evaluation_batches(pictures, pictures.evaluated, self.config.data.batch_size)
+        loss, _ = mean_loss_and_metrics(self, variables, batches)
         results = self._detect(variables, pictures)
         scores = {NAMES[x.name]: x.value / 100 for x in _scores(results) if x.name in NAMES}
+        scores["validation/loss"] = loss
         shown = results[: self.config.validation_samples]
         if not shown:
             return Evaluation(scores)

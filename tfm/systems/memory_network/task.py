@@ -33,7 +33,7 @@ from tfm.systems.memory_network.stories import (
     open_stories,
 )
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model
+from tfm.training.loss_calls import apply_model, mean_metrics
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -81,6 +81,8 @@ class QuestionAnswering(Task):
     """A task that trains a model to answer questions. For the attributes, see `tfm.training.task.Task`."""
 
     best = Best("validation/accuracy", "max")
+    validation_scores = ("validation/nll", "validation/accuracy")
+    validation_loss = "validation/nll"
     unit = "stories"
     averages_models = True
 
@@ -106,10 +108,12 @@ class QuestionAnswering(Task):
         return open_stories(self.config, this_host())
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the accuracy of the validation split, and draws the attention of some stories."""
+        """Computes loss and accuracy of the validation split, and draws the attention of some stories."""
+        generator, size = Stories(self.config.data, "validation"), self.config.data.batch_size
+        batches = evaluation_batches(generator, self.config.data.evaluated, size)
+        metrics = mean_metrics(self, variables, batches)
+        scores = {f"validation/{name}": value for name, value in metrics.items()}
         stories, answers, weights = self.answer(variables, "validation")
-        right = [answer == story.answer for answer, story in zip(answers, stories, strict=True)]
-        scores = {"validation/accuracy": float(np.mean(right))}
         count = min(self.config.validation_samples, len(stories))
         if not count:
             return Evaluation(scores)

@@ -90,6 +90,7 @@ class Parsing(translation.Translation):
     """
 
     best = Best("validation/f1", "max")
+    output_scores = tuple(SCORE_NAMES.values())
     form_type = TreeForm
 
     def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> NoReturn:

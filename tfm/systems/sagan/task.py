@@ -113,7 +113,8 @@ class ImageGeneration(Task):
     For the attributes, see `tfm.tasks.image_classification.Classification`.
     """
 
-    best = Best("validation/frechet", "min")
+    best = Best("validation/frechet", "min")  # the losses of two players measure no progress
+    validation_scores = ("validation/accuracy", "validation/frechet")
     unit = "images"
 
     def __init__(

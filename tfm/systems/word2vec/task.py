@@ -122,7 +122,8 @@ class WordVectors(Task):
       fingerprint: SHA-256 of the file of the words.
     """
 
-    best = Best("validation/analogies", "max")
+    best = Best("validation/analogies", "max")  # no loss, because all sentences train
+    validation_scores = ("validation/analogies", "validation/class_of_the_neighbours")
     unit = "pairs"
 
     def __init__(self, config: Config, counts: dict[str, int], fingerprint: str):

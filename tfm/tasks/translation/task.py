@@ -20,7 +20,6 @@ from tfm.data.tokenizers.files import plan_size
 from tfm.data.tokenizers.protocol import PieceTokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates, shift_right
-from tfm.errors import UserError
 from tfm.interpret.observation import EXAMPLES, Observation
 from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import dropout_divergence, fused_linear_cross_entropy
@@ -117,11 +116,6 @@ class Config:
 
     def __post_init__(self):
         check_fields(self)
-        if self.training.patience and not (self.validation_sentences or self.training.best_by):
-            raise UserError(
-                "training.patience stops training by the score of the validation sentences, but "
-                "validation_sentences is 0. Increase it, set training.best_by, or set training.patience=0."
-            )
         longest_input = self.decoding.max_input + self.decoding.max_extra_tokens
         models.check_positions(self.model, "data.max_length", self.data.max_side_length)
         models.check_positions(self.model, "decoding.max_input + max_extra_tokens", longest_input)
@@ -159,11 +153,13 @@ class Translation(TextTranslation, Task):
       form: a `TextForm` with this tokenizer. Subclasses may set another `form_type`.
       model: the Linen module.
       d_model: model width D for the paper's learning rate, or None if the model's config has no d_model.
-      best, unit, averages_models: see `tfm.training.task.Task`.
+      best, unit, validation_loss, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/bleu", "max")
+    validation_loss = "validation/nll"
     unit = "tokens"
+    output_scores: tuple[str, ...] = ("bleu",)  # names of `score_hypotheses`
     averages_models = True
     form_type: type[TextForm] = TextForm
 
@@ -181,6 +177,12 @@ class Translation(TextTranslation, Task):
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=len(tokenizer))
         check_translates(self.model)
         self.d_model = getattr(config.model, "d_model", None)
+
+    @property
+    def validation_scores(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The names of the scores of `evaluate`. Without validation sentences, no output has a score."""
+        outputs = self.output_scores if self.config.validation_sentences else ()
+        return tuple(f"validation/{name}" for name in ("nll", "accuracy", *outputs))
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""
