@@ -13,7 +13,7 @@
 #SBATCH --gpus-per-node=4
 #SBATCH --cpus-per-task=8
 # SIGTERM three minutes before the time limit, to the processes and not to this script (no "B:"): one signal
-# each. A second one, a second later or more, would end a run before it has saved.
+# each. A second one, a second later or more, would end a run before it has saved. USR1@180 does the same.
 #SBATCH --signal=TERM@180
 #SBATCH --requeue
 #SBATCH --open-mode=append
@@ -24,7 +24,7 @@ set -euo pipefail
 CONFIG=${CONFIG:-quickstart}
 WORKDIR=${WORKDIR:-runs/$CONFIG} # on a file system that all nodes share
 read -ra TFM <<< "${TFM:-tfm}"   # or TFM="apptainer exec --nv tfm.sif tfm"
-PREEMPTED=143                    # exit code of tfm after SIGTERM: 128 + 15
+PREEMPTED=(143 138)              # exit codes of tfm after SIGTERM and SIGUSR1: 128 + 15 and 128 + 10
 
 # A process that ends must not take the others along while they save (--kill-on-bad-exit is set on some
 # clusters); those that wait for one that crashed are ended after two minutes.
@@ -34,7 +34,7 @@ srun --kill-on-bad-exit=0 --wait=120 "${TFM[@]}" train \
 
 # An error is not tried again. A node that fails, and a preemption that leaves no time, are SLURM's own to
 # queue again: --requeue.
-if [[ $code -eq $PREEMPTED ]]; then
+if [[ " ${PREEMPTED[*]} " == *" $code "* ]]; then
     scontrol requeue "$SLURM_JOB_ID" || echo "error: not queued again; submit it to resume" >&2
 fi
 exit "$code"

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.long
 CLUSTERS = ROOT / "clusters"
 SCRIPTS = sorted(CLUSTERS.glob("*.sh"))
 PREEMPTED = 128 + signal.SIGTERM
+REQUEUED = "requeue 7\n"
+CODES = [(0, ""), (1, ""), (137, ""), (PREEMPTED, REQUEUED), (128 + signal.SIGUSR1, REQUEUED)]
 PRINT = "() { printf '%s\\n' \"$*\"; }"
 # An existing TPU, on which each call succeeds.
 GCLOUD = "() { if [[ $* == *describe* ]]; then echo READY; else printf '%s\\0' \"$@\" $'\\n'; fi; }"
@@ -62,7 +64,7 @@ def test_slurm_starts_a_valid_training():
     assert values.config.training.parallel == "mesh"
 
 
-@pytest.mark.parametrize(("code", "calls"), [(0, ""), (1, ""), (137, ""), (PREEMPTED, "requeue 7\n")])
+@pytest.mark.parametrize(("code", "calls"), CODES)
 def test_only_a_preempted_slurm_job_is_queued_again(code, calls):
     functions = {"srun": f"() {{ return {code}; }}", "scontrol": PRINT}
     result = run("slurm.sh", functions=functions, SLURM_JOB_ID="7")

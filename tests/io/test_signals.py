@@ -1,4 +1,4 @@
-"""Tests of SIGTERM and SIGINT: when a run stops, what it saves and how it resumes."""
+"""Tests of SIGTERM, SIGINT and SIGUSR1: when a run stops, what it saves and how it resumes."""
 
 import contextlib
 import itertools

@@ -57,24 +57,27 @@ def main(options: Sweep) -> None:
         print("\n".join(describe_plan(planned, finished)))
         return
     os.makedirs(folder, exist_ok=True)
-    with lock_workdir(folder), exit_on_sigterm():
+    with lock_workdir(folder), exit_on_signals():
         remove_damaged_programs(folder)
         execute(variants, planned, known, options)
 
 
 @contextlib.contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM raises SystemExit, so that the sweep can stop the processes of its runs."""
+def exit_on_signals() -> Iterator[None]:
+    """Inside, SIGTERM and SIGUSR1 raise SystemExit, so that the sweep can stop the processes of its runs."""
+    numbers = (signal.SIGTERM, signal.SIGUSR1)
 
     def stop(number: int, _: object) -> NoReturn:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second signal must not interrupt the saving
+        for each in numbers:  # a second signal must not interrupt the saving
+            signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    old = signal.signal(signal.SIGTERM, stop)
+    old = {number: signal.signal(number, stop) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, old)
+        for number, handler in old.items():
+            signal.signal(number, handler)
 
 
 def plan_runs(variants: Sequence[Variant], options: Sweep) -> list[PlannedRun]:

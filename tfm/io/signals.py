@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT, after which a run finishes its step, saves and ends."""
+"""SIGTERM, SIGINT and SIGUSR1, after which a run finishes its step, saves and ends."""
 
 import contextlib
 import logging
@@ -14,7 +14,8 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+# Many job scripts let SLURM send SIGUSR1 before the time limit, and it would otherwise kill the process.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 REPEAT_SECONDS = 1.0  # a wrapper and its process group may both send the first signal within this time
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ class SignalHandler:
 
 @contextlib.contextmanager
 def handle_signals() -> Iterator[SignalHandler]:
-    """Yields a handler of SIGTERM and SIGINT that is active inside. For the main thread of a command."""
+    """Yields a handler of `SIGNALS` that is active inside. For the main thread of a command."""
     signals = SignalHandler()
     reader, writer = socket.socketpair()
     writer.setblocking(False)
