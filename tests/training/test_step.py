@@ -92,7 +92,14 @@ def test_average_includes_the_floats_of_the_state_and_its_newest_counts():
     step = jax.jit(make_step(sliding_mean, optax.sgd(0.0), ema_decay=0.75))
     state, _ = step(mean_state(optax.sgd(0.0), 0.75), mean_batch([1, 1, 1]))
     assert state.model_state == {"statistics": {"mean": 1, "steps": 1}}
-    assert state.average == {"params": {"w": 3}, "statistics": {"mean": 0.25, "steps": 1}}
+    assert state.average["statistics"] == pytest.approx({"mean": 1, "steps": 1})
+    state, _ = step(state, mean_batch([1, 1, 1]))
+    assert state.average["params"] == {"w": 3}  # it never changed
+    assert state.average["statistics"]["steps"] == 2
+    newest = float(state.model_state["statistics"]["mean"])
+    assert newest != 1
+    expected = (0.75 * 1 + newest) / (0.75 + 1)
+    assert float(state.average["statistics"]["mean"]) == pytest.approx(expected)
 
 
 def test_micro_batches_update_the_state_in_turn_and_padding_does_not():

@@ -4,6 +4,7 @@ import dataclasses
 import runpy
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -19,6 +20,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
 from tfm.training.partitioning import make_partitioner
 from tfm.training.setup import Setup
+from tfm.training.step import average_rate
 from tfm.training.task import Context, LossOutput
 
 UPDATES = 4
@@ -89,14 +91,25 @@ ROWS = {"x": np.float32(np.random.default_rng(0).integers(1, 9, (4, 3)))}
 
 
 @pytest.mark.long
-def test_average_is_updated_with_the_new_parameters():
+def test_average_weighs_the_parameters_of_all_steps_and_not_the_initial_parameters():
     step = make_step(linear_loss, optax.sgd(1.0), ema_decay=0.9)
     state = make_state({"w": np.float32([1.0, 2.0, 3.0])}, optax.sgd(1.0), ema_decay=0.9)
-    expected = np.array([1.0, 2.0, 3.0])
+    parameters = []
     for _ in range(3):
         state, _ = step(state, ROWS)
-        expected = 0.9 * expected + 0.1 * np.asarray(state.params["w"])
-        np.testing.assert_allclose(state.average["params"]["w"], expected, rtol=1e-5)
+        parameters.append(np.asarray(state.params["w"]))
+        weights = 0.9 ** np.arange(len(parameters))[::-1]
+        expected = np.average(parameters, axis=0, weights=weights)
+        np.testing.assert_allclose(state.average["params"]["w"], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("decay", [0.5, 0.9, 0.999, 0.999999])
+def test_rate_of_the_average_keeps_its_digits(decay):
+    steps = np.arange(200_000, step=7919)
+    rates = average_rate(jnp.asarray(steps), decay)
+    expected = (1 - decay) / (1 - np.float64(decay) ** (steps + 1))
+    np.testing.assert_allclose(rates, expected, rtol=1e-6)
+    assert rates[0] <= 1 == pytest.approx(float(rates[0]))
 
 
 class Linear(BareTask):
@@ -120,8 +133,10 @@ def test_step_uses_the_fields_of_the_config():
     first = parts.initialize()
     state, _ = parts.step(first, ROWS)
     assert set(task.shapes) == {(2, 3)}
-    expected = (first.params["w"] + state.params["w"]) / 2
-    np.testing.assert_allclose(state.average["params"]["w"], expected, rtol=1e-6)
+    np.testing.assert_allclose(state.average["params"]["w"], state.params["w"], rtol=1e-6)
+    later, _ = parts.step(state, ROWS)
+    expected = (state.params["w"] + 2 * later.params["w"]) / 3
+    np.testing.assert_allclose(later.average["params"]["w"], expected, rtol=1e-6)
     skipped, _ = parts.step(state, {"x": ROWS["x"] * np.nan})
     assert (int(skipped.step), bool(skipped.halted)) == (2, False)
 

@@ -84,7 +84,8 @@ class TrainingConfig:
     ema_decay: float = field(
         0.0,
         "Decay per step of an exponential moving average of parameters and state, for example 0.999. "
-        "Validation, translation and export then use the average. 0 keeps no average.",
+        "Validation, translation and export then use the average. The initial parameters do not count: the "
+        "average is corrected for its start as in Adam. 0 keeps no average.",
         minimum=0,
         maximum=0.999999,
         resume=OnResume.FIXED,

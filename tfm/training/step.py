@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -129,7 +130,7 @@ def make_train_step(
     Args:
       learners: the updates of a step, in order.
       rng: random key of the run. Step, update, device and micro-batch are folded in.
-      ema_decay: decay of the moving average, for a state that has an average.
+      ema_decay: decay of the moving average, for a state that has an average, see `average_rate`.
       micro_batches: number of parts of a batch whose gradients are computed one after the other and added,
         to save memory.
       on_non_finite: "stop" halts the state before a step whose loss or gradient is not finite; "skip" counts
@@ -175,9 +176,12 @@ def make_train_step(
     def _advance(state):
         average = state.average
         if average is not None:  # in this form, a frozen parameter equals its average to the last bit
+            rate = average_rate(state.step, ema_decay)
             average = jax.tree.map(
                 lambda mean, new: (
-                    mean + (1 - ema_decay) * (new - mean) if jnp.issubdtype(new.dtype, jnp.inexact) else new
+                    (mean + rate * (new - mean)).astype(new.dtype)
+                    if jnp.issubdtype(new.dtype, jnp.inexact)
+                    else new
                 ),
                 average,
                 state.newest,
@@ -194,6 +198,20 @@ def make_train_step(
         return state.replace(step=state.step + 1, opt_state=opt_state)
 
     return train_step
+
+
+def average_rate(step: jax.Array, decay: float) -> jax.Array:
+    """Returns the weight of the newest variables in the moving average, (1 - decay) / (1 - decay^(step + 1)).
+
+    Adam corrects its averages for their start in the same way. The first step has the weight 1, so the random
+    initial parameters do not count, and after step t step i has a weight proportional to decay^(t - i).
+
+    Args:
+      step: number of completed steps.
+      decay: decay of the average, below 1.
+    """
+    remainder = -jnp.expm1((step + 1) * math.log(decay))  # 1 - decay^(step + 1) would lose digits
+    return jnp.minimum((1 - decay) / remainder, 1.0)  # rounding must not make it larger
 
 
 class UpdateResult(NamedTuple):
