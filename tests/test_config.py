@@ -107,7 +107,7 @@ def test_every_config_builds_and_documents_its_command(path):
     built = runs.parse_config(module["get_config"]())
     assert isinstance(built, tasks.find(built.task).Config)
     assert f"train.py --config=configs/{path.name}" in module["__doc__"]
-    shows_result = ("docs/results.md", "benchmarks/notes/", "not measured")
+    shows_result = ("docs/results.md", "benchmarks/notes/", "tfm/systems/", "not measured")
     assert any(text in module["__doc__"] for text in shows_result)
 
 

@@ -11,10 +11,10 @@ import pytest
 from tests.tasks import cases
 from tfm.data.batches.generated import EVALUATION
 from tfm.errors import UserError
+from tfm.systems.detr import metrics
 from tfm.systems.detr import task as detection
-from tfm.systems.detr.metrics import Objects
 from tfm.systems.detr.model import Detections
-from tfm.systems.detr.observe import describe_objects, make_boxes
+from tfm.systems.detr.observe import Objects, describe_objects, make_boxes
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.testing.models import assert_trees_close, quick_jit
 from tfm.training.task import Context
@@ -78,10 +78,13 @@ def test_scores_and_texts_of_an_evaluation_are_those_of_the_most_probable_classe
         Objects(batch["boxes"][row][:count], batch["labels"][row][:count])
         for row, count in enumerate(batch["objects"].sum(1).astype(int))
     ]
-    scores = {score.name: score.value for score in detection.detection_scores(detected, truth)}
-    assert evaluation.scores == {
-        f"validation/{name.lower()}": pytest.approx(value / 100) for name, value in scores.items()
-    }
+    scores = metrics.detection_scores(
+        [metrics.Detections(metrics.to_pixels(x.boxes, (16, 16)), x.labels, x.scores) for x in detected],
+        [metrics.make_truth(metrics.to_pixels(x.boxes, (16, 16)), x.labels) for x in truth],
+    )
+    values = {score.name: score.value for score in scores}
+    for name in ("AP50", "AP75", "AP"):
+        assert evaluation.scores[f"validation/{name.lower()}"] == pytest.approx(values[name] / 100)
     assert [row["true"] for row in evaluation.samples.rows] == [
         describe_objects(objects, names, (16, 16)) for objects in truth[:3]
     ]

@@ -183,7 +183,7 @@ def draw(monkeypatch, picture):
 def test_evaluation_has_the_share_of_right_answers_and_draws_the_first_stories(task, members, monkeypatch):
     evaluation = task.evaluate({"params": members[0]}, None)
     share = score(task, members[0], "validation")["accuracy"] / 100
-    assert evaluation.scores == {"validation/accuracy": pytest.approx(share)}
+    assert evaluation.scores["validation/accuracy"] == pytest.approx(share)
     assert task.best == ("validation/accuracy", "max")
     (report,) = task.report({"params": members[0]}, "validation")
     assert evaluation.samples.rows == report.examples[:8]

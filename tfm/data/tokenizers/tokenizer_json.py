@@ -60,12 +60,12 @@ class TokenizerJson(FileTokenizer):
         return starts
 
     def _encode(self, texts: list[str]) -> list[list[int]]:
-        with _explain("The tokenizer.json cannot encode a text"):
+        with explain_failure("The tokenizer.json cannot encode a text"):
             encoded = self._encoder.encode_batch(texts, add_special_tokens=False)
         return [encoding.ids for encoding in encoded]
 
     def _decode(self, file_ids: list[int]) -> str:
-        with _explain("The tokenizer.json cannot decode the tokens of a text"):
+        with explain_failure("The tokenizer.json cannot decode the tokens of a text"):
             return self._tokenizer.decode(file_ids, skip_special_tokens=False)
 
     def _find_unknown_ids(self) -> set[int]:
@@ -80,7 +80,7 @@ def list_flagged(content: Mapping[str, Any]) -> set[str]:
 
 
 @contextlib.contextmanager
-def _explain(problem: str) -> Iterator[None]:
+def explain_failure(problem: str) -> Iterator[None]:
     """Turns an error of the package, which has no more specific class, into a UserError.
 
     A panic of the package, for example at a regular expression that takes too long, is no `Exception`. A
@@ -157,7 +157,7 @@ def _load(content: Any) -> Any:
     if os.environ.get(BACKTRACE) != "full":  # The stack of a panic would hide the message of its UserError.
         os.environ[BACKTRACE] = "0"
     try:
-        with _explain("The file cannot be loaded"):
+        with explain_failure("The file cannot be loaded"):
             tokenizer = tokenizers.Tokenizer.from_str(
                 json.dumps(content | {"padding": None, "truncation": None})
             )
