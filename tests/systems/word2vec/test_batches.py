@@ -64,6 +64,17 @@ def test_near_words_are_paired_more_often_than_far_words():
     assert shares == pytest.approx({d: count / total for d, count in expected.items()}, abs=0.03)
 
 
+def test_center_has_the_contexts_of_one_reach_on_both_sides():
+    """In a batch with all pairs of its sentences, a center has a context before it as often as after it."""
+    config = dataclasses.replace(UNIFORM, batch_size=500_000)
+    pairs = read_pairs(make_batches(config, [[f"{place}" for place in range(7)]]).batch(0))
+    assert len(pairs) < 500_000  # no pair was cut off
+    counts = collections.Counter(map(tuple, pairs.tolist()))
+    for distance in range(1, WINDOW + 1):
+        assert counts[3, 3 - distance] == counts[3, 3 + distance]
+    assert counts[3, 1] != counts[1, 3]  # the reaches of two centers are independent
+
+
 def test_sentences_of_a_batch_are_drawn_uniformly():
     sentences = [[f"{number}_{place:02}" for place in range(LENGTH)] for number in range(10)]
     config = dataclasses.replace(UNIFORM, batch_size=50_000)
