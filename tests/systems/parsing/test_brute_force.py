@@ -1,0 +1,131 @@
+"""Tests of trees and of their scores by brute force, with trees as nested lists."""
+
+import random
+
+import pytest
+
+from tfm.systems.parsing.bracketing import Parse, bracketing_scores, count_brackets
+from tfm.systems.parsing.trees import list_leaves, list_spans, read_trees
+
+DELETED = ["TOP", "-NONE-", ",", ".", ":", "``", "''"]
+LABELS = ["NP", "NP-SBJ", "NP-1=2", "VP=1", "PRT", "PRT-CLR", "ADVP", "TOP", "-NONE-", ":"]
+TAGS = ["NN", "VB", "PRT", *DELETED[1:]]
+
+
+def draw_tree(rng, words, depth=4):
+    """Returns a random tree over (tag, word) pairs as nested lists [label, child, ...]."""
+    children, left = [], list(words)
+    while left:
+        size = rng.randint(1, len(left))
+        part, left = left[:size], left[size:]
+        if size == 1 and rng.random() < 0.5:
+            children.append(part[0])
+        elif depth == 0:
+            children += part
+        else:
+            children.append(draw_tree(rng, part, depth - 1))
+    return [rng.choice(LABELS), *children]
+
+
+def draw_pair(rng):
+    """Returns two random trees over the same words, or sometimes over different words or tags."""
+    words = [(rng.choice(TAGS), rng.choice("abc")) for _ in range(rng.randint(1, 7))]
+    others = list(words)
+    if rng.random() < 0.3:
+        place = rng.randrange(len(words))
+        others[place] = (rng.choice(TAGS), rng.choice("abc"))
+    return ["TOP", draw_tree(rng, words)], ["TOP", draw_tree(rng, others)]
+
+
+def write(tree):
+    if isinstance(tree, tuple):
+        return f"({tree[0]} {tree[1]})"
+    return f"({tree[0]} {' '.join(map(write, tree[1:]))})"
+
+
+def parse(tree):
+    (node,) = read_trees([write(tree)], "text")
+    leaves = list_leaves(node)
+    return Parse([leaf.word for leaf in leaves], [leaf.tag for leaf in leaves], list_spans(node))
+
+
+def find_brackets(tree, seen, brackets):
+    """Appends the remaining words of a tree to `seen`, and its brackets over them to `brackets`."""
+    if isinstance(tree, tuple):
+        if tree[0] not in DELETED:
+            seen.append(tree[1])
+        return
+    start = len(seen)
+    for child in tree[1:]:
+        find_brackets(child, seen, brackets)
+    label = tree[0]
+    if label in DELETED:
+        return
+    for sign in "-=":
+        label = label.split(sign)[0]
+    if len(seen) > start:
+        brackets.append(("ADVP" if label == "PRT" else label, start, len(seen)))
+
+
+def count_by_hand(gold, test):
+    """Returns the matched brackets, the gold and test brackets, and whether the sentence is an error."""
+    sides = []
+    for tree in (gold, test):
+        seen, brackets = [], []
+        find_brackets(tree, seen, brackets)
+        sides.append((seen, brackets))
+    (gold_words, golds), (test_words, tests) = sides
+    if not test_words or gold_words != test_words:
+        return 0, len(golds), len(tests), True
+    left, matched = list(golds), 0
+    for bracket in tests:
+        if bracket in left:
+            left.remove(bracket)
+            matched += 1
+    return matched, len(golds), len(tests), False
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """Random pairs of trees."""
+    rng = random.Random(0)
+    return [draw_pair(rng) for _ in range(600)]
+
+
+def test_brackets_equal_those_of_brute_force(pairs):
+    counts = [count_brackets(parse(gold), parse(test)) for gold, test in pairs]
+    assert [tuple(count) for count in counts] == [count_by_hand(*pair) for pair in pairs]
+    assert 60 < sum(count.is_error for count in counts) < 400
+
+
+def test_a_tree_matches_itself_completely_unless_all_its_words_are_deleted(pairs):
+    for gold, _ in pairs:
+        counts = count_brackets(parse(gold), parse(gold))
+        assert counts.is_error or counts.matched == counts.gold == counts.test
+
+
+def test_scores_of_a_corpus_equal_those_of_brute_force(pairs):
+    counts = [count_by_hand(*pair) for pair in pairs]
+    counted = [count for count in counts if not count[3]]
+    matched, golds, tests = (sum(count[i] for count in counted) for i in range(3))
+    all_brackets = sum(gold + test for _, gold, test, _ in counts)
+    complete = sum(matched == gold == test for matched, gold, test, _ in counted)
+    expected = {
+        "bracketing F1": 200 * matched / (golds + tests),
+        "bracketing precision": 100 * matched / tests,
+        "bracketing recall": 100 * matched / golds,
+        "complete match": 100 * complete / len(counted),
+        "error sentences": 100 * (len(counts) - len(counted)) / len(counts),
+        "bracketing F1, all": 200 * matched / all_brackets,
+    }
+    scores = bracketing_scores(*(list(map(parse, side)) for side in zip(*pairs, strict=True)))
+    assert {score.name: score.value for score in scores} == pytest.approx(expected)
+
+
+def test_complete_matches_have_neither_missing_nor_additional_brackets():
+    one, two = "(TOP (NP (NN a)))", "(TOP (NP (NP (NN a))))"
+    for gold, test in ((one, two), (two, one)):
+        trees = [next(read_trees([text], "text")) for text in (gold, test)]
+        parses = [Parse(["a"], ["NN"], list_spans(tree)) for tree in trees]
+        scores = bracketing_scores(*([each] for each in parses))
+        assert next(score.value for score in scores if score.name == "complete match") == 0
