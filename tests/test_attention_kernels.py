@@ -4,6 +4,7 @@ Only a CUDA device has cuDNN. Elsewhere, a function with its rules takes its pla
 """
 
 import dataclasses
+import functools
 import logging
 import re
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from tests.references.numeric_gradients import assert_gradient_close
 from tests.support import tiny
 from tests.support.layer_cases import noisy
 from tfm import layers, tasks
@@ -155,6 +157,41 @@ def test_blocks_of_any_size_compute_the_same(name, block):
     array = mask_to_array(mask, length, keys)
     expected = dot_product_attention(query, key[:, :keys], value[:, :keys], mask=array, scale=0.3)
     np.testing.assert_allclose(output, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_output_and_gradients_equal_the_equation_in_numpy(scale):
+    """Values have other features than keys, so the default scale shows whose features it counts."""
+    rng = np.random.default_rng(0)
+    inputs = [rng.normal(size=(2, length, 2, features)) for length, features in ((7, 4), (10, 4), (10, 3))]
+    factors, sees = rng.normal(size=(2, 7, 2, 3)), rng.random((2, 2, 7, 10)) < 0.6
+    sees[0, 0, 2] = False  # a query without keys
+
+    def reference(inputs):
+        query, key, value = inputs
+        output = np.zeros((2, 7, 2, 3))
+        for b, i, h in np.ndindex(2, 7, 2):
+            visible = sees[b, h, i]
+            logits = key[b, visible, h] @ query[b, i, h] * (scale or 0.5)
+            weights = np.exp(logits)
+            output[b, i, h] = weights / max(weights.sum(), 1e-9) @ value[b, visible, h]
+        return output
+
+    def loss(inputs):
+        output = blockwise_attention(*inputs, mask=sees, scale=scale, block=4)
+        return (output * factors).sum(), output
+
+    gradient, output = quick_jit(jax.grad(loss, has_aux=True))([np.float32(x) for x in inputs])
+    np.testing.assert_allclose(output, reference(inputs), atol=1e-5)
+    assert_gradient_close(gradient, lambda inputs: (reference(inputs) * factors).sum(), inputs, directions=5)
+
+
+def test_scale_of_the_logits_is_applied_to_the_queries():
+    """Queries may be many fewer than keys, as in decoding, so a scaled copy of the keys would cost more."""
+    query, key, value = np.zeros((1, 4, 1, 8)), np.zeros((1, 64, 1, 8)), np.zeros((1, 64, 1, 8))
+    equations = jax.make_jaxpr(functools.partial(blockwise_attention, block=4))(query, key, value).eqns
+    scaled = [x.aval.shape for eqn in equations if eqn.primitive.name == "mul" for x in eqn.outvars]
+    assert scaled == [query.shape]
 
 
 def test_blocks_skip_hidden_keys():

@@ -78,7 +78,7 @@ class Recorder(nn.Module):
         return jax.numpy.concatenate([noise, labels[:, None]], axis=1)[:, :, None, None]
 
 
-FAKE, REAL = np.float32([0.5, -3, 2, 9, -0.25]), np.float32([0.25, 3, -2, 9, 1.5])
+FAKE, REAL = np.float32([-0.5, -3, 2, 9, -0.25]), np.float32([0.25, 3, -2, 9, 1.5])
 WEIGHTS = np.float32([1, 1, 1, 0, 1])
 
 
@@ -103,10 +103,10 @@ def test_losses_are_hinges_for_the_discriminator_and_the_negative_logit_for_the_
 ):
     batch = logits_of_a_batch(monkeypatch, recorder)
     output = recorder.discriminator_loss({}, batch, Context())
-    assert output.terms == {"real": (0.75 + 0 + 3 + 0, 4), "fake": (1.5 + 0 + 3 + 0.75, 4)}
-    assert output.metrics == {"real_accuracy": (3, 4), "fake_accuracy": (2, 4)}
+    assert output.terms == {"real": (0.75 + 0 + 3 + 0, 4), "fake": (0.5 + 0 + 3 + 0.75, 4)}
+    assert output.metrics == {"real_accuracy": (3, 4), "fake_accuracy": (3, 4)}
     output = recorder.loss({}, batch, Context())
-    assert output.terms == {"loss": (-(0.5 - 3 + 2 - 0.25), 4)}
+    assert output.terms == {"loss": (0.5 + 3 - 2 + 0.25, 4)}
     assert output.state == {"state": 1}
 
 
