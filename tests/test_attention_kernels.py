@@ -90,6 +90,8 @@ def make_masks(length):
         "causal packed": AttentionMask(segments, segments, causal=True),
         "window": AttentionMask(tokens, tokens, window=10),
         "causal window": AttentionMask(tokens, tokens, causal=True, window=7),
+        "causal window of the keys": AttentionMask(None, tokens, causal=True, window=7),
+        "causal window of the source": AttentionMask(tokens[::-1], tokens, causal=True, window=8),
         "causal packed window": AttentionMask(segments, segments, causal=True, window=7),
         "array": array,
         "array of all heads": array[:, :1],
@@ -131,7 +133,8 @@ def test_queries_without_keys_are_finite_in_cudnn(monkeypatch, length):
     if not IS_GPU:
         monkeypatch.setattr(jax.nn, "dot_product_attention", attend_like_cudnn)
     inputs, masks = random_inputs(length, "bfloat16"), make_masks(length)
-    for name in ("array", "causal tokens", "packed", "source"):
+    windows = ("causal window of the keys", "causal window of the source")
+    for name in ("array", "causal tokens", "packed", "source", *windows):
         outcomes = run(inputs, masks[name], implementation="cudnn")
         expected = run(inputs, masks[name])
         for outcome, other in zip(outcomes, expected, strict=True):

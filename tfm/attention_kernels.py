@@ -100,6 +100,32 @@ def _kernel_can_compute(mask: AnyMask, query: Array) -> bool:
     return query.ndim == 4 and not mask.is_packed and (mask.causal or mask.window is None)
 
 
+def _sequence_lengths(
+    mask: AttentionMask, batch: tuple[int, ...], length: int
+) -> tuple[dict[str, Any], Any]:
+    """Returns (arguments of the kernel, whether each query sees a key [B or 1, L or 1, 1, 1] or None).
+
+    All lengths are at least 1, because a kernel may return NaN otherwise. With a causal window, the queries
+    more than half a window after the last key see no key. The kernel leaves them out, too.
+    """
+    if mask.key_segments is None:  # then queries have no segments, either
+        return {}, None
+    keys = jnp.broadcast_to(jnp.sum(mask.key_segments, -1, dtype=jnp.int32), batch)  # True for tokens
+    has_keys = (keys > 0)[:, None]
+    lengths = {"key_value_seq_lengths": jnp.maximum(keys, 1)}
+    queries = jnp.full(batch, length, jnp.int32)
+    if mask.query_segments is not None:
+        has_keys = has_keys & jnp.asarray(mask.query_segments)
+        queries = jnp.broadcast_to(jnp.sum(mask.query_segments, -1, dtype=jnp.int32), batch)
+    if mask.window is not None:
+        last = lengths["key_value_seq_lengths"] + mask.window // 2
+        has_keys = has_keys & (jnp.arange(length) < last[:, None])
+        queries = jnp.minimum(queries, last)
+    if mask.query_segments is not None or mask.window is not None:
+        lengths["query_seq_lengths"] = jnp.maximum(queries, 1)
+    return lengths, has_keys[..., None, None]
+
+
 def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **terms: Any) -> jax.Array:
     """Computes `dot_product_attention` by `jax.nn.dot_product_attention`. It also receives the terms.
 
@@ -118,11 +144,7 @@ def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **ter
     elif isinstance(mask, AttentionMask):
         terms["is_causal"] = mask.causal
         terms["local_window_size"] = None if mask.window is None else (mask.window // 2, 0)
-        for name, segments in (("query", mask.query_segments), ("key_value", mask.key_segments)):
-            if segments is not None:  # True for tokens
-                count = jnp.broadcast_to(jnp.sum(segments, -1, dtype=jnp.int32), batch)
-                terms[f"{name}_seq_lengths"] = jnp.maximum(count, 1)
-                visible = (jnp.asarray(segments) if name == "query" else count[:, None] > 0)[..., None, None]
-                has_keys = visible if has_keys is None else has_keys & visible
+        lengths, has_keys = _sequence_lengths(mask, batch, length)
+        terms |= lengths
     output = jax.nn.dot_product_attention(query, key, value, **terms)
     return output if has_keys is None else jnp.where(has_keys, output, 0)

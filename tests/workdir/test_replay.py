@@ -120,6 +120,16 @@ def test_damaged_checkpoint_is_not_the_start(run, regression_run, tmp_path):
     assert replay_step(*run[:2], str(workdir), 4).start == 2
 
 
+def test_damage_is_the_reason_if_all_checkpoints_before_the_step_are_damaged(run, regression_run, tmp_path):
+    workdir = shutil.copytree(regression_run, tmp_path / "run")
+    for path in (workdir / "checkpoints" / "2").rglob("*"):
+        if path.is_file():
+            path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(UserError, match="the checkpoint of step 2 is damaged") as error:
+        replay_step(*run[:2], str(workdir), 3)
+    assert "training.keep" not in str(error.value)
+
+
 @pytest.mark.long
 def test_replay_of_a_step_that_cannot_be_recomputed_is_an_error(run, tiny_run, tmp_path):
     with pytest.raises(UserError, match=r"between 1 and training.steps 6, got 7"):

@@ -17,9 +17,11 @@ from tfm.checkpoints import trees
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import evaluate as evaluating
 from tfm.errors import UserError
+from tfm.io.files import append_json_line
 from tfm.tasks import translation
 from tfm.tasks.translation.task import VOCABULARY_FILE
 from tfm.workdir import runs
+from tfm.workdir.starts import RECORD_FILE, last_start
 from tfm.workdir.train import train
 
 
@@ -199,5 +201,27 @@ def test_config_that_does_not_fit_the_checkpoints_is_an_error(field, tiny_run, t
     content = json.loads((workdir / "config.json").read_text())
     content["model"][field] = 1 if content["model"][field] > 1 else 2
     (workdir / "config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=rf"model\.{field} was \d and is now \d"):
+        runs.load(str(workdir))
+    (workdir / RECORD_FILE).unlink()
     with pytest.raises(UserError, match=r"params/decoder/layers_\d/.*config"):
         runs.load(str(workdir))
+
+
+def test_flipped_bit_of_the_config_is_an_error(tiny_run, tmp_path):
+    """The position changes the translations, but no shape and no asset."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    text = (workdir / "config.json").read_text()
+    assert '"first_position": 0' in text
+    (workdir / "config.json").write_text(text.replace('"first_position": 0', '"first_position": 4'))
+    with pytest.raises(UserError, match=r"config\.json .*model\.first_position was 0 and is now 4"):
+        runs.load(str(workdir))
+
+
+def test_config_of_the_start_before_is_valid_after_a_kill(tiny_run, tmp_path):
+    """A start writes its record first, and then its config."""
+    workdir = shutil.copytree(tiny_run, tmp_path / "run")
+    start = last_start(str(workdir))
+    later = start | {"config": start["config"] | {"ter": False}}
+    append_json_line(str(workdir / RECORD_FILE), later)
+    assert runs.open_folder(str(workdir)).config == runs.open_folder(str(tiny_run)).config

@@ -18,18 +18,22 @@ from tests.support.comparison import assert_trees_equal
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
 from tfm import config as configs
+from tfm import tasks
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
+from tfm.workdir.replay import replay_step
 from tfm.workdir.starts import (
     RECORD_FILE,
     changed_fields,
     check_same_data,
     code_state,
     last_start,
+    open_same_data,
     package_versions,
     record_start,
+    warn_of_changed_split,
 )
 
 
@@ -80,6 +84,26 @@ def test_resuming_with_changed_training_text_is_an_error(corpus, tmp_path, caplo
     with pytest.raises(UserError, match=rf"train .*{tmp_path / 'run'}"):
         train_run(dataclasses.replace(make_config(own, steps=2), validation_sentences=0), tmp_path / "run")
     assert len(starts(tmp_path / "run")) == 1
+    config = dataclasses.replace(make_config(own, steps=1), validation_sentences=0)
+    task = tasks.find(config.task).create(config, str(tmp_path / "run"), new=False)
+    with pytest.raises(UserError, match=rf"train .*{tmp_path / 'run'}"):
+        replay_step(task, config.training, str(tmp_path / "run"), 1)
+    with pytest.raises(UserError, match=rf"train .*{tmp_path / 'run'}"):
+        open_same_data(task, str(tmp_path / "run"), step=1)
+
+
+def test_changed_split_gives_a_warning(tiny_run, corpus, tmp_path, caplog):
+    config = runs.open_folder(str(tiny_run)).config
+    warn_of_changed_split(config, str(tiny_run), "validation")
+    warn_of_changed_split(config, str(tiny_run), "test")  # is not recorded
+    assert not caplog.text
+    own = shutil.copytree(corpus, tmp_path / "corpus")
+    (own / "val.de").write_text((own / "val.de").read_text().replace("rot", "blau"))
+    other = dataclasses.replace(config, data=dataclasses.replace(config.data, directory=str(own)))
+    warn_of_changed_split(other, str(tiny_run), "train")
+    assert not caplog.text
+    warn_of_changed_split(other, str(tiny_run), "validation")
+    assert "content of validation has changed" in caplog.text
 
 
 def record(workdir, step, config=Config(), **data):  # noqa: B008, it is frozen

@@ -23,6 +23,7 @@ from tfm.data.sources.splits import list_splits
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
 from tfm.workdir import runs
+from tfm.workdir.starts import warn_of_changed_split
 
 BAR = 40  # width of the longest bar, in characters
 log = logging.getLogger(__name__)
@@ -38,6 +39,9 @@ def main(options: command_options.Data) -> None:
         )
     tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
     summaries = inspect_splits(config, list(dict.fromkeys(options.splits)), tokenizer)
+    if options.workdir:
+        for split in summaries:
+            warn_of_changed_split(config, options.workdir, split.name)
     if options.format == "json":
         print(to_json([as_json(split) for split in summaries], indent=2))
         return

@@ -27,6 +27,7 @@ from tfm.training.task import Report
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord
+from tfm.workdir.starts import warn_of_changed_split
 
 log = logging.getLogger(__name__)
 
@@ -99,6 +100,7 @@ def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report,
     The second part is empty until the final item of an `--average` run.
     """
     log.info("Evaluating %s", options.split)
+    warn_of_changed_split(run.task.config, options.workdir, options.split)
     for report in run.task.report(run.variables, options.split):
         yield report, []
     if options.average > 1:

@@ -8,12 +8,15 @@ On several hosts, start the same command on each, with a work directory that all
 --distributed, or --coordinator, --processes and --process_id.
 """
 
+import functools
+import os
 import tempfile
 from typing import Any
 
 import jax
 
 from tfm import tasks
+from tfm.checkpoints.store import list_steps
 from tfm.commands import progress_bar
 from tfm.commands.command import command
 from tfm.commands.compilation import check_device
@@ -26,9 +29,11 @@ from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
+from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Task
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
+from tfm.workdir.starts import open_same_data
 from tfm.workdir.train import train_in_workdir
 from tfm.workdir.warm_start import copy_frozen_models
 
@@ -91,7 +96,9 @@ def dry_run(config: Any, options: Train) -> None:
             warm_start.prepare_warm_start(options.warm_start, config, elsewhere, options.warm_start_map)
         copy_frozen_models(config, elsewhere)
         task = tasks.find(config.task).create(config, elsewhere)
-        print("\n".join(describe_run(task, config.training, workdir)))
+        newest = max(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)), default=0)
+        open_data = functools.partial(open_same_data, task, workdir, newest)
+        print("\n".join(describe_run(task, config.training, workdir, open_data)))
 
 
 def check_profile(text: str, steps: int) -> None:

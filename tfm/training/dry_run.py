@@ -1,6 +1,7 @@
 """The dry run: parameters, batches, memory and last measured speed of a run, before it starts."""
 
 import os
+from collections.abc import Callable
 
 import jax
 
@@ -14,11 +15,14 @@ from tfm.training.task import Data, Task, check_contract
 COLUMN = 20  # characters of a name
 
 
-def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
+def describe_run(
+    task: Task, config: TrainingConfig, workdir: str, open_data: Callable[[], Data] | None = None
+) -> list[str]:
     """Compiles the step for the largest batch and describes what a run takes, a line each.
 
     Args:
       task, config, workdir: see `tfm.workdir.train.train`.
+      open_data: opens and checks the data of the run. None opens the data of the task.
 
     Raises:
       UserError: the step does not fit into the memory of a device, the data cannot be used, or
@@ -26,7 +30,7 @@ def describe_run(task: Task, config: TrainingConfig, workdir: str) -> list[str]:
     """
     setup = Setup(task, config)
     check_score_names(task, config)
-    data = task.open_data()
+    data = (open_data or task.open_data)()
     check_contract(data, Data)
     example = data.example()
     setup.check_padding(example)

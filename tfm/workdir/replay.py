@@ -17,7 +17,7 @@ from tfm.training.loss_calls import means
 from tfm.training.setup import Setup, open_checkpoints
 from tfm.training.step import TrainState, compute_updates, merge_trees
 from tfm.training.task import Batch, Task
-from tfm.workdir.starts import changed_fields, last_start
+from tfm.workdir.starts import changed_fields, last_start, open_same_data
 
 LOG_EVERY = 50  # steps
 log = logging.getLogger(__name__)
@@ -74,15 +74,15 @@ def replay_step(task: Task, config: TrainingConfig, workdir: str, step: int) -> 
       step: counted from 1.
 
     Raises:
-      UserError: if no intact checkpoint is before the step, the run has fewer steps, or there are several
-        hosts.
+      UserError: if no intact checkpoint is before the step, the run has fewer steps, its training data or
+        tokenizer have changed since it trained the step, or there are several hosts.
     """
     if not 1 <= step <= config.steps:
         raise UserError(f"Expected a step between 1 and training.steps {config.steps:,}, got {step:,}.")
     if jax.process_count() > 1:
         raise UserError("Expected one host to replay a step, got several: replay on one of them.")
     setup = Setup(task, config)
-    data = task.open_data()
+    data = open_same_data(task, workdir, step, before=step)
     _warn_of_another_config(task, workdir, step)
     start, state = _restore_before(setup, workdir, step)
     batches = data.train_batches(start)
@@ -135,10 +135,15 @@ def _restore_before(setup: Setup, workdir: str, step: int) -> tuple[int, TrainSt
         intact = (each for each in reversed(steps) if each < step and not checkpoints.find_damage(each))
         start = next(intact, None)
         if start is None:
+            damaged = [each for each in steps if each < step]
             there = f"the first is of step {steps[0]:,}" if steps else "there is none"
+            advice = "choose a later step, or train with a larger training.keep"
+            if damaged:
+                there = f"the checkpoint of step {damaged[-1]:,} is damaged"
+                advice = "restore it from a copy, or choose a later step"
             raise UserError(
                 f"Replaying step {step:,} needs an intact checkpoint before it, and in {checkpoints.folder} "
-                f"{there}: choose a later step, or train with a larger training.keep."
+                f"{there}: {advice}."
             )
         like = setup.partitioner.like(setup.state)
         return start, TrainState.from_items(checkpoints.restore(start, like.items()))

@@ -20,9 +20,10 @@ from tfm.devices.memory import check_parameters_fit, host_memory
 from tfm.errors import UserError, check_count
 from tfm.io.files import check_entries
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
-from tfm.training.setup import open_checkpoints
+from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
 from tfm.workdir.bundle import is_bundle, read_bundle
+from tfm.workdir.starts import check_recorded_config
 
 CONFIG_FILE = "config.json"
 REQUIRED_MEMBERS = ("model.name", "data", "training", "output_suffix", "without_paths")  # of every config
@@ -176,8 +177,8 @@ def open_folder(path: str) -> ModelFolder:
     """Opens the folder of a run or an export.
 
     Raises:
-      UserError: if there is no run, this version cannot read its config, or the config of an export contains
-        paths of files.
+      UserError: if there is no run, this version cannot read its config, the config of a run has changed
+        since its last start, or the config of an export contains paths of files.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {path!r}.")
@@ -185,6 +186,8 @@ def open_folder(path: str) -> ModelFolder:
         raise UserError(f"Expected the folder of a run at {path}, but there is none. Check the path.")
     check_entries(path)
     mapping = configs.load(config_path(path))
+    if has_checkpoint(path):  # before, a start that fails may have written another config
+        check_recorded_config(path, mapping, config_path(path))
     try:
         config = parse_config(mapping)
     except UserError as error:

@@ -18,9 +18,11 @@ from typing import Any
 import jax
 
 import tfm
+from tfm import tasks
 from tfm.devices.backend import NUMERICAL_OPTIONS
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
+from tfm.training.task import Data, Task, check_contract
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = (  # environment variables that change numbers; other variables may be secrets
@@ -100,23 +102,96 @@ def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
     return dict(sorted(changed.items()))
 
 
-def check_same_data(workdir: str, now: dict[str, str], step: int) -> None:
-    """Checks that a run resumes with the training data and the tokenizer of its last start.
+def open_same_data(task: Task, workdir: str, step: int, before: float = math.inf) -> Data:
+    """Opens the data of a run, and checks them with `check_same_data`.
+
+    Every command that computes batches of an existing run opens its data here.
+
+    Args:
+      task: task of the run.
+      workdir, step, before: see `check_same_data`.
+
+    Raises:
+      UserError: if the data cannot be used, or differ.
+    """
+    data = task.open_data()
+    check_contract(data, Data)
+    check_same_data(workdir, data.identity(), step, before)
+    return data
+
+
+def check_same_data(workdir: str, now: dict[str, str], step: int, before: float = math.inf) -> None:
+    """Checks that the training data and the tokenizer of a run are those of its last start.
 
     Args:
       workdir: folder of the run.
       now: {name: fingerprint} of the data.
-      step: step that the run resumes from. A run that begins at step 0 may have any data.
+      step: step that the run resumes from, or that is recomputed. A run that begins at step 0 may have any
+        data.
+      before: compare with the last start before this step, see `last_start`.
 
     Raises:
-      UserError: if they differ, because the next batches would change.
+      UserError: if they differ, because the batches would change.
     """
-    before = last_start(workdir).get("data", {}) if step else {}
-    if changed := [name for name in _differences(before, now) if name != "validation"]:
+    recorded = last_start(workdir, before).get("data", {}) if step else {}
+    if changed := [name for name in _differences(recorded, now) if name != "validation"]:
         raise UserError(
             f"The content of {' and '.join(changed)} has changed since the last start of the run in "
-            f"{workdir}. Restore the data to resume the run, or start a new run in another folder."
+            f"{workdir}. Restore the data, or start a new run in another folder."
         )
+
+
+def warn_of_changed_split(config: Any, workdir: str, split: str) -> None:
+    """Warns if a split has other content than at the last start of a run.
+
+    Does nothing if the run did not record the split, or its task cannot compute the fingerprint of a split.
+
+    Args:
+      config: config of the run.
+      workdir: folder of the run.
+      split: name of the split.
+
+    Raises:
+      UserError: if the split cannot be used.
+    """
+    task = tasks.find(config.task)
+    recorded = last_start(workdir).get("data", {}).get(split)
+    if recorded is None or not hasattr(task, "fingerprint"):
+        return
+    if task.fingerprint(config, split) != recorded:
+        log.warning(
+            "The content of %s has changed since the last start of the run in %s. Results on it cannot be "
+            "compared with those of the run",
+            split,
+            workdir,
+        )
+
+
+def check_recorded_config(workdir: str, config: Mapping[str, Any], path: str) -> None:
+    """Checks that the config of a run is one that the run was started with.
+
+    A start writes its record before the config, so after a kill in between the config is that of the start
+    before.
+
+    Args:
+      workdir: folder of the run.
+      config: the content of its config file.
+      path: path of that file.
+
+    Raises:
+      UserError: if the config differs from the configs of all starts, because of a damaged disk or an editor.
+    """
+    starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {"config": dict})))
+    if not starts:
+        return
+    changed = [changed_fields(start["config"], dict(config)) for start in reversed(starts)]
+    if {} in changed:
+        return
+    fields = "; ".join(f"{name} was {old!r} and is now {new!r}" for name, (old, new) in changed[0].items())
+    raise UserError(
+        f"{path} has changed since the run was started ({RECORD_FILE}): {fields}. Set these fields back. To "
+        "use other values, give them to the command, such as --config.FIELD=VALUE."
+    )
 
 
 def _warn_of_changes(before: dict, now: dict, step: str) -> None:

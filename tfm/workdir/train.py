@@ -25,12 +25,12 @@ from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.scores import Scores, check_score_names, find_best
 from tfm.training.setup import Setup, open_checkpoints
-from tfm.training.task import Data, Task, Variables, check_contract
+from tfm.training.task import Task, Variables
 from tfm.training.trackers.hook import TrackerHook
 from tfm.workdir import resume, warm_start
 from tfm.workdir.compiled_programs import enable_compilation_cache, remove_damaged_programs
 from tfm.workdir.runs import config_path
-from tfm.workdir.starts import check_same_data, record_start
+from tfm.workdir.starts import open_same_data, record_start
 
 log = logging.getLogger(__name__)
 
@@ -149,9 +149,7 @@ def train(
         if completed := scores.describe_completion(step, config):
             log.info("Nothing to do: %s", completed)
             return
-        data = task.open_data()
-        check_contract(data, Data)
-        check_same_data(workdir, data.identity(), step)
+        data = open_same_data(task, workdir, step)
         state, (train_step, compiled) = setup.prepare(data.example(), checkpoints, newest, initial_variables)
         guard.check()  # preparing may have taken long, and what follows makes files and folders
         called.on_start(step, compiled)
