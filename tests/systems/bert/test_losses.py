@@ -63,7 +63,7 @@ def make_class_batch(head):
     weights[:3, 0] = 1
     if head == "tags":
         weights = (RNG.random((4, 10)) < 0.5) * (TOKENS > 0).astype(np.int32)
-    labels = RNG.integers(0, 3, (4, 10)) * weights
+    labels = RNG.integers(0, 3, (4, 10))  # also where the weight is 0
     return {"tokens": TOKENS, "types": TYPES, "labels": labels, "weights": weights}
 
 
@@ -299,6 +299,16 @@ def test_report_of_an_ensemble_of_classifiers_equals_numpy(head, columns, tmp_pa
         words = example["label"].split() if head == "tags" else ["any"]
         assert example["prediction"] == " ".join("-" if word == "-" else next(names) for word in words)
     assert report.outputs == [example["prediction"] for example in report.examples]
+
+
+def test_texts_of_a_batch_are_counted_without_padding(tmp_path):
+    write_tables(tmp_path)
+    config = make_config(
+        tmp_path, dataclasses.replace(MODEL, head="classes", classes=2), second_column="second"
+    )
+    data = classification.create(config, str(tmp_path)).open_data()
+    assert data.count({"tokens": TOKENS}) == 3
+    assert sum(data.count(batch) for _, batch in data.validation.in_order()) == data.validation.pieces == 8
 
 
 def test_scores_of_both_tasks_select_the_best_checkpoint():

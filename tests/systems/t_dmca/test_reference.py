@@ -11,7 +11,8 @@ from tests.models.cases import COMPRESSED
 from tests.support.central_differences import assert_gradient_equals_differences
 from tests.systems.t_dmca.numpy_t_dmca import t_dmca
 from tfm.losses import smoothed_cross_entropy
-from tfm.systems.t_dmca.compressed_layer import find_ends
+from tfm.systems.t_dmca.compressed_layer import CompressedLayer, find_ends
+from tfm.systems.t_dmca.local_layer import LocalLayer
 from tfm.systems.t_dmca.model import TDMCAConfig
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
@@ -106,6 +107,7 @@ def test_defaults_are_those_of_the_paper():
     fields |= {"positions": "interleaved", "scale_embedding": True}
     config = TDMCAConfig()
     assert {name: getattr(config, name) for name in fields} == fields
+    assert (CompressedLayer.stride, LocalLayer.block) == (config.compression, config.local_block) == (3, 256)
 
 
 def test_a_window_that_began_before_the_row_has_no_end():

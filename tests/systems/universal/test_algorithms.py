@@ -55,3 +55,17 @@ def test_the_highest_digit_of_a_sum_is_not_0_unless_the_sum_is():
 @pytest.mark.parametrize("function", [copy, reverse, add])
 def test_splits_have_their_sizes(function):
     assert {split: len(read(function, split)) for split in SIZES} == SIZES
+
+
+@pytest.mark.parametrize("function", [copy, reverse, add])
+def test_long_sources_of_validation_are_not_in_training(function):
+    """Short sources are so few that they are in both splits."""
+    known = set(map(tuple, read(function)))
+    validation = [tuple(source) for source in read(function, "validation") if len(source) >= 8]
+    assert len(validation) > 20
+    assert not known & set(validation)
+
+
+def test_test_splits_have_the_length_of_training_and_two_and_four_times_this_length():
+    lengths = [{len(source) for source in read(copy, split)} for split in ("test", "double", "quadruple")]
+    assert lengths == [{10}, {20}, {40}]
