@@ -8,7 +8,7 @@ from tfm.systems.parsing.bracketing import Parse, bracketing_scores, count_brack
 from tfm.systems.parsing.trees import list_leaves, list_spans, read_trees
 
 DELETED = ["TOP", "-NONE-", ",", ".", ":", "``", "''"]
-LABELS = ["NP", "NP-SBJ", "NP-1=2", "VP=1", "PRT", "PRT-CLR", "ADVP", "TOP", "-NONE-", ":"]
+LABELS = ["NP", "NP-SBJ-1", "NP-1=2", "NP=2-1", "VP=1", "PRT", "PRT-CLR", "ADVP", "TOP", "-NONE-", ":"]
 TAGS = ["NN", "VB", "PRT", *DELETED[1:]]
 
 

@@ -261,6 +261,7 @@ def test_compare_command_rejects_the_task(folder):
 def test_defaults_are_those_of_the_paper():
     config = parsing.Config()
     decoding = config.decoding
+    assert parsing.Parsing.best == ("validation/f1", "max")
     assert (decoding.beam_size, decoding.length_penalty, decoding.max_extra_tokens) == (21, 0.3, 300)
     assert config.data.vocabulary_size == 16_000
     wsj = read_config_file("configs/parsing_wsj.py")[0]

@@ -44,6 +44,34 @@ def test_file_extension_does_not_change_the_treebank(folder):
     assert open_pairs(make(folder), "validation").fingerprint != plain.fingerprint
 
 
+def test_a_name_without_ending_prefers_mrg_to_txt_and_txt_to_no_ending(folder):
+    for words, ending in (("c", ""), ("b", ".txt"), ("a", ".mrg")):
+        (folder / f"other{ending}").write_text(f"(NN {words})", encoding="utf-8")
+        assert open_pairs(make(folder), "other")[:] == [(words, "NN")]
+
+
+def test_no_warning_without_empty_trees(folder, caplog):
+    open_pairs(make(folder), "validation")
+    assert not caplog.text
+
+
+def test_a_changed_file_is_read_again_and_its_fingerprint_depends_on_words_and_trees(folder):
+    fingerprints = []
+    for text in ("(S (NN a))", "(S (NN bb))", "(S (VB bb))", "(S (NN a))"):
+        (folder / "validation.txt").write_text(text, encoding="utf-8")
+        pairs = open_pairs(make(folder), "validation")
+        tag, word = text[4:-2].split()
+        assert pairs[:] == [(word, f"(S {tag} )S")]
+        fingerprints.append(pairs.fingerprint)
+    assert len(set(fingerprints)) == 3
+    assert fingerprints[0] == fingerprints[3]
+
+
+def test_all_trees_may_be_on_one_line(folder):
+    (folder / "validation.txt").write_text("(S (NN a)) " * 20_000, encoding="utf-8")
+    assert len(open_pairs(make(folder), "validation")) == 20_000
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -66,3 +94,5 @@ def test_builtin_treebank_needs_no_file(tmp_path):
     assert all(words.endswith(" .") and tokens.startswith("(S ") for words, tokens in pairs[:])
     with pytest.raises(UserError, match="validation, test, got 'other'"):
         open_pairs(config, "other")
+    with pytest.raises(UserError, match=r"data\.directory"):
+        open_pairs(make(tmp_path, kind=BUILTIN_TREES), "validation")

@@ -64,6 +64,16 @@ def test_cleaning_removes_empty_elements_and_functions():
     )
 
 
+def test_cleaning_removes_functions_of_tags_and_keeps_words():
+    tree = read("(S (NP (JJ|NN-1 well-known) (-LRB- -LRB-)) (VB=2 a=b|c))")
+    assert format_tree(clean_tree(tree)) == "(TOP (S (NP (JJ well-known) (-LRB- -LRB-)) (VB a=b|c)))"
+
+
+@pytest.mark.parametrize("label", ["TOP", "ROOT", "S1"])
+def test_only_an_outermost_label_becomes_top(label):
+    assert format_tree(read(f"(S ({label} (NN a)))")) == f"(TOP (S ({label} (NN a))))"
+
+
 def test_linearized_tree_equals_figure_2_of_vinyals():
     assert " ".join(linearize(read(JOHN))) == TOKENS
 
@@ -156,6 +166,7 @@ def test_parentheses_of_a_sentence_are_escaped():
         (["a (NN b)"], r"Line 1 of text .*'a' outside"),
         (["(NN a b)"], r"Line 1 of text .*\(NN a b\)"),
         (["(NP (NN a) b)"], r"Line 1 of text .*\(NP \(...\) b\)"),
+        (["((NN a) b)"], r"Line 1 of text .* '\(\(...\) b\)'"),
         (["(NP a (NN b))"], r"Line 1 of text .* '\(NP a \(...\)\)'"),
         (["", "(S " * 10_000], r"Line 2 of text .* 200 brackets"),
     ],

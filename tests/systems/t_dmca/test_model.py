@@ -149,11 +149,14 @@ def test_memory_of_a_forward_pass_is_less_than_half_of_that_of_full_attention():
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("prefix", [0, 1, 5, 8])
-def test_hypotheses_continue_prefixes_of_any_length(prefix):
+@pytest.mark.parametrize(
+    ("name", "prefix"),
+    [*(("local and compressed", prefix) for prefix in (0, 1, 5, 8)), ("relative bias", 5)],
+)
+def test_hypotheses_continue_prefixes_of_any_length(name, prefix):
     """Windows of keys and blocks may begin in the prefix and end in the hypothesis."""
     rng = np.random.default_rng(1)
-    model = COMPRESSED["local and compressed"]
+    model = COMPRESSED[name]
     tokens = rng.integers(3, VOCABULARY, (1, 16))
     params = random_parameters(model, tokens)
 

@@ -1,5 +1,6 @@
 """Tests of whole T-DMCA models against NumPy, of their gradients and of their caches."""
 
+import dataclasses
 import functools
 
 import jax
@@ -10,6 +11,8 @@ import pytest
 from tests.models.cases import COMPRESSED
 from tests.support.central_differences import assert_gradient_equals_differences
 from tests.systems.t_dmca.numpy_t_dmca import t_dmca
+from tfm import attention
+from tfm.layers import residual
 from tfm.losses import smoothed_cross_entropy
 from tfm.systems.t_dmca.compressed_layer import CompressedLayer, find_ends
 from tfm.systems.t_dmca.local_layer import LocalLayer
@@ -100,6 +103,24 @@ def test_a_prefix_in_pieces_and_reordered_hypotheses_equal_numpy(name):
                 expected = t_dmca(model.config, params, np.array(text))[-1]
                 np.testing.assert_allclose(found[step, row, i], expected, atol=1e-4)
             read = [read[parent] for parent in parents]
+
+
+def test_every_dropout_is_on_in_training_with_the_rate_of_its_field(monkeypatch):
+    """The rates are those of the embeddings and of six sublayers, of the attentions and of the networks."""
+    rates = []
+
+    def record(rng, x, rate):
+        rates.append(rate)
+        return x
+
+    for module in (residual, attention):
+        monkeypatch.setattr(module, "dropout", record)
+    fields = {"dropout": 0.3, "attention_dropout": 0.2, "feed_forward_dropout": 0.4}
+    model = COMPRESSED["local and compressed"]
+    model = model.clone(config=dataclasses.replace(model.config, **fields))
+    keys = {"params": jax.random.key(0), "dropout": jax.random.key(1)}
+    jax.eval_shape(functools.partial(model.init, train=True), keys, TOKENS)
+    assert {rate: rates.count(rate) for rate in rates} == {0.3: 1 + 2 * 3, 0.2: 3, 0.4: 3}
 
 
 def test_defaults_are_those_of_the_paper():
