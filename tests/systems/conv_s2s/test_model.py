@@ -94,6 +94,13 @@ def test_a_sequence_beyond_the_positions_is_an_error():
         )
 
 
+def test_a_sequence_may_have_as_many_tokens_as_positions():
+    tokens = np.ones((1, 12), int)
+    model = CONVOLUTIONAL["one width"]
+    logits = jax.eval_shape(lambda: model.init_with_output(jax.random.key(0), tokens, tokens, train=False)[0])
+    assert logits.shape == (1, 12, VOCABULARY)
+
+
 def test_published_size_is_the_default():
     """Section 4.2: 20 layers of 512 and kernel 3 in both stacks, embeddings of 512."""
     config = ConvS2SConfig()
