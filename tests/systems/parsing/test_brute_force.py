@@ -4,8 +4,11 @@ import random
 
 import pytest
 
+from tfm.errors import UserError
+from tfm.systems.parsing import task as parsing
 from tfm.systems.parsing.bracketing import Parse, bracketing_scores, count_brackets
-from tfm.systems.parsing.trees import list_leaves, list_spans, read_trees
+from tfm.systems.parsing.trees import list_leaves, list_spans, read_trees, restore_tree
+from tfm.tasks.translation.pipeline import Hypothesis
 
 DELETED = ["TOP", "-NONE-", ",", ".", ":", "``", "''"]
 LABELS = ["NP", "NP-SBJ-1", "NP-1=2", "NP=2-1", "VP=1", "PRT", "PRT-CLR", "ADVP", "TOP", "-NONE-", ":"]
@@ -129,3 +132,66 @@ def test_complete_matches_have_neither_missing_nor_additional_brackets():
         parses = [Parse(["a"], ["NN"], list_spans(tree)) for tree in trees]
         scores = bracketing_scores(*([each] for each in parses))
         assert next(score.value for score in scores if score.name == "complete match") == 0
+
+
+class Clock:
+    """A clock that advances by four seconds at each look."""
+
+    seconds = 0.0
+
+    @classmethod
+    def monotonic(cls):
+        cls.seconds += 4
+        return cls.seconds
+
+
+def make_report(monkeypatch, pairs, answers):
+    """Returns the report of a task on (sentence, tokens) pairs, with some answers of the model."""
+    config = parsing.Config()
+    task = parsing.Parsing(config, range(300))
+    monkeypatch.setattr(parsing, "read_sides", lambda *_: tuple(map(list, zip(*pairs, strict=True))))
+    monkeypatch.setattr(task, "predict", lambda *_: [[Hypothesis(answer, -1.0)] for answer in answers])
+    monkeypatch.setattr(parsing, "time", Clock)
+    (report,) = task.report({"params": None}, "test")
+    return report
+
+
+PAIRS = [("a b", "(S NN VB )S"), ("c", "(NP NN )NP")]
+
+
+def test_a_report_counts_sentences_per_second(monkeypatch):
+    assert make_report(monkeypatch, PAIRS, ["", ""]).rate == 0.5
+
+
+def test_the_identity_of_a_report_depends_on_sentences_and_trees(monkeypatch):
+    others = [PAIRS, [("a b", "(S NN NN )S"), PAIRS[1]], [("a x", "(S NN VB )S"), PAIRS[1]]]
+    identities = [make_report(monkeypatch, pairs, ["", ""]).identity for pairs in others]
+    assert len(set(identities)) == 3
+    assert make_report(monkeypatch, PAIRS, ["(S NN", ""]).identity == identities[0]
+
+
+def test_every_repair_of_an_output_is_counted():
+    restored = [restore_tree(tokens.split(), ["a", "b"]) for tokens in ("(S XX", "(S XX XX", "(S XX XX )S")]
+    score = parsing.count_well_formed(restored)
+    assert score.value == pytest.approx(100 / 3)
+    assert score.signature == "per cent; repairs: missing tags 1, unclosed 2"
+
+
+def test_trees_over_other_words_are_error_sentences():
+    """One bracket of two gold and two other brackets matches, and the other sentence is complete."""
+    task = parsing.Parsing(parsing.Config(), range(300))
+    scores = task.score_hypotheses(
+        ["(TOP (S (NN a) (VB x)))", "(TOP (NP (NN c)))"], *map(list, zip(*PAIRS, strict=True))
+    )
+    assert scores == {"f1": 50, "complete_match": 100}
+
+
+@pytest.mark.parametrize("text", ["", "(NN a) (NN b)"])
+def test_a_target_has_exactly_one_tree(text):
+    task = parsing.Parsing(parsing.Config(), range(300))
+    with pytest.raises(UserError, match="Expected one tree"):
+        task.read_target(text)
+
+
+def test_the_best_checkpoint_has_the_largest_f1():
+    assert parsing.Parsing.best == ("validation/f1", "max")
