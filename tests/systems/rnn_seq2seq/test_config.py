@@ -174,3 +174,15 @@ def test_initial_parameters_are_those_of_the_initialization(cell, initialization
             assert not part.any(), path
     assert kinds == {"kernel", "recurrent", "attention", "score", "bias", "table"}
     assert len(set(parts)) == len(parts)  # no gate repeats another
+
+
+@pytest.mark.parametrize(("output", "has_bias"), [("maxout", True), ("linear", True), ("tanh", False)])
+@pytest.mark.parametrize("score", ["additive", "general"])
+def test_only_the_layers_with_a_bias_in_their_papers_have_one(output, has_bias, score):
+    """Luong et al. 2015, equation 5, and the score functions of both papers have no bias."""
+    config = RNNConfig(output=output, attention=score, embedding_features=3, hidden_features=4)
+    init = functools.partial(RNNSeq2Seq(config, 9).init, train=False)
+    decoder = jax.eval_shape(init, jax.random.key(0), TOKENS, TOKENS)["params"]["decoder"]
+    assert ("bias" in decoder["output"]) == has_bias
+    assert "bias" not in decoder["attention"]["key"]
+    assert "bias" in decoder["initial_0"]
