@@ -21,7 +21,7 @@ from tfm.training.task import Context
 
 RNG = np.random.default_rng(0)
 PREDICTIONS = Detections(
-    RNG.normal(size=(2, 4, 3, 11)).astype(np.float32), RNG.uniform(0.2, 0.8, (2, 4, 3, 4)).astype(np.float32)
+    RNG.normal(0, 3, (2, 4, 3, 11)).astype(np.float32), RNG.uniform(0.2, 0.8, (2, 4, 3, 4)).astype(np.float32)
 )
 
 
@@ -48,7 +48,11 @@ def pictures(task):
 
 @pytest.fixture(scope="module")
 def batch(pictures):
-    return pictures.assemble([pictures.make(EVALUATION, index) for index in range(4)], 4)
+    batch = pictures.assemble([pictures.make(EVALUATION, index) for index in range(4)], 4)
+    for row in range(3):  # the first object of three pictures is found
+        PREDICTIONS.boxes[-1, row, 0] = batch["boxes"][row, 0]
+        PREDICTIONS.logits[-1, row, 0, batch["labels"][row, 0]] = 15
+    return batch
 
 
 def test_loss_has_the_weights_of_the_config(task, batch):
@@ -88,6 +92,10 @@ def test_scores_and_texts_of_an_evaluation_are_those_of_the_most_probable_classe
     assert [row["true"] for row in evaluation.samples.rows] == [
         describe_objects(objects, names, (16, 16)) for objects in truth[:3]
     ]
+    found = [describe_objects(objects, names, (16, 16)) for objects in detected[:3]]
+    assert any(found)
+    assert scores["AP50"] > 0
+    assert [row["found"] for row in evaluation.samples.rows] == found
     shown, titles = evaluation.samples.pictures["detected"].args
     np.testing.assert_array_equal(shown, batch["images"][:3])
     assert titles == ["picture 0", "picture 1", "picture 2"]

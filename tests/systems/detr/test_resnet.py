@@ -75,3 +75,12 @@ def test_frozen_norms_compute_what_trained_norms_compute_in_evaluation():
     moved = jax.tree_util.tree_map_with_path(take, shapes)
     expected = trained.apply(variables, x, train=False)
     np.testing.assert_allclose(frozen.apply(moved, x, train=True), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_frozen_norm_begins_as_the_identity_up_to_epsilon():
+    x = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
+    output, state = quick_jit(lambda key: FrozenBatchNorm().init_with_output(key, x, train=True))(
+        jax.random.key(0)
+    )
+    assert set(state) == {"batch_stats"}
+    np.testing.assert_allclose(output, x / np.sqrt(1 + 1e-5), rtol=1e-6)
