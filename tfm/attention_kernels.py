@@ -100,9 +100,7 @@ def _kernel_can_compute(mask: AnyMask, query: Array) -> bool:
     return query.ndim == 4 and not mask.is_packed and (mask.causal or mask.window is None)
 
 
-def _sequence_lengths(
-    mask: AttentionMask, batch: tuple[int, ...], length: int
-) -> tuple[dict[str, Any], Any]:
+def _sequence_lengths(mask: AttentionMask, batch: tuple[int, ...], length: int) -> tuple[dict[str, Any], Any]:
     """Returns (arguments of the kernel, whether each query sees a key [B or 1, L or 1, 1, 1] or None).
 
     All lengths are at least 1, because a kernel may return NaN otherwise. With a causal window, the queries

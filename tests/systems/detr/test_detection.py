@@ -94,7 +94,7 @@ def test_scores_and_texts_of_an_evaluation_are_those_of_the_most_probable_classe
     ]
     found = [describe_objects(objects, names, (16, 16)) for objects in detected[:3]]
     assert any(found)
-    assert scores["AP50"] > 0
+    assert values["AP50"] > 0
     assert [row["found"] for row in evaluation.samples.rows] == found
     shown, titles = evaluation.samples.pictures["detected"].args
     np.testing.assert_array_equal(shown, batch["images"][:3])

@@ -190,7 +190,7 @@ def test_trees_over_other_words_are_error_sentences():
 def test_a_target_has_exactly_one_tree(text):
     task = parsing.Parsing(parsing.Config(), range(300))
     with pytest.raises(UserError, match="Expected one tree"):
-        task.read_target(text)
+        task.form.read_target(text)
 
 
 def test_the_best_checkpoint_has_the_largest_f1():
