@@ -1,4 +1,4 @@
-"""Gradients by central differences of functions in NumPy float64."""
+"""Losses in NumPy float64, and gradients by their central differences."""
 
 import jax
 import numpy as np
@@ -20,7 +20,6 @@ def directional_derivatives(function, params, *, directions=1, step=1e-5, seed=0
     for index, (path, _) in enumerate(leaves):
         for _ in range(directions):
             direction = rng.normal(size=arrays[index].shape)
-            direction /= np.linalg.norm(direction)
 
             def moved(distance, index=index, direction=direction):
                 others = [*arrays[:index], arrays[index] + distance * direction, *arrays[index + 1 :]]
@@ -37,3 +36,11 @@ def assert_gradient_close(gradient, function, params, *, rtol=1e-3, atol=1e-5, *
     for path, direction, expected in directional_derivatives(function, params, **options):
         found = float((np.asarray(actual[path], np.float64) * direction).sum())
         np.testing.assert_allclose(found, expected, rtol=rtol, atol=atol, err_msg=path)
+
+
+def cross_entropy(logits, labels):
+    """Returns the sum of -log softmax(logits)[label] for logits [..., V] and labels int [...], in NumPy."""
+    logits = np.asarray(logits, np.float64)
+    shifted = logits - logits.max(-1, keepdims=True)
+    log_probabilities = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+    return -np.take_along_axis(log_probabilities, np.asarray(labels)[..., None], -1).sum()

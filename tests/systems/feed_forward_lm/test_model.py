@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.models.cases import FEED_FORWARD
+from tests.references.numeric_gradients import assert_gradient_close, cross_entropy
 from tests.references.numpy_transformer import wide
-from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.feed_forward_lm.numpy_feed_forward_lm import feed_forward_lm
 from tfm.devices.memory import count_elements
 from tfm.layers import residual
@@ -53,7 +53,7 @@ def test_gradients_equal_central_differences_of_numpy(model):
     def reference(params):
         return cross_entropy([feed_forward_lm(model.config, params, tokens) for tokens in TOKENS], labels)
 
-    compare_gradients(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
+    assert_gradient_close(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_is_on_the_embeddings_and_on_the_hidden_layer(monkeypatch):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.models.cases import LSTMS
+from tests.references.numeric_gradients import assert_gradient_close, cross_entropy
 from tests.references.numpy_transformer import wide
-from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.lstm_lm.numpy_lstm_lm import lstm_lm
 from tfm.devices.memory import count_elements
 from tfm.layers import residual
@@ -52,7 +52,7 @@ def test_gradients_equal_central_differences_of_numpy(model):
     def reference(params):
         return cross_entropy([lstm_lm(model.config, params, tokens) for tokens in TOKENS], labels)
 
-    compare_gradients(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
+    assert_gradient_close(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
 
 
 def test_dropout_is_where_the_paper_has_it(monkeypatch):

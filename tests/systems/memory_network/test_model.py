@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.models.cases import MEMORY_NETWORKS
+from tests.references.numeric_gradients import assert_gradient_close, cross_entropy
 from tests.references.numpy_transformer import wide
-from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.memory_network.numpy_memory_network import memory_network
 from tfm.devices.memory import count_elements
 from tfm.layers.observe import read_attention
@@ -61,7 +61,7 @@ def test_gradients_equal_central_differences_of_numpy(name):
         rows = zip(STORIES, QUESTIONS, strict=True)
         return cross_entropy([memory_network(model.config, params, *row)[0] for row in rows], answers)
 
-    compare_gradients(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
+    assert_gradient_close(quick_jit(jax.grad(loss))(params), reference, params, rtol=1e-4, atol=1e-4)
 
 
 def test_published_size_is_the_default():

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
+from tests.references.numeric_gradients import assert_gradient_close, cross_entropy
 from tests.references.numpy_transformer import wide
-from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.memory_network.numpy_memory_network import memory_network
 from tfm.data.batches.generated import EVALUATION
 from tfm.systems.memory_network import hops
@@ -87,7 +87,7 @@ def test_loss_and_gradient_equal_numpy_without_padding(task, members):
     assert output.metrics["nll"] == (total, count)
     best = [answer(task, members[0], story)[0][1:].argmax() + 1 for story in stories]
     assert output.metrics["accuracy"] == (np.equal(best, answers).sum(), 3)
-    compare_gradients(gradient, reference, members[0], rtol=1e-4, atol=1e-4)
+    assert_gradient_close(gradient, reference, members[0], rtol=1e-4, atol=1e-4)
 
 
 def test_model_answers_with_each_word_or_padding(task, members):

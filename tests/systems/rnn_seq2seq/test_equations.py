@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.models.cases import RNNS
+from tests.references.numeric_gradients import assert_gradient_close, cross_entropy
 from tests.references.numpy_transformer import wide
-from tests.support.directional_derivatives import compare_gradients, cross_entropy
 from tests.systems.rnn_seq2seq import numpy_rnn
 from tfm.layers import residual
 from tfm.layers.observe import read_attention
@@ -65,7 +65,7 @@ def test_gradients_equal_central_differences_of_numpy(name):
         ]
         return cross_entropy(logits, labels)
 
-    compare_gradients(quick_jit(jax.grad(loss))(params), reference, params, rtol=2e-4, atol=2e-4)
+    assert_gradient_close(quick_jit(jax.grad(loss))(params), reference, params, rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.long
