@@ -59,6 +59,13 @@ CONTENTS = {
 }
 
 
+def test_checked_file_can_be_read(tmp_path):
+    """Both look for characters of other formats in the same part of the file."""
+    (tmp_path / "text").write_bytes(b"a dog\n" * 90_000 + b"\0" * 100_000 + b"\n")
+    file = TextFile(str(tmp_path / "text"))
+    assert file.check() == sum(1 for _ in file)
+
+
 # {name: (function that creates something at the path, error message)}
 NOT_A_FILE = {
     "a folder": (os.mkdir, r"train\.en, got a folder"),

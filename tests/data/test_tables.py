@@ -138,7 +138,9 @@ def test_split_may_be_a_list_or_a_pattern_of_files(tmp_path, kind):
     assert len(set(prints.values())) == 1
     config = text_config(tmp_path, kind=kind, train="**/part-1*")
     assert pairs_of(config) == PAIRS[:3] * 2
-    for name, message in (("part-1,part-1", "named more than once"), ("no-*", "No file has a name such as")):
+    twice = "named more than once"
+    names = {"part-1,part-1": twice, "part-1,./part-1": twice, "no-*": "No file has a name such as"}
+    for name, message in names.items():
         assert message in problem(text_config(tmp_path / "a", kind=kind, train=name))
 
 

@@ -165,6 +165,13 @@ def test_map_replaces_only_matching_parameters(entries, taken, caplog):
     assert "head/w, head/b" in caplog.text
 
 
+def test_value_that_does_not_fit_into_the_dtype_of_a_parameter_is_an_error():
+    elsewhere = {"head": {"w": np.array([1.0, -1e39, 2.0, np.inf, 3.0])}}
+    model = {"head": {"w": np.zeros(5, np.float32)}}
+    with pytest.raises(UserError, match=r"head/w of a file to fit into float32, got 1e\+39"):
+        load_tree(model, elsewhere, ["*=*"], "a file")
+
+
 def test_log_gives_the_reason_for_unchanged_parameters(caplog):
     elsewhere = ELSEWHERE | {"head": {"w": np.full(5, 4.0)}, "layer_1": {"w": np.ones((2, 3))}}
     with caplog.at_level("INFO", "tfm"):

@@ -69,7 +69,8 @@ def load_tree(
       are. Taken leaves have the dtypes of `initial`.
 
     Raises:
-      UserError: if an entry has the wrong form, or no leaf can be taken by it.
+      UserError: if an entry has the wrong form, no leaf can be taken by it, or a value is too large for the
+        dtype of a leaf.
     """
     parsed = list(map(Entry.parse, entries))
     theirs = flatten_dict(source, sep="/")
@@ -88,7 +89,7 @@ def load_tree(
             shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
             reasons[path] = f"not taken, because the shape is {shapes}"
         else:
-            result[path] = np.asarray(theirs[name]).astype(leaf.dtype)
+            result[path] = _convert(theirs[name], leaf.dtype, f"{name} of {what}")
             reasons[path] = taken
     for entry in parsed:
         if problem := _find_problem(entry, matches, reasons, taken):
@@ -100,6 +101,21 @@ def load_tree(
         paths = [path for path in reasons if reasons[path] == reason]
         log.info("%s of %s parameters %s: %s", len(paths), len(result), reason, summarize(paths))
     return unflatten_dict(result, sep="/")
+
+
+def _convert(array: Any, dtype: Any, name: str) -> np.ndarray:
+    """Returns an array with a dtype, or raises a UserError if a finite value becomes infinite."""
+    before = np.asarray(array)
+    with np.errstate(over="ignore"):
+        after = before.astype(dtype)
+    lost = ~np.isfinite(after) & np.isfinite(before)
+    if lost.any():
+        largest = float(np.abs(before[lost].astype(np.float64)).max())
+        raise UserError(
+            f"Expected the values of {name} to fit into {np.dtype(dtype).name}, got {largest:.3g}. Correct "
+            "the array, or leave it out of the map."
+        )
+    return after
 
 
 def _find_problem(

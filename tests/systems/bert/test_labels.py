@@ -11,9 +11,10 @@ import pytest
 from tests.support import tfds_sets
 from tests.support.labelled_texts import BERT, make_config
 from tfm.data.sources.opening import open_pairs
+from tfm.data.tokenizers.characters import Characters
 from tfm.errors import UserError
 from tfm.systems.bert import classification
-from tfm.systems.bert.labelled_texts import LabelledConfig, sort_labels
+from tfm.systems.bert.labelled_texts import LabelledConfig, encode_rows, sort_labels
 
 TEXTS = ["bad", "good film", "good"]
 INTEGERS, BOOLEANS = [0, 1, 1], [False, True, True]
@@ -205,3 +206,10 @@ def test_rows_without_a_label_are_an_error(tmp_path):
     splits = write_splits(tmp_path, train=[0, None, 1], validation=[0], test=[1])
     with pytest.raises(UserError, match=r"'train': .* 1 rows have none, for example row 2, 'the dog 1'"):
         create(tmp_path, 2, **splits)
+
+
+@pytest.mark.parametrize(("max_length", "warning"), [(8, "Cut 1 of 2 texts, of up to 9 tokens"), (12, "")])
+def test_texts_that_are_cut_are_counted(max_length, warning, caplog):
+    rows = [("bad", "no"), ("good film", "yes")]
+    encode_rows(rows, Characters(), ["no", "yes"], max_length, has_tags=False)
+    assert (warning in caplog.text) if warning else not caplog.text

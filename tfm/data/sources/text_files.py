@@ -34,6 +34,7 @@ NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it 
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
 SIGNS = {b"\0": NULS, rb"\r(?=[^\r\n])": "has lines that end in CR; convert them to LF: tr '\\r' '\\n'"}
 BLOCK_BYTES = 1 << 20
+SAMPLE_BYTES = 1 << 19  # at the beginning of a file, by which all readers decide whether it is text
 MAX_UNPACKED_RATIO = 200  # unpacked to packed bytes; texts have less than 20
 MAX_SMALL_BYTES = 1 << 28  # that a file of any ratio may have
 SPARE_FILES = 256  # that other parts of the process may open: checkpoints, logs, trackers
@@ -148,7 +149,7 @@ class TextFile:
         """
         with self.open() as file:
             content = file.read()
-        if problem := find_problem(content[:BLOCK_BYTES], {b"\0": NULS}):
+        if problem := find_problem(content[:SAMPLE_BYTES], {b"\0": NULS}):
             raise UserError(f"{self.path} {problem}.")
         try:
             return content.decode("utf-8-sig")
@@ -190,7 +191,7 @@ class TextFile:
         digest, decoder = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
         line_ends, last, is_clean = 0, b"", False
         with self.open() as file:
-            while block := file.read(MAX_LINE_BYTES // 2):
+            while block := file.read(SAMPLE_BYTES):
                 digest.update(block)
                 line_ends_of_block = block.count(b"\n")
                 is_clean = is_clean if last else not find_problem(block)
@@ -221,7 +222,7 @@ class TextFile:
         size = min(BLOCK_BYTES, self._max_line_bytes)  # only the first line of a block can be too long
         with self.open() as file:
             while block := file.read(size):
-                if number == 1 and not rest and (problem := find_problem(block)):
+                if number == 1 and not rest and (problem := find_problem(block[:SAMPLE_BYTES])):
                     raise UserError(f"{self.path} {problem}.")
                 first, last = block.find(b"\n"), block.rfind(b"\n")
                 if len(rest) + (len(block) if first < 0 else first) > self._max_line_bytes:
@@ -474,7 +475,7 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENE
         if not stems:
             raise UserError(f"No file has a name such as {path}{endings[0]}: {ADVICE}.")
         paths += sorted(stems)
-    if len(set(paths)) < len(paths):
+    if len(set(map(os.path.realpath, paths))) < len(paths):  # x.txt and ./x.txt are one file
         raise UserError(f"The split {name!r} has a file that is named more than once: name each file once.")
     return paths
 

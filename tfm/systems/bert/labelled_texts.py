@@ -10,6 +10,7 @@ A batch is a dict of int32 arrays [B, L]:
 
 import dataclasses
 import itertools
+import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, fit_lengths, join_text
 NO_LABEL = "-"  # in place of the tag of a word without a tag
 MAX_SHOWN_LABELS = 9  # in an error message
 KINDS = ("table", "huggingface", "tfds")
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,10 +165,31 @@ def encode_rows(
             for number, (text, label) in enumerate(rows, 1)
         ]
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
+    cut = [cut_texts(ids, max_length) for ids in zip(*encoded, strict=True)]
+    _warn_of_cuts(list(zip(*encoded, strict=True)), cut, max_length)
     return [
-        _label(*join_texts(*cut_texts(ids, max_length)), np.array([0]), [classes[row[-1]]], [1])
-        for row, *ids in zip(rows, *encoded, strict=True)
+        _label(*join_texts(*texts), np.array([0]), [classes[row[-1]]], [1])
+        for row, texts in zip(rows, cut, strict=True)
     ]
+
+
+def _warn_of_cuts(
+    encoded: Sequence[Sequence[list[int]]], cut: Sequence[Sequence[list[int]]], max_length: int
+) -> None:
+    """Warns of texts that were longer than a row, whose ends the model does not read."""
+    lengths = [sum(map(len, texts)) for texts in encoded]
+    shortened = [
+        length for length, texts in zip(lengths, cut, strict=True) if length > sum(len(ids) for ids in texts)
+    ]
+    if shortened:
+        log.warning(
+            "Cut %s of %s texts, of up to %s tokens, to rows of data.max_length=%s tokens. A larger value "
+            "keeps their ends",
+            f"{len(shortened):,}",
+            f"{len(lengths):,}",
+            f"{max(shortened):,}",
+            f"{max_length:,}",
+        )
 
 
 def cut_texts(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
