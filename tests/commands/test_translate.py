@@ -482,6 +482,14 @@ def test_unwritable_output_is_an_error(tmp_path):
         write_output(count_lines([], 9), b"a\n", tmp_path / "no" / "out", {})
 
 
+@pytest.mark.parametrize("ending", [".gz", ".XZ"])
+def test_output_with_the_ending_of_a_compressed_file_is_an_error(ending, tmp_path):
+    path = str(tmp_path / f"out{ending}")
+    with pytest.raises(UserError, match=r"plain text file.*Choose .*/out, and compress"), open_output(path):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
 def test_output_has_one_writer_at_a_time(tmp_path):
     path = tmp_path / "out"
 

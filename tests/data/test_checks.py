@@ -54,6 +54,7 @@ CONTENTS = {
     "SGML": (b'<srcset setid="newstest2014" srclang="any">\n<seg id="1">One.</seg>\n', "SGML .*sacrebleu"),
     "TMX": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<tmx version="1.4">\n', r"train\.en is SGML or XML"),
     "gzip": (gzip.compress(GOOD), r"train\.en .*\.gz"),
+    "zip": (b"PK\x03\x04" + bytes(100), r"train\.en is a zip archive: unpack it"),
     "long lines": (b"ab " * 30_000 + b"\n" + b"ab " * 30_000 + b"\n", "at most 65,536 bytes"),
     "very long line": (b"x\n" + b"ab " * 400_000, "Line 2 of .*train.en has more than 1,048,576 bytes"),
 }
@@ -62,8 +63,20 @@ CONTENTS = {
 def test_checked_file_can_be_read(tmp_path):
     """Both look for characters of other formats in the same part of the file."""
     (tmp_path / "text").write_bytes(b"a dog\n" * 90_000 + b"\0" * 100_000 + b"\n")
-    file = TextFile(str(tmp_path / "text"))
+    file = text_files.TextFile(str(tmp_path / "text"))
     assert file.check() == sum(1 for _ in file)
+
+
+def test_file_compressed_in_another_form_than_its_ending_is_an_error(tmp_path):
+    (tmp_path / "text.xz").write_bytes(gzip.compress(GOOD))
+    with pytest.raises(UserError, match=r"text\.xz has the content of a \.gz file\. Rename it"):
+        text_files.TextFile(str(tmp_path / "text.xz")).check()
+
+
+def test_ending_in_capitals_is_that_of_a_compressed_file(tmp_path):
+    for language in ("en", "de"):
+        (tmp_path / f"train.{language}.GZ").write_bytes(gzip.compress(GOOD))
+    assert check(tmp_path) == ""
 
 
 # {name: (function that creates something at the path, error message)}

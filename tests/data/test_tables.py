@@ -180,6 +180,14 @@ HOSTILE = {
         b'{"en": "a", "de": "b"}\n{"en": 3, "de": "b"}\n',
         "Line 2 .* column 'en', got int",
     ),
+    "lines.jsonl": (
+        b'{\n "en": "a",\n "de": "b"\n}\n',
+        r"Line 1 of .*no JSON .*each object on one line.*jq -c",
+    ),
+    "nested.jsonl": (
+        b'{"data": [{"en": "a", "de": "b"}]}\n',
+        r"Line 1 .*in the field 'data'.*jq -c '\.data\[\]'",
+    ),
     "half.jsonl": (b'{"en": "\\ud83d", "de": "b"}\n', "Line 1 .*ud83d"),
     "key.jsonl": (b'{"en": "a", "de": "b"}\n{"en": "c"}\n', "Line 2 .*it has no column 'de'"),
     "column.tsv": (b"en\tfr\na\tb\n", "Line 1 of .*it has no column 'de', but 'en', 'fr'"),

@@ -44,12 +44,12 @@ def orbax_path(folder: str | os.PathLike) -> epath.Path:
         folder.encode("utf-8")
     except UnicodeEncodeError:
         raise UserError(
-            f"Expected a path of UTF-8 characters for checkpoints, got {folder!a}. Choose another folder, or "
-            "set a UTF-8 locale, for example LC_ALL=C.UTF-8."
+            f"Expected a path of UTF-8 characters for checkpoints, got {folder!a}. Choose another "
+            "--workdir, or set a UTF-8 locale, for example LC_ALL=C.UTF-8."
         ) from None
     path = epath.Path(_LiteralPath(folder))
     if os.fspath(path) != folder:
-        raise UserError(f"Orbax would use {os.fspath(path)} instead of {folder}. Choose another folder.")
+        raise UserError(f"Orbax would use {os.fspath(path)} instead of {folder}. Choose another --workdir.")
     return path
 
 

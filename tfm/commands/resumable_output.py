@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from tfm.data.sources.text_files import compression
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, open_locked, read_limited
 
@@ -24,11 +25,16 @@ def open_output(path: str) -> Iterator[BinaryIO]:
     it is removed.
 
     Raises:
-      UserError: if `path` or a foreign `path`.part.origin exists, another process writes the output, or an
-        I/O error occurs.
+      UserError: if `path` has the ending of a compressed file, `path` or a foreign `path`.part.origin exists,
+        another process writes the output, or an I/O error occurs.
       KeyboardInterrupt: if the user interrupts. Its text says how many lines are complete.
     """
     part = f"{path}.part"
+    if ending := compression(path):
+        raise UserError(
+            f"Expected --output to be a plain text file, because lines are appended to it, got {path}. "
+            f"Choose {path[: -len(ending)]}, and compress it when it is complete."
+        )
     _check_absent(path)
     if os.path.lexists(_origin_path(part)) and _read_origin(part) is None:
         raise UserError(f"{_origin_path(part)} is in the way. Choose another --output, or move it away.")

@@ -50,4 +50,6 @@ def check_absent(folder: str) -> None:
     """Raises a UserError if the path exists and is not an empty folder."""
     folder = os.path.abspath(folder)
     if os.path.lexists(folder) and not (os.path.isdir(folder) and not os.listdir(folder)):
-        raise UserError(f"Expected an empty or a new folder, but {folder} is neither. Choose another folder.")
+        raise UserError(
+            f"Expected an empty or a new folder, but {folder} is neither. Choose another --output."
+        )

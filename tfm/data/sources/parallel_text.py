@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tfm.data.data_errors import DataError, MissingFile, collect, raise_all
 from tfm.data.source import Source, join
-from tfm.data.sources.text_files import OPENERS, TextFile, exists, expand_names, find_file, find_markup
+from tfm.data.sources.text_files import ENDINGS, TextFile, exists, expand_names, find_file, find_markup
 from tfm.errors import UserError
 
 
@@ -20,7 +20,7 @@ def open_parallel_text(directory: str, name: str, languages: Sequence[str]) -> S
     Raises:
       UserError: if a file is missing; a `MissingFile` if both files are missing.
     """
-    endings = [f".{language}{ending}" for language in languages for ending in OPENERS]
+    endings = [f".{language}{ending}" for language in languages for ending in ENDINGS]
     stems = expand_names(directory, name, endings)
     return join([_open(stem, languages, endings) for stem in stems])
 

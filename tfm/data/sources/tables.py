@@ -22,7 +22,7 @@ from tfm.data.source import Row, Source, hash_text, join
 from tfm.data.sources.columns import PAIR, Path, find_path, follow, label_text
 from tfm.data.sources.text_files import (
     ADVICE,
-    OPENERS,
+    ENDINGS,
     TextFile,
     compression,
     exists,
@@ -107,12 +107,12 @@ def _find_table(path: str) -> str:
 
 
 def _has_file(path: str) -> bool:
-    return any(exists(path + packed, [""]) and not os.path.isdir(path + packed) for packed in OPENERS)
+    return any(exists(path + packed, [""]) and not os.path.isdir(path + packed) for packed in ENDINGS)
 
 
 def _find_format(path: str) -> str:
     """Returns the format that the ending of a file stands for, also before .gz or .xz."""
-    ending = os.path.splitext(path.removesuffix(compression(path)))[1]
+    ending = os.path.splitext(path[: len(path) - len(compression(path))])[1]
     if ending not in FORMAT_OF:
         raise UserError(
             f"The ending of {path} does not say its format: set data.format to {', '.join(FORMATS)}, or "
@@ -251,10 +251,24 @@ def _make_json_parser(columns: Sequence[str], labels: Sequence[str], first: Any)
         record = _load_object(line)
         if record.get(PAIR, "") is None and record.keys().isdisjoint(columns):  # no keys lead to texts
             return [""] * len(columns)
+        _check_not_nested(record, columns)
         paths[:] = paths or [find_path(column, record) for column in columns]
         return [read(follow(record, path), path) for read, path in zip(readers, paths, strict=True)]
 
     return parse
+
+
+def _check_not_nested(record: dict[str, Any], columns: Sequence[str]) -> None:
+    """Raises a ValueError if an object has no column, but the rows of a table in one of its fields."""
+    if not record.keys().isdisjoint(columns):
+        return
+    for name, value in record.items():
+        first = value[0] if isinstance(value, list) and value else None
+        if isinstance(first, dict) and set(columns) <= first.keys():
+            raise ValueError(
+                f"the rows are in the field {name!r} of one object. Write each row on one line, for example "
+                f"with jq -c '.{name}[]' FILE"
+            )
 
 
 def _load_object(line: str) -> dict[str, Any]:
@@ -264,7 +278,10 @@ def _load_object(line: str) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("its JSON is nested too deeply") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON ({error.msg} at character {error.pos + 1:,})") from None
+        advice = ""
+        if line.lstrip().startswith("{") and error.pos >= len(line.rstrip()):
+            advice = ". Write each object on one line, for example with jq -c . FILE"
+        raise ValueError(f"it is no JSON ({error.msg} at character {error.pos + 1:,}){advice}") from None
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object such as {...}" + f", got a {type(record).__name__}")
     return record

@@ -29,6 +29,7 @@ from tfm.io.files import check_no_pipe
 
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 # The first bytes of compressed files.
+ZIP = b"PK\x03\x04"  # the first bytes of an archive
 MAGIC = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh91AY&SY": ".bz2", b"\x28\xb5\x2f\xfd": ".zst"}
 NULS = "has more NUL characters than lines: it is UTF-16 or no text; convert it to UTF-8"
 # Expressions that occur more often than line feeds if a file is not text. A CR may precede a line end.
@@ -77,6 +78,10 @@ OPENERS: dict[str, Callable[[Any], Any]] = {
     ".bz2": bz2.open,
     ".zst": _open_zst,
 }
+
+
+# The endings with which a name of a file is searched.
+ENDINGS = (*OPENERS, *(ending.upper() for ending in OPENERS if ending))
 
 
 def one_line(text: str) -> str:
@@ -311,6 +316,8 @@ def find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
       block: the first bytes.
       signs: {expression: the problem if it occurs more often than line feeds}.
     """
+    if block.startswith(ZIP):
+        return "is a zip archive: unpack it (unzip), and name the files in it"
     for magic, ending in MAGIC.items():
         if block.startswith(magic):
             return f"is a compressed file: add the ending {ending} to its name"
@@ -354,6 +361,12 @@ def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Ite
     Raises:
       UserError: if the content is damaged or unpacks to far more than its size.
     """
+    start = content.peek(BLOCK_BYTES) if isinstance(content, io.BufferedReader) else b""
+    found = next((ending for magic, ending in MAGIC.items() if start.startswith(magic)), "")
+    if compression(path) and found and found != compression(path):
+        raise UserError(
+            f"{path} has the content of a {found} file. Rename it, so that its name ends in {found}."
+        )
     try:
         with OPENERS[compression(path)](content) as file:
             limited = io.BufferedReader(_Unpacked(file, path, packed), BLOCK_BYTES)
@@ -365,8 +378,8 @@ def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Ite
 
 
 def compression(path: str) -> str:
-    """Returns the ending of a compressed file, such as ".gz", otherwise ""."""
-    ending = os.path.splitext(path)[1]
+    """Returns the ending of a compressed file in small letters, such as ".gz", otherwise ""."""
+    ending = os.path.splitext(path)[1].lower()
     return ending if ending in OPENERS else ""
 
 
@@ -394,7 +407,7 @@ def find_file(path: str) -> str:
       OSError: an error of the system.
     """
     other = ""
-    for name in (path + ending for ending in OPENERS):
+    for name in (path + ending for ending in ENDINGS):
         try:
             if stat.S_ISREG(os.stat(name).st_mode):
                 return name
@@ -407,7 +420,7 @@ def find_file(path: str) -> str:
     raise MissingFile(f"Expected the file {path} (or {path}.gz, {path}.xz), but there is none: {ADVICE}.")
 
 
-def exists(path: str, endings: Sequence[str] = tuple(OPENERS)) -> bool:
+def exists(path: str, endings: Sequence[str] = ENDINGS) -> bool:
     """Returns whether something has the name with one of the endings: a file, a folder or a broken link."""
     return any(os.path.lexists(path + ending) for ending in endings)
 
@@ -441,7 +454,7 @@ def require_folder(directory: str) -> None:
         )
 
 
-def expand_names(directory: str, name: str, endings: Sequence[str] = tuple(OPENERS)) -> list[str]:
+def expand_names(directory: str, name: str, endings: Sequence[str] = ENDINGS) -> list[str]:
     """Returns the paths that a split's name stands for, without their endings.
 
     Args:
