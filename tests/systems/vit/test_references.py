@@ -1,5 +1,8 @@
 """Tests of the gradients, the initial values, the patches and the defaults of the Vision Transformer."""
 
+import json
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +11,8 @@ import pytest
 from tests.models.cases import VIT
 from tests.references.numeric_gradients import assert_gradient_close
 from tests.systems.vit import numpy_vit
+from tfm.errors import UserError
+from tfm.systems.vit.huggingface import PREPROCESSOR_FILE, TARGETS
 from tfm.systems.vit.model import VisionTransformer, ViTConfig, split_patches
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
@@ -100,3 +105,20 @@ def test_default_is_the_base_model_with_patches_of_16_pixels():
     assert (config.patches, config.heads, config.activation) == (196, 12, "gelu")
     assert (config.norm_order, config.layer_norm_epsilon) == ("pre", 1e-6)
     assert config.feed_forward_dropout is None  # the hidden layer has the rate of the other sublayers
+
+
+@pytest.mark.parametrize("patch_size", [5, 7, 16])
+def test_config_whose_patches_do_not_divide_the_image_is_an_error(patch_size):
+    with pytest.raises(UserError, match=rf"image_size 24, got {patch_size}"):
+        ViTConfig(image_size=24, patch_size=patch_size)
+
+
+def test_exported_preprocessing_maps_bytes_to_pixels_from_minus_1_to_1():
+    config = types.SimpleNamespace(model=VIT)
+    files = TARGETS["vit"].files(types.SimpleNamespace(task=types.SimpleNamespace(config=config)), "")
+    values = json.loads(files[PREPROCESSOR_FILE])
+    assert values["size"] == {"height": 6, "width": 6}
+    mean, deviation = np.array(values["image_mean"]), np.array(values["image_std"])
+    assert mean.shape == deviation.shape == (2,)
+    pixels = np.array([[0, 0], [255, 255]]) * values["rescale_factor"]
+    np.testing.assert_allclose((pixels - mean) / deviation, [[-1, -1], [1, 1]])
