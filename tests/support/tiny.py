@@ -11,6 +11,7 @@ from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Config
 from tfm.training.config import TrainingConfig
 from tfm.training.run_log import read_metrics
+from tfm.training.setup import has_checkpoint
 from tfm.workdir import runs
 from tfm.workdir.train import train
 
@@ -63,7 +64,8 @@ def make_config(folder, **training):
 def train_run(config, workdir):
     """Trains in `workdir` and returns the rows of its metrics."""
     workdir.mkdir(exist_ok=True)
-    save(config, runs.config_path(str(workdir)))
+    if not has_checkpoint(str(workdir)):  # otherwise, the start itself writes the config, as for the command
+        save(config, runs.config_path(str(workdir)))
     train(tasks.find(config.task).create(config, str(workdir)), config.training, str(workdir))
     return read_metrics(str(workdir))
 

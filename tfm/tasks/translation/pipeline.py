@@ -151,7 +151,7 @@ class TextTranslation:
             inputs,
             decoding,
             # Different pieces may be the same text, so that the search looks for more than `n_best`.
-            n_best=n_best if decoding.samples or n_best == 1 else max(n_best, decoding.beam_size),
+            n_best=n_best if decoding.samples or n_best <= 1 else max(n_best, decoding.beam_size),
             prefixes=begins if any(begins) or prefixes is not None else None,
             phrases=wanted,
             indices=indices,
