@@ -362,7 +362,7 @@ def test_commands_work_on_images(config, tmp_path, capsys):
     assert {"curves.png", "attention-1-encoder.png", "attention-2-encoder.png", "attention.html"} <= names
     assert "A model of the task image\\_classification" in (tmp_path / "export" / "README.md").read_text()
     assert json.loads((tmp_path / "export" / "config.json").read_text())["data"]["file"] == "images.npz"
-    with pytest.raises(UserError, match=r"tfm translate .*'classification'"):
+    with pytest.raises(UserError, match=r"tfm translate .*'image_classification'"):
         translate.main([f"--workdir={tmp_path / 'run'}"])
 
 
