@@ -120,3 +120,15 @@ def test_progress_is_reported(monkeypatch):
     told = []
     read_split(SENTENCES * 4, LANGUAGES, told.append)
     assert [line.split(" rows")[0] for line in told] == ["Read 5 of 12", "Read 10 of 12", "Read 12 of 12"]
+
+
+def test_duplicates_and_overlap_of_examples_are_counted_by_their_hashes():
+    training = inspection.Summary("train", "3 images", [], {}, [], np.array([1, 2, 3], np.uint64))
+    split = inspection.Summary("test", "4 images", [("sizes", "8 x 8")], {"images": 4}, [])
+    compared = inspection.compare_with_training(
+        split._replace(hashes=np.array([2, 9, 9, 3], np.uint64)), training
+    )
+    assert compared.values == {"images": 4, "duplicates": 1, "overlap": 2}
+    assert [name for name, _ in compared.lines] == ["sizes", "duplicates", "overlap"]
+    assert compared.hints == ["2 examples are also in the training split, so scores are too good"]
+    assert inspection.compare_with_training(split, training) == split

@@ -1,23 +1,24 @@
 """Shows what is in the data of a config: tfm data --config=configs/quickstart.py
 
-For each split, prints the number of pairs or documents, words, a histogram of lengths, duplicates,
+For each split of texts, prints the number of pairs or documents, words, a histogram of lengths, duplicates,
 sources with several targets, and rows that are also in the training split. With --workdir=DIR, a run, lengths
 are in tokens of its tokenizer. The command then also lists the characters that the tokenizer does not know.
 Without --config, it reads the data of the run.
 --split=train --split=dev reads only these splits. Each split is checked and then read once. Memory holds two
-hashes for each row.
+hashes for each row. A task with other data, such as images, summarizes its splits itself.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfm import tasks
 from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.terminal import to_json
-from tfm.data.config import DocumentsConfig, PairsConfig
-from tfm.data.inspection import Side, Split, find_hints, read_split
+from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
+from tfm.data.data_errors import MissingFile
+from tfm.data.inspection import Side, Split, Summary, compare_with_training, find_hints, read_split
 from tfm.data.sources.opening import check_splits, open_documents, open_pairs
 from tfm.data.sources.splits import list_splits
 from tfm.data.token_cache import TokenCache
@@ -32,13 +33,15 @@ log = logging.getLogger(__name__)
 @command
 def main(options: command_options.Data) -> None:
     """Shows the data."""
-    config = options.config
+    config, names = options.config, list(dict.fromkeys(options.splits))
+    inspect_split = getattr(tasks.find(config.task), "inspect_split", None)
+    if inspect_split is not None:
+        show_summaries(list(summarize_splits(config, names, inspect_split)), options.format)
+        return
     if not isinstance(getattr(config, "data", None), PairsConfig | DocumentsConfig):
-        raise UserError(
-            f"tfm data reads sentence pairs and documents, but the task of this config is '{config.task}'."
-        )
+        raise UserError(f"tfm data cannot read the data of the task '{config.task}'.")
     tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
-    summaries = inspect_splits(config, list(dict.fromkeys(options.splits)), tokenizer)
+    summaries = inspect_splits(config, names, tokenizer)
     if options.workdir:
         for split in summaries:
             warn_of_changed_split(config, options.workdir, split.name)
@@ -46,6 +49,52 @@ def main(options: command_options.Data) -> None:
         print(to_json([as_json(split) for split in summaries], indent=2))
         return
     print("\n\n".join("\n".join(show_split(split)) for split in summaries))
+
+
+def summarize_splits(
+    config: Any, names: Sequence[str], inspect_split: Callable[[Any, str], Summary]
+) -> Iterator[Summary]:
+    """Yields the summaries of splits of a task that summarizes them itself, the training split first.
+
+    Args:
+      config: config of the task.
+      names: names of the splits. If empty, all splits that exist.
+      inspect_split: (config, name) returns the summary of a split, and raises a `MissingFile` if the split
+        does not exist.
+
+    Raises:
+      UserError: if a split cannot be used.
+    """
+    training = None
+    named_splits = [split for split in SPLITS if getattr(config.data, split, split)]
+    for name in sorted(names, key=lambda name: name != "train") or named_splits:
+        try:
+            summary = inspect_split(config, name)
+        except MissingFile:
+            if names or name != "test":
+                raise
+            continue
+        yield compare_with_training(summary, training)
+        if name == "train":
+            training = summary
+
+
+def show_summaries(summaries: Sequence[Summary], form: str) -> None:
+    """Prints summaries as text, or as a list in JSON if `form` is "json"."""
+    if form == "json":
+        contents = [{"name": split.name, **split.values, "hints": split.hints} for split in summaries]
+        print(to_json(contents, indent=2))
+        return
+    print("\n\n".join("\n".join(_show_summary(split)) for split in summaries))
+
+
+def _show_summary(summary: Summary) -> Iterator[str]:
+    """Yields the lines of text about a split."""
+    yield f"{summary.name}: {summary.title}"
+    yield from (_row(name, text) for name, text in summary.lines)
+    if summary.hints:
+        yield ""
+    yield from (f"  hint: {hint}" for hint in summary.hints)
 
 
 def load_tokenizer(workdir: str, task: str) -> Any:

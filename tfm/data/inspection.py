@@ -76,6 +76,27 @@ class Split(NamedTuple):
     overlap: dict[str, int] | None
 
 
+class Summary(NamedTuple):
+    """What `tfm data` shows of a split whose examples are not texts, such as images.
+
+    Attributes:
+      name: name of the split.
+      title: what the split contains, such as "12,000 images of 10 classes".
+      lines: (name, text) of the lines below the title.
+      values: the same statistics for JSON.
+      hints: a sentence for each property that may be a mistake.
+      hashes: hash of each example, uint64 [N]. Duplicates and the overlap with training are counted by them.
+        None if the examples have no hashes.
+    """
+
+    name: str
+    title: str
+    lines: list[tuple[str, str]]
+    values: dict[str, Any]
+    hints: list[str]
+    hashes: np.ndarray | None = None
+
+
 class Hashes(NamedTuple):
     """Hashes of all rows of a split, and of the texts of their first side: uint64 arrays [rows]."""
 
@@ -228,6 +249,27 @@ def find_hints(split: Split) -> list[str]:
             text = f"'{side.language}'" if side.language else "the text"
             hints.append(f"{side.unknown_count:,} characters of {text} are unknown to the tokenizer")
     return hints
+
+
+def compare_with_training(summary: Summary, training: Summary | None) -> Summary:
+    """Adds the number of duplicates in a split, and of its examples that the training split contains as well.
+
+    Args:
+      summary: summary of the split.
+      training: summary of the training split. None if this is the training split or if it was not read.
+    """
+    if summary.hashes is None:
+        return summary
+    lines, values, hints = list(summary.lines), dict(summary.values), list(summary.hints)
+    values["duplicates"] = len(summary.hashes) - len(np.unique(summary.hashes))
+    lines.append(("duplicates", f"{values['duplicates']:,} examples equal an earlier example"))
+    values["overlap"] = None
+    if training is not None and training.hashes is not None:
+        values["overlap"] = int(np.isin(summary.hashes, training.hashes).sum())
+        lines.append(("overlap", f"{values['overlap']:,} examples are also in the training split"))
+    if values["overlap"]:
+        hints.append(f"{values['overlap']:,} examples are also in the training split, so scores are too good")
+    return summary._replace(lines=lines, values=values, hints=hints)
 
 
 def _percent(fraction: float) -> str:
