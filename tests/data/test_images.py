@@ -16,7 +16,7 @@ from tests.support import images as tiny
 from tests.support import tfds_sets
 from tfm.config import walk_fields
 from tfm.data import images
-from tfm.data.config import ImagesConfig
+from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.images import (
     ArrayImages,
     ImageBatches,
@@ -85,7 +85,7 @@ def test_unusable_arrays_are_errors(tmp_path, arrays, message):
 
 def test_maximum_label_equals_the_maximum_number_of_classes():
     (classes,) = (leaf.info for leaf in walk_fields(ViTConfig()) if leaf.path == "classes")
-    assert classes.maximum == images.MAX_CLASSES
+    assert classes.maximum == images.arrays.MAX_CLASSES
 
 
 def test_missing_and_damaged_npz_files_are_errors(tmp_path, file):
@@ -124,7 +124,7 @@ def test_pipes_and_devices_are_no_files_of_arrays(tmp_path, kind):
 
 def test_compressed_arrays_have_a_limit(tmp_path, monkeypatch):
     """Zeros are compressed to a thousandth, so that a small file can fill the memory."""
-    monkeypatch.setattr(images, "MAX_ARRAY_BYTES", 1000)
+    monkeypatch.setattr(images.arrays, "MAX_ARRAY_BYTES", 1000)
     np.savez_compressed(
         tmp_path / "x.npz",
         train_images=np.zeros((10, 10, 10, 1), np.uint8),
@@ -187,7 +187,7 @@ def test_test_split_without_labels_is_an_error(tmp_path):
 @pytest.mark.long
 @needs_digits
 def test_digits_are_split_without_overlap():
-    sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in images.SPLITS}
+    sources = {name: open_images(ImagesConfig(kind="digits"), name) for name in SPLITS}
     assert {name: len(source) for name, source in sources.items()} == {
         "train": 1258,
         "validation": 180,

@@ -320,9 +320,9 @@ def observe_library(data: Any) -> Observation:
         "tfm.data.sources.tfds.find_builder": lambda *arguments: builders.append(arguments),
         "tfm.data.sources.tfds.prepare": lambda *_: None,
         "tfm.data.sources.tfds.split_problems": lambda *_: [],
-        "tfm.data.images.check_builder": lambda *_: [],
+        "tfm.data.images.opening.check_builder": lambda *_: [],
         "tfm.data.sources.tfds.read_records": Recorded,
-        "tfm.data.images.RecordImages": Recorded,
+        "tfm.data.images.opening.RecordImages": Recorded,
         "tfm.data.sources.huggingface.open_dataset": Recorded,
     }
     openers = {PairsConfig: sources.open_pairs, DocumentsConfig: sources.open_documents}

@@ -1,7 +1,7 @@
 """Classification of images with cross-entropy, evaluated by accuracy.
 
-A batch (see `tfm.data.images`) is a dict of images float32 [B, height, width, C], labels int32 [B] and
-weights float32 [B]. The weight of a padding row is 0.
+A batch (see `tfm.data.images.batches`) is a dict of images float32 [B, height, width, C], labels int32 [B]
+and weights float32 [B]. The weight of a padding row is 0.
 """
 
 import dataclasses

@@ -1,7 +1,7 @@
 """Adversarial generation of labelled images with the hinge loss, judged by a trained classifier.
 
 Each step first trains the discriminator and then the generator (two updates). A batch has the images, labels
-and weights of `tfm.data.images`. The labels of the generated images are the labels of the batch.
+and weights of `tfm.data.images.batches`. The labels of the generated images are the labels of the batch.
 """
 
 import dataclasses

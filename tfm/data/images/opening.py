@@ -1,0 +1,53 @@
+"""Opens the images of a config, and checks them before long work."""
+
+from collections.abc import Sequence
+
+from tfm.data.config import SPLITS, ImagesConfig
+from tfm.data.data_errors import raise_all
+from tfm.data.images.arrays import ArrayImages, open_arrays, open_digits
+from tfm.data.images.records import RecordImages, check_builder
+from tfm.data.sources import tfds
+from tfm.data.sources.splits import find_name, find_split_problems
+
+Images = ArrayImages | RecordImages
+
+
+def open_images(config: ImagesConfig, split: str) -> Images:
+    """Opens the images of a split. Downloads a TFDS data set that does not exist yet.
+
+    Args:
+      config: where the images are.
+      split: "train", "validation" or "test". The config maps these to the names in the data. Any other text
+        is itself the name in the data.
+
+    Raises:
+      UserError: if the data are missing or unusable, or the config has no name for the split.
+    """
+    name = find_name(config, split)
+    if config.kind == "digits":
+        return open_digits(name)
+    if config.kind == "arrays":
+        return open_arrays(config.file, name)
+    builder = tfds.find_builder(config.name, config.directory)
+    check_builder(builder, name)  # before the download, as far as TFDS knows
+    prepared = tfds.prepare(builder, config.name, config.directory)
+    if prepared is not builder:
+        check_builder(prepared, name)
+    return RecordImages(prepared, name, config.resize)
+
+
+def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
+    """Opens splits, so that problems show before the long work on the data begins.
+
+    A test split of the default name may be missing. A test split that exists must be usable.
+
+    Raises:
+      UserError: if there are problems. The message lists the problems of all splits.
+    """
+    raise_all(find_split_problems(config, splits, _find_problems))
+
+
+def _find_problems(config: ImagesConfig, split: str) -> list[str]:
+    """Opens a split, and returns no problems, because opening raises an error for a problem."""
+    open_images(config, split)
+    return []
