@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from tfm.data import pictures
-from tfm.data.pictures import MAX_PICTURE_PIXELS, read_picture
+from tfm.data.pictures import MAX_PICTURE_PIXELS, read_picture, read_picture_size
 from tfm.errors import UserError
 
 GREY = np.arange(0, 240, 10, dtype=np.uint8).reshape(4, 6)
@@ -131,6 +131,27 @@ def test_the_orientation_is_applied(form, orientation, caplog):
     found = read(save(Image.fromarray(COLOURS), form, exif=exif), size=expected.shape[:2])
     np.testing.assert_array_equal(found, expected)
     assert ("turned upright" in caplog.text) == (orientation > 1)
+
+
+@pytest.mark.parametrize("form", ["PNG", "TIFF", "JPEG", "WEBP"])
+@pytest.mark.parametrize("orientation", range(9))
+def test_the_size_in_the_header_is_that_of_the_upright_picture(tmp_path, form, orientation):
+    path = tmp_path / "picture"
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path.write_bytes(save(Image.fromarray(COLOURS), form, exif=exif))
+    assert read_picture_size(str(path), "picture") == read_picture(str(path), "picture", 3).size[::-1]
+
+
+def test_the_size_of_damaged_pictures_and_pipes_is_an_error(tmp_path):
+    (tmp_path / "text").write_bytes(b"no picture")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "large").write_bytes(write_header(9000, 9000))
+    for name, message in {"text": "cannot be read", "pipe": "is a pipe", "large": "at most"}.items():
+        with pytest.raises(UserError, match=f"{name}.* {message}|{message}.* {name}"):
+            read_picture_size(str(tmp_path / name), name)
+    with pytest.raises(FileNotFoundError):
+        read_picture_size(str(tmp_path / "none"), "none")
 
 
 def test_a_size_that_ignores_the_orientation_is_an_error():

@@ -1,4 +1,4 @@
-"""Small pictures with boxes, as COCO's files and as arrays."""
+"""Small pictures with boxes, as COCO's files, as YOLO's files and as arrays."""
 
 import json
 from typing import Any
@@ -37,6 +37,37 @@ def write_coco(folder, **changes):
     (folder / "annotations" / "instances_small.json").write_text(json.dumps(content | changes))
     return BoxedPicturesConfig(
         kind="coco",
+        directory=str(folder),
+        train="small",
+        validation="small",
+        test="small",
+        height=16,
+        width=32,
+        batch_size=2,
+    )
+
+
+def write_yolo(folder, pictures="images/small", labels="labels/small", yaml="names: [cat, dog]", **changes):
+    """Writes the pictures and boxes of `write_coco` in YOLO's format, without its crowd. Returns the config.
+
+    Args:
+      folder: the folder.
+      pictures, labels: the folders of the pictures and of the label files.
+      yaml: content of data.yaml. None writes no file.
+      changes: {name of a picture without ending: content of its label file}. None writes no file.
+    """
+    write_coco(folder / "coco")
+    (folder / pictures).mkdir(parents=True)
+    (folder / labels).mkdir(parents=True, exist_ok=True)
+    contents = {"0": "1 0.3 0.625 0.4 0.25\n", "1": "", "2": "0 0.75 0.25 0.5 0.5"} | changes
+    for name, content in contents.items():
+        (folder / "coco" / "small" / f"{name}.png").rename(folder / pictures / f"{name}.png")
+        if content is not None:
+            (folder / labels / f"{name}.txt").write_text(content)
+    if yaml is not None:
+        (folder / "data.yaml").write_text(yaml)
+    return BoxedPicturesConfig(
+        kind="yolo",
         directory=str(folder),
         train="small",
         validation="small",

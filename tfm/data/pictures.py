@@ -1,23 +1,27 @@
 """One function that reads a picture, whatever its format and mode, for all data sets of pictures."""
 
+import contextlib
 import functools
 import io
 import logging
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tfm.errors import UserError, first_line
-from tfm.io.files import read_limited
+from tfm.io.files import check_no_pipe, read_limited
 
 MAX_PICTURE_BYTES = 1 << 29  # of a file
 MAX_PICTURE_PIXELS = 1 << 26  # 8,192 x 8,192; decoded, these are 200 MB
 MAX_SIXTEEN_BITS = 65535
-BITS_PER_SAMPLE, PHOTOMETRIC, WHITE_IS_ZERO = 258, 262, 0  # tags of TIFF, and a value of the second
+WIDTH, HEIGHT, BITS_PER_SAMPLE = 256, 257, 258  # tags of TIFF
+PHOTOMETRIC, WHITE_IS_ZERO = 262, 0  # a tag of TIFF, and a value of it
 ORIENTATION = 0x0112  # tag of EXIF
 UPRIGHT = 1
+TURNED_BY_90_DEGREES = (5, 6, 7, 8)  # orientations in which height and width are exchanged
 # Pillow raises these for damaged files, next to the OSErrors that have no number.
 DAMAGE = (
     ValueError,
@@ -56,14 +60,44 @@ def read_picture(content: str | bytes, name: str, channels: int, size: tuple[int
 
     if isinstance(content, str):
         content = read_limited(content, MAX_PICTURE_BYTES)
+    with _reading(name), Image.open(io.BytesIO(content)) as image:
+        _check_size(image.size, name, size)
+        picture = _make_upright(image)
+        if size is not None and picture.size != (size[1], size[0]):
+            raise _size_error(picture.size, name, size, " after its EXIF orientation was applied")
+        return _convert(_to_eight_bits(picture, image, name), channels)
+
+
+def read_picture_size(path: str, name: str) -> tuple[int, int]:
+    """Returns height and width of a picture after its EXIF orientation is applied. Only reads its header.
+
+    Args:
+      path: the file.
+      name: what an error message calls the picture.
+
+    Raises:
+      UserError: if the file is no picture or has too many pixels.
+      OSError: if the file cannot be read.
+    """
+    from PIL import Image
+
+    check_no_pipe(path)
+    with _reading(name), Image.open(path) as image:
+        _check_size(image.size, name, None)
+        tags = getattr(image, "tag_v2", {})  # some versions of Pillow already turn the size of a TIFF
+        width, height = tags.get(WIDTH, image.width), tags.get(HEIGHT, image.height)
+        is_turned = image.getexif().get(ORIENTATION, UPRIGHT) in TURNED_BY_90_DEGREES
+        return (width, height) if is_turned else (height, width)
+
+
+@contextlib.contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Turns the errors of Pillow about a picture into a UserError."""
+    from PIL import Image
+
     too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
-        with Image.open(io.BytesIO(content)) as image:
-            _check_size(image.size, name, size)
-            picture = _make_upright(image)
-            if size is not None and picture.size != (size[1], size[0]):
-                raise _size_error(picture.size, name, size, " after its EXIF orientation was applied")
-            return _convert(_to_eight_bits(picture, image, name), channels)
+        yield
     except UserError:
         raise
     except too_large as error:

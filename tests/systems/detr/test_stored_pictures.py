@@ -415,3 +415,11 @@ def test_fingerprint_of_coco_depends_on_the_sizes_of_the_images(tmp_path):
     assert open_stored(config).fingerprint == before
     image.write_bytes(image.read_bytes() + b"more")
     assert open_stored(config).fingerprint != before
+
+
+def test_exports_of_roboflow_have_their_annotations_next_to_the_pictures(tmp_path):
+    config = write_coco(tmp_path)
+    expected = evaluate(config)
+    (tmp_path / "annotations" / "instances_small.json").rename(tmp_path / "small" / "_annotations.coco.json")
+    found = evaluate(config)
+    assert all((found[name] == values).all() for name, values in expected.items())

@@ -1,4 +1,4 @@
-"""Pictures with the boxes of their objects: generated scenes, arrays, or COCO's files.
+"""Pictures with the boxes of their objects: generated scenes, arrays, or files of COCO or YOLO.
 
 A batch is a dict of
 
@@ -27,8 +27,9 @@ class BoxedPicturesConfig:
     kind: str = field(
         "digits",
         "Kind of the data. digits: generated scenes of scikit-learn's digits. arrays: the arrays of an .npz "
-        "file. coco: a folder with COCO's annotations and images.",
-        choices=("digits", "arrays", "coco"),
+        "file. coco: a folder with COCO's annotations and images. yolo: a folder with pictures and files of "
+        "boxes, in the form of Ultralytics and Roboflow.",
+        choices=("digits", "arrays", "coco", "yolo"),
     )
     file: str = field(
         "",
@@ -39,9 +40,14 @@ class BoxedPicturesConfig:
     directory: str = field(
         "",
         "coco: folder that contains annotations/instances_SPLIT.json and the images in SPLIT/, such as "
-        "annotations/instances_train2017.json and train2017/.",
+        "annotations/instances_train2017.json and train2017/. yolo: folder that contains data.yaml or "
+        "classes.txt, the pictures in images/SPLIT/ or SPLIT/images/, and the boxes in labels/.",
     )
-    train: str = field("train", "Training split, the SPLIT in the names of arrays and files.")
+    train: str = field(
+        "train",
+        "Training split, the SPLIT in the names of arrays and files. yolo: a field of data.yaml, or the "
+        "SPLIT in the names of folders.",
+    )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field("test", "Test split, in the form of data.train.", resume=OnResume.FREE)
     height: int = field(
@@ -63,7 +69,7 @@ class BoxedPicturesConfig:
         0.1, "digits: maximum intersection over union of the cells of two digits.", minimum=0, maximum=1
     )
     flip: bool = field(
-        False, "arrays and coco: mirror training pictures, left to right, with probability 1/2."
+        False, "arrays, coco, yolo: mirror training pictures, left to right, with probability 1/2."
     )
     batch_size: int = field(64, "Pictures of a batch.", minimum=1, maximum=10**6, unit="pictures")
     evaluated: int = field(

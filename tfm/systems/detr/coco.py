@@ -20,6 +20,7 @@ MAX_ANNOTATION_BYTES = 1 << 31  # of a JSON file; the training split of COCO has
 MAX_CATEGORY_ID = 99_999  # the labels are the ids, so that the model has a class for each smaller id, too
 MAX_NUMBER = 1e9  # of the absolute value of a coordinate, and of an area in pixels
 NO_CATEGORY = "N/A"
+ROBOFLOW_FILE = "_annotations.coco.json"
 SECTIONS = ("images", "annotations", "categories")
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,8 @@ class CocoBoxes:
     of pictures that are not listed are left out, as by pycocotools and torchvision. A warning counts them.
 
     Args:
-      folder: contains annotations/instances_SPLIT.json and the images in SPLIT/.
+      folder: contains the images in SPLIT/, and the annotations in annotations/instances_SPLIT.json or, as in
+        exports of Roboflow, in SPLIT/_annotations.coco.json.
       split: the SPLIT.
 
     Raises:
@@ -42,7 +44,7 @@ class CocoBoxes:
 
     def __init__(self, folder: str, split: str):
         self._folder = os.path.join(folder, split)
-        self._path = os.path.join(folder, "annotations", f"instances_{split}.json")
+        self._path = _find_annotations(folder, split)
         try:
             content = read_limited(self._path, MAX_ANNOTATION_BYTES)
             files = _Files(self._folder)
@@ -96,6 +98,7 @@ class CocoBoxes:
                 unlisted += 1
             else:
                 objects[row].append(_read_object(entry, categories))
+        self.left_out = {"annotations of pictures that are not listed": unlisted}
         if unlisted:
             log.warning(
                 "%s of %s annotations of %s are left out, because their pictures are not among its images.",
@@ -128,6 +131,13 @@ class CocoBoxes:
         """
         height, width = self.sizes[index]
         return read_picture(self.name(index), self.name(index), self.channels, (int(height), int(width)))
+
+
+def _find_annotations(folder: str, split: str) -> str:
+    """Returns the path of the annotations of a split: COCO's, unless only the file of Roboflow exists."""
+    usual = os.path.join(folder, "annotations", f"instances_{split}.json")
+    exported = os.path.join(folder, split, ROBOFLOW_FILE)
+    return exported if os.path.exists(exported) and not os.path.exists(usual) else usual
 
 
 class _Image(NamedTuple):

@@ -10,7 +10,8 @@ from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.coco import NO_CATEGORY, CocoBoxes
 from tfm.systems.detr.scenes import Scenes
-from tfm.systems.detr.stored_pictures import ArrayBoxes, StoredPictures
+from tfm.systems.detr.stored_pictures import ArrayBoxes, Source, StoredPictures
+from tfm.systems.detr.yolo import YoloBoxes
 
 NO_NAME = "class without a name"
 Pictures = Scenes | StoredPictures
@@ -85,9 +86,19 @@ def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
     """Opens a split."""
     if data.kind == "digits":
         return Scenes(data, split)
+    return StoredPictures(data, open_source(data, split))
+
+
+def open_source(data: BoxedPicturesConfig, split: str) -> Source:
+    """Opens the stored pictures of a split, without checking that their boxes fit the config.
+
+    Raises:
+      UserError: if the data are missing or damaged.
+    """
     path = "file" if data.kind == "arrays" else "directory"
     if not getattr(data, path):
         raise UserError(f"data.kind '{data.kind}' needs data.{path}, but it is empty. Set it to a path.")
     name = find_name(data, split)
-    source = ArrayBoxes(data.file, name) if data.kind == "arrays" else CocoBoxes(data.directory, name)
-    return StoredPictures(data, source)
+    if data.kind == "arrays":
+        return ArrayBoxes(data.file, name)
+    return CocoBoxes(data.directory, name) if data.kind == "coco" else YoloBoxes(data.directory, name)

@@ -1,6 +1,6 @@
-"""Stored pictures with boxes, which become examples: the arrays of an .npz file, or files of COCO.
+"""Stored pictures with boxes, which become examples: the arrays of an .npz file, or files of COCO or YOLO.
 
-For the files of COCO, see `tfm.systems.detr.coco`.
+For the files, see `tfm.systems.detr.coco` and `tfm.systems.detr.yolo`.
 """
 
 import hashlib
@@ -31,6 +31,7 @@ class Source(Protocol):
       label_names: the names of all classes.
       channels: 1 or 3.
       fingerprint: identifies the content.
+      left_out: {what was left out: how often}.
     """
 
     sizes: np.ndarray
@@ -39,6 +40,7 @@ class Source(Protocol):
     label_names: list[str]
     channels: int
     fingerprint: str
+    left_out: dict[str, int]
 
     def name(self, index: int) -> str:
         """Returns what an error message calls a picture."""
@@ -106,6 +108,7 @@ class ArrayBoxes:
         for array in (self._images, boxes, labels):
             digest.update(np.ascontiguousarray(array).tobytes())
         self.fingerprint = digest.hexdigest()
+        self.left_out: dict[str, int] = {}
 
     def name(self, index: int) -> str:
         """See `Source`."""
