@@ -75,7 +75,8 @@ WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.
 HOST_SIDE_FILES = (
     *("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main", "tfm.family"),
     *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "labelled_texts", "mask", "masked_pairs")),
-    *(f"tfm.systems.dalle.{name}" for name in ("captions", "checker")),
+    *(f"tfm.systems.dalle.{name}" for name in ("captioned_pictures", "caption_text", "captions")),
+    *(f"tfm.systems.dalle.{name}" for name in ("checker", "stored_captions")),
     *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "metrics", "scenes")),
     *(f"tfm.systems.detr.{name}" for name in ("stored_pictures", "yolo", "yolo_folder")),
     "tfm.systems.memory_network.stories",

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, BinaryIO
 
-from tfm.errors import UserError
+from tfm.errors import UserError, first_line
 
 OTHER_FOLDER = "make it writable, or choose another folder"
 CHECK_PERMISSIONS = "check the permissions, or choose another folder"
@@ -135,6 +135,19 @@ def read_limited(path: str, max_bytes: int) -> bytes:
     with open(path, "rb") as file:
         size = _check_size(file, max_bytes)
         return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
+
+
+def read_text(path: str, max_bytes: int) -> str:
+    """Returns the text of a small file in UTF-8, with or without a byte-order mark.
+
+    Raises:
+      UserError: see `read_limited`. Or the file has another encoding.
+      OSError: if the file cannot be read.
+    """
+    try:
+        return read_limited(path, max_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not encoded in UTF-8 ({first_line(error)}). Convert it.") from None
 
 
 def _check_size(file: IO, max_bytes: int) -> int:

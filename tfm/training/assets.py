@@ -5,7 +5,7 @@ import itertools
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DocumentsConfig, PairsConfig, split_tags
@@ -64,19 +64,34 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
     Raises:
       UserError: if the training split or the user's file cannot be used.
     """
+    options: dict[str, Any]
+    if isinstance(data, PairsConfig):
+        options = {"normalization": data.normalization, "symbols": sorted(set(split_tags(data.tags)) - {""})}
+    else:
+        options = {"has_lines": data.rows != "sentences"}
+    write_tokenizer(data, RepeatableTexts(lambda: read_training_texts(data)), path, **options)
+
+
+def write_tokenizer(data: Any, texts: Iterable[str], path: str, **options: Any) -> None:
+    """Copies the user's tokenizer to `path`, or learns a tokenizer from texts.
+
+    Args:
+      data: has the fields `tokenizer` (any value except "bytes") and `vocabulary_size`.
+      texts: the training texts, which are read several times.
+      path: path of the file.
+      **options: see `learn_word_pieces`.
+
+    Raises:
+      UserError: if the texts or the user's file cannot be used.
+    """
     log.info("Making a tokenizer (data.tokenizer=%s)", data.tokenizer)
-    texts = RepeatableTexts(lambda: read_training_texts(data))
     if is_own_file(data.tokenizer):
         check_round_trip(load_word_pieces(data.tokenizer), texts)
         copy_tokenizer(data.tokenizer, path)
     elif data.tokenizer == "characters":
         learn_characters(texts, path)
-    elif isinstance(data, PairsConfig):
-        symbols = sorted(set(split_tags(data.tags)) - {""})
-        normalization = data.normalization
-        learn_word_pieces(texts, data.vocabulary_size, path, normalization=normalization, symbols=symbols)
     else:
-        learn_word_pieces(texts, data.vocabulary_size, path, has_lines=data.rows != "sentences")
+        learn_word_pieces(texts, data.vocabulary_size, path, **options)
 
 
 def read_training_texts(data: PairsConfig | DocumentsConfig) -> Iterator[str]:

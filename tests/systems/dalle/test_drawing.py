@@ -53,14 +53,14 @@ def test_codes_continue_those_of_the_upper_part_with_the_most_probable_sample(mo
 
 
 def test_descriptions_say_which_captions_are_satisfied():
-    assert describe_drawings(TEXTS, np.array([False, True])) == [
+    assert describe_drawings(CAPTIONS, np.array([False, True])) == [
         {"caption": CAPTIONS[0], "satisfied": "no"},
         {"caption": CAPTIONS[1], "satisfied": "yes"},
     ]
 
 
 def test_figures_show_drawn_pictures_and_completed_ones_below_the_originals():
-    rows = describe_drawings(TEXTS, np.array([False, True]))
+    rows = describe_drawings(CAPTIONS, np.array([False, True]))
     images, real, completed = (np.full((2, 16, 16, 3), value) for value in (0.1, 0.2, 0.3))
     figures = make_figures(rows, images, real, completed)
     shown, titles = figures["drawn"].args
@@ -73,9 +73,12 @@ def test_figures_show_drawn_pictures_and_completed_ones_below_the_originals():
 
 
 @pytest.mark.parametrize(
-    ("is_right", "result"), [(True, "the picture is right"), (False, "the picture is wrong")]
+    ("is_right", "result"),
+    [(True, "the picture is right"), (False, "the picture is wrong"), (None, "the picture is drawn")],
 )
 def test_observation_says_whether_the_picture_is_right(is_right, result):
     weights = np.zeros((1, 2, 22, 22))
-    observation = observe_drawing(TEXTS[0], np.zeros((16, 16, 3)), weights, is_right)
+    observation = observe_drawing(
+        CAPTIONS[0], CAPTIONS[0].split()[:5], np.zeros((16, 16, 3)), weights, is_right
+    )
     assert (observation.title, observation.result) == (CAPTIONS[0], result)

@@ -15,7 +15,7 @@ from tests.tasks import cases
 from tfm.data.batches.generated import EVALUATION
 from tfm.errors import UserError
 from tfm.systems.dalle import image_tokens
-from tfm.systems.dalle.captions import CaptionedDigits
+from tfm.systems.dalle.captions import CaptionedDigits, CaptionsConfig
 from tfm.systems.dalle.dvae import DVAEConfig, Reconstruction
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
@@ -198,4 +198,4 @@ def test_samples_are_pictures_and_below_them_what_their_codes_restore(task, vari
 
 def test_published_autoencoder_does_not_read_these_pictures():
     with pytest.raises(UserError, match=r"image_size to be 16.*got 256"):
-        image_tokens.check_pictures(DVAEConfig())
+        image_tokens.check_pictures(DVAEConfig(), CaptionsConfig())

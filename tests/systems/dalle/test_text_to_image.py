@@ -15,7 +15,14 @@ from tfm.decoding.config import GenerationConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
 from tfm.systems.dalle import text_to_image
-from tfm.systems.dalle.captions import RELATIONS, WORDS, CaptionedDigits, describe_text, parse_text
+from tfm.systems.dalle.captions import (
+    RELATIONS,
+    WORDS,
+    CaptionedDigits,
+    CaptionsConfig,
+    describe_text,
+    parse_text,
+)
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 from tfm.training.task import Context
@@ -230,6 +237,6 @@ def test_evaluation_draws_captions_and_completed_pictures(task, variables):
 
 
 def test_model_of_another_kind_is_an_error(tmp_path):
-    config = types.SimpleNamespace(model=TransformerConfig())
+    config = types.SimpleNamespace(model=TransformerConfig(), data=CaptionsConfig())
     with pytest.raises(UserError, match=r"model\.text_vocabulary to be \d+ .*got None"):
         text_to_image.create(config, str(tmp_path))

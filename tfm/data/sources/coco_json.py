@@ -194,10 +194,10 @@ class Entry:
             raise self.error(field, "an integer or a text")
         return value
 
-    def text(self, field: str) -> str:
+    def text(self, field: str, *, may_be_empty: bool = False) -> str:
         """Returns a field that contains a text."""
         value = self.get(field)
-        if not isinstance(value, str) or not value:
+        if not isinstance(value, str) or not (value or may_be_empty):
             raise self.error(field, "a text")
         return value
 

@@ -72,8 +72,12 @@ def open_tables(directory: str, name: str, options: TableOptions) -> Source:
     Raises:
       UserError: if a file is missing or has an unknown format.
     """
-    paths = [_find_table(path) for path in expand_names(directory, name)]
-    return join([open_table(path, options) for path in paths])
+    return join([open_table(path, options) for path in find_tables(directory, name)])
+
+
+def find_tables(directory: str, name: str) -> list[str]:
+    """Returns the paths of the files of a split. For the arguments and errors, see `open_tables`."""
+    return [_find_table(path) for path in expand_names(directory, name)]
 
 
 def open_table(path: str, options: TableOptions) -> Source:

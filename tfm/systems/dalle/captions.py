@@ -1,23 +1,28 @@
-"""Generated pictures of two coloured digits with captions, such as "red three left of blue seven".
+"""The config of pictures with captions, and generated pictures: "red three left of blue seven".
 
-A picture has four cells of 8 x 8 pixels, and scikit-learn's digits in two of them. A batch is a dict of
+A generated picture has four cells of 8 x 8 pixels, and scikit-learn's digits in two of them. For the user's
+own pictures, see `tfm.systems.dalle.captioned_pictures`. A batch is a dict of
 
-    images   float32 [B, 16, 16, 3], from -1 to 1; 0 in padding rows
-    text     int32 [B, 5], the ids of the caption's words; 0 in padding rows
-    weights  float32 [B]; 1, or 0 in padding rows
+    images        float32 [B, height, width, C], from -1 to 1; 0 in padding rows
+    text          int32 [B, S], the ids of the caption's words; 0 in padding rows
+    weights       float32 [B]; 1, or 0 in padding rows
+    text_weights  float32 [B, S]; only for own captions, which have different lengths: 1 for the tokens of a
+                  caption and for its end, 0 for the rest
 """
 
 import dataclasses
 import hashlib
+import os
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from tfm.config import check_fields, field
-from tfm.data.batches.generated import Batch, GeneratedData, find_split
-from tfm.data.config import ImagesConfig
+from tfm.config import OnResume, check_fields, field, field_like
+from tfm.data.batches.generated import Batch, find_split
+from tfm.data.config import AUTO, SPLITS, DocumentsConfig, ImagesConfig, PairsConfig, vocabulary_field
 from tfm.data.images import open_images
+from tfm.data.tokenizers.files import is_own_file
 from tfm.errors import UserError
 
 DIGIT = 8  # height and width of a digit in pixels
@@ -42,10 +47,55 @@ PALETTE = np.array(list(COLOURS.values()), np.float32)
 class CaptionsConfig:
     """The pictures with captions, and how they become batches."""
 
+    kind: str = vocabulary_field(
+        "digits",
+        "Kind of the data. digits: generated pictures of two coloured digits. table: TSV, CSV, JSON Lines or "
+        "Parquet files with a picture and a caption in each row. txt: a folder of pictures with a .txt file "
+        "next to each, which has a caption on each line. coco: a folder with COCO's captions and images.",
+        choices=("digits", "table", "txt", "coco"),
+    )
+    directory: str = vocabulary_field(
+        "",
+        "Folder of the data. coco: it contains annotations/captions_SPLIT.json and the images in SPLIT/.",
+        resume=OnResume.FREE,
+    )
+    pictures: str = field(
+        "",
+        "table: folder of the pictures in data.directory. If empty, the folder of the table.",
+        resume=OnResume.FREE,
+    )
+    picture_column: str = vocabulary_field(
+        "file_name",
+        "table: name of the column with the names of the pictures. A number, counted from 1, selects a "
+        "column of a TSV or CSV file without a header.",
+    )
+    text_column: str = vocabulary_field(
+        "text", "table: name of the column with the captions, in the form of data.picture_column."
+    )
+    format: str = field_like(PairsConfig, "format")
+    train: str = vocabulary_field(
+        "train",
+        "Training split. table: file name or pattern, or a folder with metadata.jsonl or metadata.csv. txt: "
+        "folder of the pictures. coco: the SPLIT. A slice such as captions.csv[:90%] takes a part of the "
+        "pictures, which is chosen by their names.",
+    )
+    validation: str = field("validation", "Validation split, in the form of data.train.")
+    test: str = field("test", "Test split, in the form of data.train.", resume=OnResume.FREE)
+    tokenizer: str = field_like(DocumentsConfig, "tokenizer", "word_pieces")
+    vocabulary_size: int | str = vocabulary_field(
+        1000,
+        "Number of word pieces that are learned from the captions. auto: the size of the text decides. Other "
+        "tokenizers ignore this field.",
+        minimum=1,
+        maximum=10_000_000,
+        word=AUTO,
+        unit="pieces",
+        resume=OnResume.FIXED,
+    )
     batch_size: int = field(64, "Pictures of a batch.", minimum=1, maximum=10**6, unit="pictures")
     evaluated: int = field(
         300,
-        "Number of pictures of the validation split and of the test split.",
+        "Number of pictures of the validation split and of the test split. Smaller splits are used whole.",
         minimum=1,
         maximum=10**6,
         unit="pictures",
@@ -54,13 +104,20 @@ class CaptionsConfig:
     def __post_init__(self):
         check_fields(self, "data")
 
+    def without_paths(self) -> "CaptionsConfig":
+        """Returns this section without the paths of this machine, for an export."""
+        names = {name: os.path.basename(getattr(self, name)) for name in (*SPLITS, "pictures")}
+        tokenizer = os.path.basename(self.tokenizer) if is_own_file(self.tokenizer) else self.tokenizer
+        return dataclasses.replace(self, directory="", tokenizer=tokenizer, **names)
+
 
 class CaptionedPicture(NamedTuple):
     """A picture and its caption.
 
     Attributes:
-      image: float32 [16, 16, 3], from -1 to 1.
-      words: numbers of the words in `WORDS`: colour, digit, relation, colour, digit.
+      image: float32 [height, width, C], from -1 to 1.
+      words: for generated pictures, the numbers of the words in `WORDS`: colour, digit, relation, colour,
+        digit. For own pictures, the ids of the tokens.
     """
 
     image: np.ndarray
@@ -76,6 +133,8 @@ class CaptionedDigits:
     Raises:
       UserError: if scikit-learn is missing, or the split does not exist.
     """
+
+    size = None  # the pictures never end
 
     def __init__(self, split: str):
         self._split = find_split(split)
@@ -145,20 +204,3 @@ def parse_text(caption: str) -> np.ndarray:
             f"left of blue seven', got {caption!r}. The words are {', '.join(WORDS)}."
         )
     return FIRST_WORD_ID + np.array([WORDS.index(word) for word in match.groups()])
-
-
-def open_captions(config: Any, hosts: dict[str, int]) -> GeneratedData:
-    """Opens the training and validation pictures of a run.
-
-    Args:
-      config: config of the task, with the sections data and training.
-      hosts: index and number of hosts, see `GeneratedBatches`.
-    """
-    return GeneratedData(
-        CaptionedDigits("train"),
-        CaptionedDigits("validation"),
-        batch_size=config.data.batch_size,
-        seed=config.training.seed,
-        hosts=hosts,
-        description=f"{config.data.batch_size:,} new pictures of two coloured digits in each batch",
-    )

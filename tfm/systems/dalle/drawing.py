@@ -16,7 +16,6 @@ from tfm.data.tokenizers.protocol import BOS_ID
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.interpret.observation import AttentionMap, Observation, image_track
-from tfm.systems.dalle.captions import describe_text
 from tfm.systems.dalle.model import DALLEConfig
 from tfm.visualize.pictures import draw_images
 
@@ -33,23 +32,25 @@ def make_inputs(text: ArrayLike, codes: ArrayLike, model: DALLEConfig) -> jax.Ar
     return jnp.pad(tokens, ((0, 0), (1, 0)), constant_values=BOS_ID)
 
 
-def observe_drawing(text: np.ndarray, image: np.ndarray, weights: np.ndarray, is_right: bool) -> Observation:
+def observe_drawing(
+    caption: str, words: Sequence[str], image: np.ndarray, weights: np.ndarray, is_right: bool | None
+) -> Observation:
     """Describes how a model draws a caption.
 
     Args:
-      text: ids of the caption, int [S].
+      caption: the caption.
+      words: labels of its ids, S.
       image: the drawn image [height, width, C], from -1 to 1.
-      weights: attention weights of the layers, [layers, H, L, L] with L = 1 + T + I.
-      is_right: whether the image shows what the caption says.
+      weights: attention weights of the layers, [layers, H, L, L] with L = 1 + S + I.
+      is_right: whether the image shows what the caption says. None if nothing can judge it.
     """
-    side = math.isqrt(weights.shape[-1] - 1 - len(text))
+    side = math.isqrt(weights.shape[-1] - 1 - len(words))
     track = image_track(image, weights.shape[-1], (side, side))
-    words = ["start", *(describe_text(text[index : index + 1]) for index in range(len(text)))]
-    labels = [*words, *track.labels[len(words) :]]
+    labels = ["start", *words, *track.labels[1 + len(words) :]]
     tracks = {"tokens": track._replace(element="token", labels=labels, texts=labels)}
-    result = "the picture is right" if is_right else "the picture is wrong"
+    results = {True: "the picture is right", False: "the picture is wrong", None: "the picture is drawn"}
     attention = {"decoder": AttentionMap("tokens", "tokens", weights)}
-    return Observation(describe_text(text), result, tracks, attention, [])
+    return Observation(caption, results[is_right], tracks, attention, [])
 
 
 TITLE_WIDTH = 20  # characters above a drawn picture
@@ -80,11 +81,11 @@ def continue_codes(
     return np.concatenate([first_codes, codes], axis=1)
 
 
-def describe_drawings(texts: np.ndarray, satisfied: np.ndarray) -> list[dict[str, str]]:
-    """Returns each caption [N, S], and whether its picture is right, [N]."""
+def describe_drawings(captions: Sequence[str], satisfied: np.ndarray) -> list[dict[str, str]]:
+    """Returns each caption, and whether its picture is right, [N]."""
     return [
-        {"caption": describe_text(text), "satisfied": "yes" if is_right else "no"}
-        for text, is_right in zip(texts, satisfied, strict=True)
+        {"caption": caption, "satisfied": "yes" if is_right else "no"}
+        for caption, is_right in zip(captions, satisfied, strict=True)
     ]
 
 
@@ -94,7 +95,7 @@ def make_figures(
     """Returns functions that draw the pictures of captions, and pictures whose lower half was drawn.
 
     Args:
-      rows: the result of `describe_drawings`.
+      rows: {"caption": text} of each picture, for example the result of `describe_drawings`.
       images: drawn pictures of the captions, [N, height, width, C] from -1 to 1.
       real, completed: pictures, and the same pictures with lower halves that the model drew.
     """

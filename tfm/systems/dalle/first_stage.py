@@ -1,6 +1,7 @@
 """The trained autoencoder that turns images into codes and back. It is not trained further."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -11,7 +12,6 @@ from tfm import models
 from tfm.config import from_mapping
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
-from tfm.systems.dalle.captions import SIZE
 from tfm.systems.dalle.model import DALLEConfig
 from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
 from tfm.training.task import Variables
@@ -25,6 +25,8 @@ class FirstStage:
     Args:
       workdir: folder of the run. It contains the autoencoder as a frozen model.
       model: config of the language model of the codes.
+      sizes: {field: value} that the config of the autoencoder must have in addition, so that it reads the
+        pictures of the run.
 
     Attributes:
       module: the Linen module.
@@ -35,9 +37,9 @@ class FirstStage:
       UserError: if the run has no autoencoder, or its codes do not fit the language model.
     """
 
-    def __init__(self, workdir: str, model: DALLEConfig):
+    def __init__(self, workdir: str, model: DALLEConfig, sizes: Mapping[str, int] | None = None):
         frozen = read_frozen(workdir, FIELD)
-        self.module = _make_module(frozen, model)
+        self.module = _make_module(frozen, {"codes": model.codes, "side": model.side, **(sizes or {})})
         self.variables: Variables = frozen.variables
         self.fingerprint = frozen.fingerprint
 
@@ -63,12 +65,11 @@ class FirstStage:
         return images
 
 
-def _make_module(frozen: FrozenModel, model: DALLEConfig) -> nn.Module:
-    """Returns the module of a frozen autoencoder."""
+def _make_module(frozen: FrozenModel, wanted: Mapping[str, int]) -> nn.Module:
+    """Returns the module of a frozen autoencoder. Its config must have the values of the fields `wanted`."""
     module = models.find(str(frozen.model.get("name", "")))
     autoencoder: nn.Module = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
     config = autoencoder.config
-    wanted = {"codes": model.codes, "side": model.side, "image_size": SIZE, "channels": 3}
     for name, expected in wanted.items():
         actual = getattr(config, name, None)
         if actual != expected:

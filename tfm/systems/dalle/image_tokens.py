@@ -16,11 +16,11 @@ import numpy as np
 
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
-from tfm.devices.rows import this_host
+from tfm.data.batches.generated import GeneratedData, evaluation_batches
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.systems.dalle.captions import SIZE, CaptionedDigits, CaptionsConfig, open_captions
+from tfm.systems.dalle.captions import SIZE, CaptionsConfig
+from tfm.systems.dalle.data import PictureForm, Pictures, count_evaluated, open_captions, open_pictures
 from tfm.systems.dalle.dvae import DVAEConfig, logit_laplace_nll
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
@@ -81,16 +81,22 @@ class Config:
         check_fields(self)
 
     def without_paths(self) -> "Config":
-        """Returns this config, because it has no paths."""
-        return self
+        """Returns this config without the paths of this machine, for an export."""
+        return dataclasses.replace(self, data=self.data.without_paths())
 
 
-def check_pictures(autoencoder: DVAEConfig) -> None:
-    """Raises a UserError if an autoencoder does not read the pictures of `tfm.systems.dalle.captions`."""
-    for name, expected in (("image_size", SIZE), ("channels", 3)):
+def check_pictures(autoencoder: DVAEConfig, data: CaptionsConfig) -> None:
+    """Raises a UserError if an autoencoder cannot read the pictures of the data."""
+    allowed: dict[str, tuple[int, ...]] = {"image_size": (SIZE,), "channels": (3,)}
+    if data.kind != "digits":
+        allowed = {"channels": (1, 3)}
+    for name, values in allowed.items():
         actual = getattr(autoencoder, name)
-        if actual != expected:
-            raise UserError(f"Expected model.{name} to be {expected} for captioned pictures, got {actual}.")
+        if actual not in values:
+            raise UserError(
+                f"Expected model.{name} to be {' or '.join(map(str, values))} for the pictures of data.kind "
+                f"'{data.kind}', got {actual}."
+            )
 
 
 class ImageTokens(Task):
@@ -152,7 +158,12 @@ class ImageTokens(Task):
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation images."""
-        return open_captions(self.config, this_host())
+        return open_captions(self.config.data, self.config.training.seed, self._form)
+
+    @property
+    def _form(self) -> PictureForm:
+        """The size of the pictures. Captions are not read."""
+        return PictureForm(self.config.model.image_size, self.config.model.channels)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the error of reconstructed validation images, and draws a few of them."""
@@ -172,9 +183,9 @@ class ImageTokens(Task):
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the codes of each image of a split, the error of the restored images and the used codes."""
-        digits = CaptionedDigits(split)
+        pictures = open_pictures(self.config.data, split, self._form)
         began = time.monotonic()
-        images, restored, codes = self.reconstruct(variables, digits)
+        images, restored, codes = self.reconstruct(variables, pictures)
         rate = len(images) / (time.monotonic() - began)
         signature = f"{len(images):,} images"
         scores = [
@@ -184,13 +195,14 @@ class ImageTokens(Task):
             ),
         ]
         lines = [" ".join(map(str, grid.ravel())) for grid in codes]
-        yield Report(lines, scores, [{"codes": line} for line in lines], {}, rate, digits.fingerprint)
+        yield Report(lines, scores, [{"codes": line} for line in lines], {}, rate, pictures.fingerprint)
 
     def reconstruct(
-        self, variables: Variables, pictures: Generator
+        self, variables: Variables, pictures: Pictures
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns images, restored images [N, height, width, C] and codes [N, H, W] of a split."""
-        batches = evaluation_batches(pictures, self.config.data.evaluated, self.config.data.batch_size)
+        data = self.config.data
+        batches = evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
         results = [
             (batch["images"], *result) for batch, result in map_batches(self._reconstruct, variables, batches)
         ]
@@ -208,8 +220,8 @@ def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:
     """Creates the task of a run without assets.
 
     Raises:
-      UserError: if the autoencoder does not read the pictures of `tfm.systems.dalle.captions`.
+      UserError: if the autoencoder cannot read the pictures of the data.
     """
     del workdir, new
-    check_pictures(config.model)
+    check_pictures(config.model, config.data)
     return ImageTokens(config)

@@ -1,7 +1,8 @@
 """Images from texts (Ramesh et al. 2021, section 2.2): a language model over captions and codes of images.
 
-The codes come from a trained autoencoder (`tfm.systems.dalle.image_tokens`), and a trained classifier of
-digits judges the drawn pictures. Both are frozen. For the batch see `tfm.systems.dalle.captions`.
+The codes come from a trained autoencoder (`tfm.systems.dalle.image_tokens`). A trained classifier of digits
+judges the pictures that were drawn for generated captions. Both are frozen. For the batch see
+`tfm.systems.dalle.captions`.
 """
 
 import dataclasses
@@ -16,27 +17,35 @@ import numpy as np
 
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
-from tfm.data.batches.generated import GeneratedData, Generator, evaluation_batches
+from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
+from tfm.data.config import VOCABULARY_FILE
+from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.decoding.config import GenerationConfig
 from tfm.devices.mesh import fetch
-from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation
 from tfm.layers.observe import read_attention
 from tfm.systems.dalle import first_stage
+from tfm.systems.dalle.caption_text import CaptionText, DigitText, TokenText
 from tfm.systems.dalle.captions import (
     CAPTION_WORDS,
     DIGIT,
     FIRST_WORD_ID,
     NUMBERS,
+    SIZE,
     WORDS,
-    CaptionedDigits,
     CaptionsConfig,
-    open_captions,
-    parse_text,
 )
 from tfm.systems.dalle.checker import find_digits, is_satisfied
+from tfm.systems.dalle.data import (
+    PictureForm,
+    Pictures,
+    count_evaluated,
+    open_captions,
+    open_pictures,
+    prepare_caption_tokenizer,
+)
 from tfm.systems.dalle.drawing import (
     continue_codes,
     describe_drawings,
@@ -50,6 +59,7 @@ from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
 from tfm.training.image_judge import ImageJudge, JudgedImages
 from tfm.training.loss_calls import apply_model, mean_loss_and_metrics, mean_metrics
+from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
     Best,
@@ -65,6 +75,7 @@ from tfm.training.task import (
 
 JUDGE = "judge"  # a field of the config
 SATISFIED, TEXT, IMAGE = "satisfied captions", "nats of a caption", "nats of a code"
+TOKEN = "nats of a token"  # of the user's own captions, which have different lengths
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +93,9 @@ class Config:
         first_stage.FIELD, "Run or export of the task image_tokens. It makes the codes."
     )
     judge: str = frozen_field(
-        JUDGE, "Run or export of a classifier of scikit-learn's digits (configs/vit.py). It judges pictures."
+        JUDGE,
+        "Run or export of a classifier of scikit-learn's digits (configs/vit.py). It judges pictures of "
+        "generated captions.",
     )
     text_weight: float = field(
         1 / 8, "Weight of the loss of the text. The loss of the image has the rest.", minimum=0, maximum=1
@@ -95,15 +108,15 @@ class Config:
         unit="captions",
         resume=OnResume.FREE,
     )
-    SCORES: ClassVar[tuple[str, ...]] = (SATISFIED, TEXT, IMAGE)
+    SCORES: ClassVar[tuple[str, ...]] = (SATISFIED, TEXT, IMAGE, TOKEN)
     output_suffix: ClassVar[str] = "captions"
 
     def __post_init__(self):
         check_fields(self)
 
     def without_paths(self) -> "Config":
-        """Returns this config without the paths of the frozen models."""
-        return dataclasses.replace(self, first_stage="", judge="")
+        """Returns this config without the paths of this machine, for an export."""
+        return dataclasses.replace(self, first_stage="", judge="", data=self.data.without_paths())
 
 
 DIGITS = JudgedImages(image_size=DIGIT, channels=1, classes=len(NUMBERS))
@@ -115,11 +128,12 @@ class TextToImage(Task):
     Attributes:
       config: `Config`.
       first_stage: the autoencoder.
+      text: the relation between captions and ids.
       model, d_model, best, unit, averages_models: see `tfm.training.task.Task`.
     """
 
     best = Best("validation/satisfied", "max")
-    validation_scores = (
+    validation_scores: tuple[str, ...] = (
         *("validation/loss", "validation/text_nll", "validation/image_nll"),
         "validation/satisfied",
     )
@@ -127,11 +141,31 @@ class TextToImage(Task):
     unit = "pictures"
     averages_models = True
 
-    def __init__(self, config: Config, first_stage: FirstStage, judge: ImageJudge):
+    def __init__(
+        self,
+        config: Config,
+        first_stage: FirstStage,
+        judge: ImageJudge | None = None,
+        tokenizer: Tokenizer | None = None,
+    ):
+        """Creates the task.
+
+        Args:
+          config: `Config`.
+          first_stage: the autoencoder.
+          judge: the classifier of digits, for generated captions.
+          tokenizer: the tokenizer of the user's own captions.
+        """
         self.config, self.d_model = config, config.model.d_model
         self.model = models.find(config.model.name).Model(config.model, config.model.vocabulary)
         self.first_stage = first_stage
-        self._judge = judge
+        self._judge, self._tokenizer = judge, tokenizer
+        self.text: CaptionText = DigitText()
+        if tokenizer is not None:
+            self.text = TokenText(tokenizer, config.model.text_length)
+            self.best = Best("validation/loss", "min")
+            self.validation_scores = self.validation_scores[:3]
+            self.averages_models = False
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""
@@ -142,11 +176,13 @@ class TextToImage(Task):
         return self.first_stage.variables
 
     def assets(self) -> dict[str, str]:
-        """Returns {file name: SHA-256} of the files of the autoencoder and of the classifier."""
-        return {
-            first_stage.FIELD + SUFFIX: self.first_stage.fingerprint,
-            JUDGE + SUFFIX: self._judge.fingerprint,
-        }
+        """Returns {file name: SHA-256} of the files of autoencoder and classifier, or of the tokenizer."""
+        assets = {first_stage.FIELD + SUFFIX: self.first_stage.fingerprint}
+        if self._judge is not None:
+            assets[JUDGE + SUFFIX] = self._judge.fingerprint
+        if self._tokenizer is not None and self.config.data.tokenizer != "bytes":
+            assets[VOCABULARY_FILE] = self._tokenizer.fingerprint
+        return assets
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
         """Computes the cross-entropy per token of the text and of the image, and weighs both."""
@@ -160,44 +196,66 @@ class TextToImage(Task):
         length, share = self.config.model.text_length, self.config.text_weight
         parts = {"text": (share, losses[:, :length]), "image": (1 - share, losses[:, length:])}
         count = batch["weights"].sum()
-        terms = {name: (weight * x.sum(), count * x.shape[1]) for name, (weight, x) in parts.items()}
-        metrics = {f"{name}_nll": (x.sum(), count * x.shape[1]) for name, (_, x) in parts.items()}
+        counts = {name: count * x.shape[1] for name, (_, x) in parts.items()}
+        if "text_weights" in batch:
+            parts["text"] = share, losses[:, :length] * batch["text_weights"]
+            counts["text"] = (batch["text_weights"] * batch["weights"][:, None]).sum()
+        terms = {name: (weight * x.sum(), counts[name]) for name, (weight, x) in parts.items()}
+        metrics = {f"{name}_nll": (x.sum(), counts[name]) for name, (_, x) in parts.items()}
         return LossOutput(terms, metrics, state)
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation pictures."""
-        return open_captions(self.config, this_host())
+        return open_captions(self.config.data, self.config.training.seed, self._form)
+
+    @property
+    def _form(self) -> PictureForm:
+        """The size of the pictures, and how captions are read."""
+        autoencoder = self.first_stage.module.config
+        text = self.text if isinstance(self.text, TokenText) else None
+        return PictureForm(autoencoder.image_size, autoencoder.channels, text)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the losses of the validation split, and how many drawn captions are satisfied.
 
-        One figure shows drawn captions. For the other, the model completes the upper halves of pictures.
+        One figure shows drawn captions. For the other, the model completes the upper halves of pictures. Of
+        the user's own captions, only those that are shown are drawn, because nothing can judge the pictures.
         """
         batches = list(self._batches(data.validation))
         loss, metrics = mean_loss_and_metrics(self, variables, batches)
         scores = {"validation/loss": loss} | {f"validation/{name}": x for name, x in metrics.items()}
         texts = _join(batches, "text")
-        images = self.draw(variables, texts)
-        satisfied = self.check(images, texts)
-        scores["validation/satisfied"] = float(satisfied.mean())
         count = min(self.config.validation_samples, len(texts))
+        if self._tokenizer is None:
+            images = self.draw(variables, texts)
+            satisfied = self.check(images, texts)
+            scores["validation/satisfied"] = float(satisfied.mean())
+            rows = describe_drawings([self.text.describe(text) for text in texts[:count]], satisfied[:count])
         if not count:
             return Evaluation(scores)
+        if self._tokenizer is not None:
+            images = self.draw(variables, texts[:count])
+            rows = [{"caption": self.text.describe(text)} for text in texts[:count]]
         real = _join(batches, "images")[:count]
         halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
         completed = self.draw(variables, texts[:count], halves)
-        rows = describe_drawings(texts[:count], satisfied[:count])
         return Evaluation(scores, Samples(rows, make_figures(rows, images[:count], real, completed)))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields whether the drawn picture of each caption of a split is right."""
-        generator = CaptionedDigits(split)
+        """Yields whether the drawn picture of each caption of a split is right.
+
+        For the user's own captions, yields how well the model predicts each caption and its picture.
+        """
+        pictures = open_pictures(self.config.data, split, self._form)
+        if self._tokenizer is not None:
+            yield self._report_likelihoods(variables, pictures)
+            return
         began = time.monotonic()
-        batches = list(self._batches(generator))
+        batches = list(self._batches(pictures))
         texts = _join(batches, "text")
         satisfied = self.check(self.draw(variables, texts), texts)
         rate = len(texts) / (time.monotonic() - began)
-        examples = describe_drawings(texts, satisfied)
+        examples = describe_drawings([self.text.describe(text) for text in texts], satisfied)
         signature = f"{len(texts):,} captions"
         scores = [Score(SATISFIED, 100 * float(satisfied.mean()), f"per cent of {signature}")]
         if not isinstance(variables, tuple):
@@ -206,7 +264,45 @@ class TextToImage(Task):
             scores += [Score(name, value, signature, digits=3) for name, value in values.items()]
         settings = dataclasses.asdict(self.config.decoding)
         lines = [example["satisfied"] for example in examples]
-        yield Report(lines, scores, examples, settings, rate, generator.fingerprint)
+        yield Report(lines, scores, examples, settings, rate, pictures.fingerprint)
+
+    def _report_likelihoods(self, variables: Variables, pictures: Pictures) -> Report:
+        """Returns the negative log-likelihoods of the captions and of the codes of pictures, in nats."""
+        began = time.monotonic()
+        sums: list[np.ndarray] = []
+        examples: list[dict[str, str]] = []
+        for batch in self._batches(pictures):
+            batch["codes"] = self.first_stage.encode(batch.pop("images"))
+            for rows, nats in map_batches(self._measure, variables, [batch]):
+                sums.append(np.column_stack([*nats, rows["text_weights"].sum(1)]))
+                captions = [self.text.describe(text) for text in rows["text"]]
+                texts, images = (np.char.mod("%.2f", x) for x in nats)
+                names = ("caption", "nats of the caption", "nats of the picture")
+                examples += [
+                    dict(zip(names, row, strict=True)) for row in zip(captions, texts, images, strict=True)
+                ]
+        table = np.concatenate(sums).astype(float)
+        text, image, tokens = table.sum(0)
+        signature = f"{len(table):,} captions"
+        values = {
+            TEXT: text / len(table),
+            TOKEN: text / tokens,
+            IMAGE: image / (len(table) * self.config.model.side**2),
+        }
+        scores = [Score(name, float(value), signature, digits=3) for name, value in values.items()]
+        lines = [f"{row['nats of the caption']}\t{row['nats of the picture']}" for row in examples]
+        rate = len(table) / (time.monotonic() - began)
+        return Report(lines, scores, examples, {}, rate, pictures.fingerprint)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _measure(self, variables: Variables, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns the nats of each caption and of the codes of each picture, [B]."""
+        row = make_inputs(batch["text"], batch["codes"], self.config.model)
+        logits = self.model.apply(variables, row[:, :-1], train=False)
+        log_probabilities = jax.nn.log_softmax(logits.astype(jnp.float32))
+        losses = -jnp.take_along_axis(log_probabilities, row[:, 1:, None], -1)[..., 0]
+        length = self.config.model.text_length
+        return (losses[:, :length] * batch["text_weights"]).sum(1), losses[:, length:].sum(1)
 
     def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
         """Draws a picture for each caption. For the arguments, see `draw_codes`.
@@ -235,8 +331,13 @@ class TextToImage(Task):
         return continue_codes(self.model, parameters_of(variables), texts, given, self.config.decoding)
 
     def default_examples(self) -> list[str]:
-        """See `tfm.interpret.observation.Observes`."""
-        return ["red three left of blue seven", "green eight above yellow one"]
+        """Returns two captions. Those of the user's own pictures are the first of the validation split."""
+        if self._tokenizer is None:
+            return ["red three left of blue seven", "green eight above yellow one"]
+        pictures = open_pictures(self.config.data, "validation", self._form)
+        count = min(2, count_evaluated(self.config.data, pictures))
+        texts = pictures.assemble([pictures.make(EVALUATION, index) for index in range(count)], count)["text"]
+        return [self.text.describe(text) for text in texts]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Draws a caption, and records which words and codes the model attends to.
@@ -250,22 +351,26 @@ class TextToImage(Task):
           UserError: if it is no caption of these pictures.
         """
         del max_tokens
-        texts = parse_text(example)[None]
+        texts = self.text.parse(example)[None]
         codes = self.draw_codes(variables, texts)
         images = self.first_stage.decode(codes)
         inputs = make_inputs(texts, codes, self.config.model)
         weights = fetch(self._read_attention(variables, inputs))
-        return observe_drawing(texts[0], images[0], weights[:, 0], bool(self.check(images, texts)[0]))
+        is_right = bool(self.check(images, texts)[0]) if self._tokenizer is None else None
+        caption, words = self.text.describe(texts[0]), self.text.label(texts[0])
+        return observe_drawing(caption, words, images[0], weights[:, 0], is_right)
 
     def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Returns whether images [N, height, width, C] show what captions [N, S] say, bool [N]."""
+        """Returns whether images [N, height, width, C] show what generated captions [N, S] say, bool [N]."""
+        assert self._judge is not None  # `create` reads it for generated captions
         parts = find_digits(images)
         probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
         return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))
 
-    def _batches(self, generator: Generator) -> Iterator[Batch]:
+    def _batches(self, pictures: Pictures) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of a validation or test split."""
         data = self.config.data
-        return evaluation_batches(generator, data.evaluated, data.batch_size)
+        return evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
@@ -282,15 +387,27 @@ def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
 
     Raises:
       UserError: if the model has a different size of captions, the run has no first stage or no classifier,
-        or they do not fit the model.
+        they do not fit the model, or the user's own captions cannot be used.
     """
-    del new
+    if config.data.kind != "digits":
+        return _create_for_own_captions(config, workdir, new=new)
     sizes = {"text_vocabulary": FIRST_WORD_ID + len(WORDS), "text_length": CAPTION_WORDS}
     for name, expected in sizes.items():
         actual = getattr(config.model, name, None)
         if actual != expected:
             raise UserError(f"Expected model.{name} to be {expected} for these captions, got {actual}.")
-    return TextToImage(config, FirstStage(workdir, config.model), ImageJudge(workdir, JUDGE, DIGITS))
+    stage = FirstStage(workdir, config.model, {"image_size": SIZE, "channels": 3})
+    return TextToImage(config, stage, ImageJudge(workdir, JUDGE, DIGITS))
+
+
+def _create_for_own_captions(config: Config, workdir: str, *, new: bool) -> TextToImage:
+    """Creates the task of a run that learns from the user's own captions."""
+    if not isinstance(config.model, DALLEConfig):
+        raise UserError(f"Expected model.name to be dalle for text_to_image, got {config.model.name!r}.")
+    stage = FirstStage(workdir, config.model)
+    sizes = {name: getattr(config.model, name) for name in ("text_vocabulary", "text_length")}
+    tokenizer = prepare_caption_tokenizer(config.data, workdir, **sizes, new=new)
+    return TextToImage(config, stage, tokenizer=tokenizer)
 
 
 def _join(batches: Sequence[Batch], name: str) -> np.ndarray:

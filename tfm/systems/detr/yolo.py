@@ -14,8 +14,9 @@ import numpy as np
 from tfm.data.data_errors import collect
 from tfm.data.pictures import read_picture, read_picture_size
 from tfm.errors import UserError
+from tfm.io.files import read_text
 from tfm.systems.detr.metrics import Truth, make_truth, to_pixels
-from tfm.systems.detr.yolo_folder import BOX_COLUMNS, Description, find_pictures, read_description, read_text
+from tfm.systems.detr.yolo_folder import BOX_COLUMNS, Description, find_pictures, read_description
 
 MAX_LABEL_BYTES = 1 << 24  # of the label file of a picture
 MAX_SHOWN_PROBLEMS = 5

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from tfm.data.data_errors import MissingFile
 from tfm.errors import UserError, first_line
-from tfm.io.files import read_limited
+from tfm.io.files import read_text
 
 MAX_YAML_BYTES = 1 << 20
 MAX_LIST_BYTES = 1 << 30  # of a file that lists pictures
@@ -187,16 +187,3 @@ def _list_place(place: str) -> list[str]:
             "the list."
         )
     return paths
-
-
-def read_text(path: str, max_bytes: int) -> str:
-    """Returns the text of a file in UTF-8, with or without a byte-order mark.
-
-    Raises:
-      UserError: if the file is too large or has another encoding.
-      OSError: if the file cannot be read.
-    """
-    try:
-        return read_limited(path, max_bytes).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} is not encoded in UTF-8 ({error}). Convert it.") from None
