@@ -6,7 +6,9 @@ probability of 0.0003.
 """
 
 import array
+import concurrent.futures
 import hashlib
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -14,12 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfm.data.data_errors import collect
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 from tfm.data.tokenizers.protocol import source_tokenizer
 
 MAX_SHOWN_CHARACTERS = 20
 MIN_HINT_FRACTION = 0.01  # of the rows
 PROGRESS_SECONDS = 10  # between two lines of progress
+CHUNK_PICTURES = 256  # that are read between two looks at the clock
 
 
 class Side(NamedTuple):
@@ -209,9 +213,45 @@ def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None
     return reader
 
 
+def check_pictures(
+    count: int, read: Callable[[int], Any], show: Callable[[str], None]
+) -> tuple[np.ndarray, list[str]]:
+    """Reads all pictures of a split, several at a time.
+
+    Args:
+      count: number of pictures.
+      read: returns a picture by its index: a PIL image or an array.
+      show: is called with a line of progress at most every ten seconds.
+
+    Returns:
+      A hash of the pixels of each picture, uint64 [N], and a message for each picture that cannot be read.
+    """
+    problems: list[str] = []
+
+    def hash_picture(index: int) -> int:
+        digest = index  # of a picture that cannot be read, so that it is no duplicate
+        with collect(problems):
+            pixels = np.asarray(read(index))
+            digest = _hash_bytes(repr(pixels.shape).encode() + pixels.tobytes())
+        return digest
+
+    hashes = array.array("Q")
+    last_shown = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for start in range(0, count, CHUNK_PICTURES):
+            hashes.extend(pool.map(hash_picture, range(start, min(start + CHUNK_PICTURES, count))))
+            if time.monotonic() - last_shown > PROGRESS_SECONDS:
+                last_shown = time.monotonic()
+                show(f"Read {len(hashes):,} of {count:,} pictures")
+    return np.array(hashes, np.uint64), problems
+
+
 def hash_text(text: str) -> int:
     """Returns a 64-bit BLAKE2b hash of the text."""
-    content = text.encode("utf-8", "surrogatepass")
+    return _hash_bytes(text.encode("utf-8", "surrogatepass"))
+
+
+def _hash_bytes(content: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 

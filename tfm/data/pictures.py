@@ -71,6 +71,8 @@ def read_picture(content: str | bytes, name: str, channels: int, size: tuple[int
 def read_picture_size(path: str, name: str) -> tuple[int, int]:
     """Returns height and width of a picture after its EXIF orientation is applied. Only reads its header.
 
+    A PNG may also have its EXIF data after its pixels, where this function does not look for them.
+
     Args:
       path: the file.
       name: what an error message calls the picture.
@@ -86,7 +88,8 @@ def read_picture_size(path: str, name: str) -> tuple[int, int]:
         _check_size(image.size, name, None)
         tags = getattr(image, "tag_v2", {})  # some versions of Pillow already turn the size of a TIFF
         width, height = tags.get(WIDTH, image.width), tags.get(HEIGHT, image.height)
-        is_turned = image.getexif().get(ORIENTATION, UPRIGHT) in TURNED_BY_90_DEGREES
+        exif = Image.Image.getexif(image)  # the method of PNG decodes the picture to find a late EXIF chunk
+        is_turned = exif.get(ORIENTATION, UPRIGHT) in TURNED_BY_90_DEGREES
         return (width, height) if is_turned else (height, width)
 
 

@@ -16,16 +16,19 @@ import numpy as np
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
+from tfm.data.inspection import Summary
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
 from tfm.systems.detr.batches import BoxedPicturesConfig, picture_size
-from tfm.systems.detr.data import Pictures, open_pictures, open_splits
+from tfm.systems.detr.data import Pictures, open_pictures, open_source, open_splits
+from tfm.systems.detr.inspection import summarize_scenes, summarize_source
 from tfm.systems.detr.metrics import SIZES, Detections, Truth, detection_scores, to_pixels
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.observe import Objects, describe_objects, make_boxes, observe_queries
+from tfm.systems.detr.scenes import Scenes
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model, mean_loss_and_metrics
@@ -227,6 +230,14 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Detection:
     """Creates the task of a run without assets."""
     del workdir, new
     return Detection(config)
+
+
+def inspect_split(config: Config, split: str) -> Summary:
+    """Returns what `tfm data` shows of a split."""
+    data = config.data
+    if data.kind == "digits":
+        return summarize_scenes(split, Scenes(data, split))
+    return summarize_source(split, open_source(data, split), data, config.model.classes)
 
 
 def _scores(results: Sequence[Result]) -> list[Score]:

@@ -89,9 +89,10 @@ class YoloBoxes:
         """See `Source`.
 
         Raises:
-          UserError: if the picture is damaged.
+          UserError: if the picture is damaged, or does not have the size of its header.
         """
-        return read_picture(self._paths[index], self._paths[index], self.channels)
+        height, width = self.sizes[index]
+        return read_picture(self.name(index), self.name(index), self.channels, (int(height), int(width)))
 
 
 class _Labels(NamedTuple):
