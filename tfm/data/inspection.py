@@ -6,9 +6,7 @@ probability of 0.0003.
 """
 
 import array
-import concurrent.futures
 import hashlib
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,8 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.data_errors import collect
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
+from tfm.data.threads import read_in_threads
 from tfm.data.tokenizers.protocol import source_tokenizer
 
 MAX_SHOWN_CHARACTERS = 20
@@ -226,24 +224,15 @@ def check_pictures(
     Returns:
       A hash of the pixels of each picture, uint64 [N], and a message for each picture that cannot be read.
     """
-    problems: list[str] = []
 
     def hash_picture(index: int) -> int:
-        digest = index  # of a picture that cannot be read, so that it is no duplicate
-        with collect(problems):
-            pixels = np.asarray(read(index))
-            digest = _hash_bytes(repr(pixels.shape).encode() + pixels.tobytes())
-        return digest
+        pixels = np.asarray(read(index))
+        return _hash_bytes(repr(pixels.shape).encode() + pixels.tobytes())
 
-    hashes = array.array("Q")
-    last_shown = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for start in range(0, count, CHUNK_PICTURES):
-            hashes.extend(pool.map(hash_picture, range(start, min(start + CHUNK_PICTURES, count))))
-            if time.monotonic() - last_shown > PROGRESS_SECONDS:
-                last_shown = time.monotonic()
-                show(f"Read {len(hashes):,} of {count:,} pictures")
-    return np.array(hashes, np.uint64), problems
+    hashes, problems = read_in_threads(count, hash_picture, show)
+    # A picture that cannot be read gets its index, so that it is no duplicate.
+    numbers = [index if hashed is None else hashed for index, hashed in enumerate(hashes)]
+    return np.array(numbers, np.uint64), problems
 
 
 def hash_text(text: str) -> int:

@@ -116,6 +116,37 @@ def _reading(name: str) -> Iterator[None]:
         ) from None
 
 
+def fit_picture(
+    picture: Any, size: int, how: str = "crop", box: tuple[float, float, float, float] | None = None
+) -> Any:
+    """Returns a PIL image as a square.
+
+    Args:
+      picture: the PIL image.
+      size: height and width of the square in pixels. 0 returns the picture itself, or its box.
+      how: "crop" cuts the longer side in the middle, "pad" adds black margins to the shorter side, and
+        "stretch" changes the aspect ratio.
+      box: left, top, right and bottom of the part of the picture that fills the square, in pixels. `how` is
+        then of no use. None takes the whole picture.
+    """
+    from PIL import Image, ImageOps
+
+    square, bilinear = (size, size), Image.Resampling.BILINEAR
+    if box is not None:
+        return picture.resize(square if size else picture.size, bilinear, box=box)
+    if not size:
+        return picture
+    if how == "pad":
+        return ImageOps.pad(picture, square, bilinear)
+    return picture.resize(square, bilinear) if how == "stretch" else ImageOps.fit(picture, square, bilinear)
+
+
+def to_pixels(picture: Any) -> np.ndarray:
+    """Returns the pixels of a PIL image in grey or RGB, uint8 [height, width, C]."""
+    pixels = np.asarray(picture)
+    return pixels[..., None] if pixels.ndim == 2 else pixels
+
+
 def _check_size(found: tuple[int, int], name: str, size: tuple[int, int] | None) -> None:
     """Checks the width and height in the header of a file, so that no other picture is decoded."""
     if size is not None and sorted(found) != sorted(size):

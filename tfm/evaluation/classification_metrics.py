@@ -4,6 +4,9 @@ import numpy as np
 
 from tfm.evaluation.score import Score
 
+MAX_CONFUSIONS = 10  # pairs of classes that a report shows
+TOP = 5
+
 
 def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, names: list[str]) -> list[Score]:
     """Computes accuracy, cross-entropy, and the accuracy of each class that has examples.
@@ -33,3 +36,43 @@ def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, nam
             value = 100 * float(of_class.mean())
             scores.append(Score(f"accuracy of {name}", value, f"per cent of {of_class.size:,} examples"))
     return scores
+
+
+def top_scores(log_probabilities: np.ndarray, labels: np.ndarray) -> list[Score]:
+    """Computes how often the label is among the five most probable classes, if there are more classes.
+
+    Args:
+      log_probabilities: float [N, classes].
+      labels: int [N].
+    """
+    if log_probabilities.shape[1] <= TOP:
+        return []
+    best = np.argsort(-log_probabilities, axis=-1, kind="stable")[:, :TOP]
+    value = 100 * float((best == labels[:, None]).any(-1).mean())
+    return [Score(f"top-{TOP} accuracy", value, f"per cent of {len(labels):,} examples")]
+
+
+def confusion_scores(predictions: np.ndarray, labels: np.ndarray, names: list[str]) -> list[Score]:
+    """Computes which classes are taken for others most often.
+
+    Args:
+      predictions, labels: int [N].
+      names: names of the classes, by label.
+
+    Returns:
+      A `Score` "cat as dog" for each of the most frequent mistakes, in per cent of the examples of the class.
+    """
+    counts = np.zeros((len(names), len(names)), int)
+    np.add.at(counts, (labels, predictions), 1)
+    of_class = counts.sum(1)
+    np.fill_diagonal(counts, 0)
+    order = np.argsort(-counts, axis=None, kind="stable")[:MAX_CONFUSIONS]
+    pairs = [divmod(int(place), len(names)) for place in order if counts.flat[place]]
+    return [
+        Score(
+            f"{names[label]} as {names[predicted]}",
+            100 * counts[label, predicted] / of_class[label],
+            f"per cent of {of_class[label]:,} examples of {names[label]}",
+        )
+        for label, predicted in pairs
+    ]

@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -24,18 +24,23 @@ from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import collect, raise_all
 from tfm.data.images import (
+    DatasetImages,
+    FileImages,
     ImageBatches,
     Images,
     assemble,
     check_splits,
     eval_batches,
     open_images,
+    sort_classes,
 )
+from tfm.data.images.inspection import summarize_images
+from tfm.data.inspection import Summary
 from tfm.data.sources.splits import list_splits
 from tfm.decoding.protocol import as_ensemble
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
-from tfm.evaluation.classification_metrics import classification_scores
+from tfm.evaluation.classification_metrics import classification_scores, confusion_scores, top_scores
 from tfm.interpret.observation import Observation, Prediction, image_track, label_track, observe, read_index
 from tfm.layers.batch_norm import Rows
 from tfm.losses import smoothed_cross_entropy
@@ -46,6 +51,7 @@ from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 DEFAULT_EXAMPLES = 2  # number of images to observe
+CHANNEL_KINDS = ("folder", "table", "huggingface")  # kinds of data whose channels data.channels decides
 ON_IMAGE = ("patches", "pixels")  # the tracks of attention that are drawn on the image
 log = logging.getLogger(__name__)
 
@@ -63,7 +69,13 @@ class Config:
     label_smoothing: float = field(
         0.0, "Share of the target probability that is spread over all other classes.", minimum=0, less_than=1
     )
-    SCORES: ClassVar[tuple[str, ...]] = ("accuracy", "accuracy of *", "cross-entropy")
+    SCORES: ClassVar[tuple[str, ...]] = (
+        "accuracy",
+        "top-5 accuracy",
+        "accuracy of *",
+        "* as *",
+        "cross-entropy",
+    )
     output_suffix: ClassVar[str] = "labels"  # of the file names SPLIT.labels.hypotheses: predictions
 
     def __post_init__(self):
@@ -117,7 +129,8 @@ class ClassificationData(PrefetchedData):
         """Returns (name, text) lines about the images, batches, augmentation and epochs of the run."""
         data, model, images = self._config.data, self._config.model, len(self._splits["train"])
         seen = self._config.training.steps * data.batch_size
-        changes = [f"moved by up to {data.max_shift} pixels"] if data.max_shift else []
+        changes = [f"cropped to at least {100 * data.random_crop:g} %"] if data.random_crop else []
+        changes += [f"moved by up to {data.max_shift} pixels"] if data.max_shift else []
         changes += ["mirrored"] if data.flip else []
         shape = _format_shape((model.image_size, model.image_size, model.channels))
         lines = [
@@ -210,7 +223,9 @@ class Classification(Task):
             }
             for index, (label, output) in enumerate(zip(labels, outputs, strict=True))
         ]
-        scores = classification_scores(log_probabilities, labels, self.label_names)
+        accuracy, *others = classification_scores(log_probabilities, labels, self.label_names)
+        scores = [accuracy, *top_scores(log_probabilities, labels), *others]
+        scores += confusion_scores(predictions, labels, self.label_names)
         yield Report(outputs, scores, examples, {}, rate, source.fingerprint)
 
     def classify(self, variables: Any, images: np.ndarray) -> np.ndarray:
@@ -293,6 +308,16 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     return Classification(config, *prepare_labels(plan(config), workdir, new=new))
 
 
+def inspect_split(config: Any, split: str) -> Summary:
+    """Returns what `tfm data` shows of a split, see `tfm.data.images.inspection`.
+
+    Args:
+      config: config of a task with labelled images.
+      split: name of the split.
+    """
+    return summarize_images(config.data, split)
+
+
 def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> tuple[list[str], str]:
     """Returns the names of the classes of a run and the SHA-256 of their file in `workdir`.
 
@@ -328,12 +353,15 @@ def find_names(config: Config) -> list[str]:
         or the model has a different number of classes.
     """
     classes = config.model.classes
-    names: dict[str, list[str]] = {}
+    sources: dict[str, Images] = {}
     problems: list[str] = []
     for split in list_splits(config.data, open_images):
         with collect(problems):
-            names[split] = open_split(config, split, None).label_names
+            sources[split] = open_split(config, split, None)
     raise_all(problems)
+    names = {split: source.label_names for split, source in sources.items()}
+    if any(source.has_class_names for source in sources.values()):
+        names = {"train": _join_names(names)}
     split, longest = max(names.items(), key=lambda item: len(item[1]))
     for other, shorter in names.items():
         if shorter != longest[: len(shorter)]:
@@ -358,6 +386,18 @@ def find_names(config: Config) -> list[str]:
     return longest
 
 
+def _join_names(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """Returns the names of the classes of all splits in order. Warns of classes that cannot be learned.
+
+    Args:
+      names: {split: names of its classes}.
+    """
+    unseen = sorted({name for split in names.values() for name in split} - set(names["train"]))
+    if unseen:
+        log.warning("The training split has no pictures of the classes %s.", ", ".join(unseen))
+    return sort_classes([name for split in names.values() for name in split])
+
+
 def open_split(config: Config, split: str, label_names: list[str] | None) -> Images:
     """Opens the images of a split, and checks them against the model.
 
@@ -373,6 +413,8 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
     source = open_images(config.data, split)
     (image,), _ = source.take(np.zeros(1, int))
     _check_shape(config, split, image.shape)
+    if label_names is not None and isinstance(source, FileImages | DatasetImages) and source.has_class_names:
+        return source.with_label_names(label_names)
     names = source.label_names
     if label_names is None or names == label_names[: len(names)]:
         return source
@@ -399,7 +441,12 @@ def _check_shape(config: Config, split: str, shape: tuple[int, ...]) -> None:
         return
     height, width, channels = shape
     resize = f"data.resize to {model.image_size}"
-    can_be_resized = config.data.kind == "tfds"
+    can_be_resized = config.data.kind not in ("arrays", "digits")
+    if config.data.kind in CHANNEL_KINDS and channels != model.channels:
+        raise UserError(
+            f"data.channels is {channels} and model.channels {model.channels}. Set both to 1 for grey "
+            "pictures, or to 3 for colours."
+        )
     if height == width:
         advice = f"Set model.image_size to {height} and model.channels to {channels}"
         if can_be_resized and height != model.image_size:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from tfm.data.data_errors import MissingFile
+from tfm.data.images.augmentation import Crops, crop_arrays
 from tfm.errors import UserError, install_extra
 from tfm.io.files import check_no_pipe
 
@@ -37,6 +38,8 @@ class ArrayImages:
       label_names, largest: see above.
     """
 
+    has_class_names = False  # the order of the names is that of the labels
+
     def __init__(self, images: np.ndarray, labels: np.ndarray, label_names: list[str], largest: float):
         self._images, self._labels = images, labels
         self.label_names, self.largest = label_names, largest
@@ -48,9 +51,20 @@ class ArrayImages:
     def __len__(self):
         return len(self._images)
 
-    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns (images [n, height, width, C], labels int64 [n]) for indices, int [n]."""
-        return self._images[indices], self._labels[indices]
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of all images, int64 [N]."""
+        return self._labels
+
+    def take(self, indices: np.ndarray, crops: Crops | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Returns images [n, height, width, C] and their labels int64 [n].
+
+        Args:
+          indices: int [n].
+          crops: the part of each image that is resized to the size of the whole image. None takes all of it.
+        """
+        images = self._images[indices]
+        return images if crops is None else crop_arrays(images, crops), self._labels[indices]
 
 
 def open_digits(split: str) -> ArrayImages:

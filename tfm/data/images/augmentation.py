@@ -1,8 +1,42 @@
 """Random changes of training images."""
 
+import math
+from typing import NamedTuple
+
 import numpy as np
 
 from tfm.data.config import ImagesConfig
+
+LARGEST_RATIO = 4 / 3  # of width to height of a crop, relative to the image; the smallest is its inverse
+
+
+class Crops(NamedTuple):
+    """Random rectangles of images, which are resized to the size of the images.
+
+    Area and aspect ratio are drawn as by Szegedy et al. 2015, "Going deeper with convolutions", section 6.
+
+    Attributes:
+      smallest_area: smallest area of a rectangle, as a share of the area of its image.
+      numbers: for each image, uniform random numbers from 0 to 1 for area, aspect ratio, top and left,
+        [n, 4].
+    """
+
+    smallest_area: float
+    numbers: np.ndarray
+
+    def boxes(self, sizes: np.ndarray) -> list[tuple[float, float, float, float]]:
+        """Returns left, top, right and bottom in pixels for images of heights and widths [n, 2]."""
+        return [self._box(*row, *size) for row, size in zip(self.numbers, sizes.tolist(), strict=True)]
+
+    def _box(
+        self, area: float, ratio: float, top: float, left: float, height: int, width: int
+    ) -> tuple[float, float, float, float]:
+        share = self.smallest_area + area * (1 - self.smallest_area)
+        stretch = math.sqrt(LARGEST_RATIO ** (2 * ratio - 1))
+        side = math.sqrt(share)
+        box_height, box_width = min(1.0, side / stretch) * height, min(1.0, side * stretch) * width
+        y, x = top * (height - box_height), left * (width - box_width)
+        return x, y, x + box_width, y + box_height
 
 
 def augment(
@@ -28,6 +62,22 @@ def augment(
     if config.flip:
         images = np.where(flipped[:, None, None, None], images[:, :, ::-1], images)
     return images
+
+
+def crop_arrays(images: np.ndarray, crops: Crops) -> np.ndarray:
+    """Returns a part of each image [n, height, width, C] at the size of the whole image, in its dtype."""
+    from PIL import Image
+
+    count, height, width, channels = images.shape
+    boxes = crops.boxes(np.array([[height, width]] * count))
+    cropped = np.empty_like(images)
+    for number, box in enumerate(boxes):
+        for channel in range(channels):
+            plane = Image.fromarray(images[number, :, :, channel].astype(np.float32))
+            values = np.asarray(plane.resize((width, height), Image.Resampling.BILINEAR, box=box))
+            is_integer = images.dtype.kind == "u"
+            cropped[number, :, :, channel] = np.rint(values) if is_integer else values
+    return cropped
 
 
 def shift(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Labelled images from TFDS, files of arrays or scikit-learn, and their batches.
+"""The batches of labelled images.
 
 The order and the augmentation of the batches depend only on the seed and the step. A batch is a dict of
 
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from tfm.data.config import ImagesConfig
-from tfm.data.images.augmentation import augment
+from tfm.data.images.augmentation import Crops, augment
 from tfm.data.images.opening import Images
 
 Batch = dict[str, np.ndarray]
-ORDER, AUGMENTATION = 0, 1  # numbers of the random streams of a seed
+ORDER, AUGMENTATION, CROPS = 0, 1, 2  # numbers of the random streams of a seed
 
 
 class ImageBatches:
@@ -48,10 +48,17 @@ class ImageBatches:
         indices = self._batch_indices(step)[mine]
         if not len(indices):  # there are more hosts than images in a batch
             return self.largest_batch()
-        images, labels = self._source.take(indices)
+        images, labels = self._source.take(indices, self._draw_crops(step, mine))
         rng = np.random.default_rng((self._seed, AUGMENTATION, step))
         images = augment(images, self._config, rng, self._config.batch_size, mine)
         return assemble(images, labels, self._source.largest, self.rows)
+
+    def _draw_crops(self, step: int, mine: slice) -> Crops | None:
+        """Returns the crops of this host's images, or None if images are read whole."""
+        if not self._config.random_crop:
+            return None
+        rng = np.random.default_rng((self._seed, CROPS, step))
+        return Crops(self._config.random_crop, rng.random((self._config.batch_size, 4))[mine])
 
     def describe(self, step: int) -> dict[str, Any]:
         """Returns the epoch of the first image of a batch, and the indices of its images on all hosts."""

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import raise_all
 from tfm.data.images.arrays import ArrayImages, open_arrays, open_digits
+from tfm.data.images.files import FileImages, open_folder, open_tables
+from tfm.data.images.huggingface import DatasetImages
 from tfm.data.images.records import RecordImages, check_builder
 from tfm.data.sources import tfds
 from tfm.data.sources.splits import find_name, find_split_problems
 
-Images = ArrayImages | RecordImages
+Images = ArrayImages | RecordImages | FileImages | DatasetImages
 
 
 def open_images(config: ImagesConfig, split: str) -> Images:
@@ -28,12 +30,18 @@ def open_images(config: ImagesConfig, split: str) -> Images:
         return open_digits(name)
     if config.kind == "arrays":
         return open_arrays(config.file, name)
+    if config.kind == "folder":
+        return open_folder(config, name)
+    if config.kind == "table":
+        return open_tables(config, name)
+    if config.kind == "huggingface":
+        return DatasetImages(config, name)
     builder = tfds.find_builder(config.name, config.directory)
     check_builder(builder, name)  # before the download, as far as TFDS knows
     prepared = tfds.prepare(builder, config.name, config.directory)
     if prepared is not builder:
         check_builder(prepared, name)
-    return RecordImages(prepared, name, config.resize)
+    return RecordImages(prepared, name, config.resize, config.resizing)
 
 
 def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:

@@ -1,12 +1,15 @@
 """Labelled images of a TFDS data set."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from tfm.data.data_errors import DataError, MissingFile, raise_all
-from tfm.data.pictures import read_picture
+from tfm.data.images.augmentation import Crops
+from tfm.data.picture_files import stack_pictures
+from tfm.data.pictures import fit_picture, read_picture, to_pixels
 from tfm.data.sources import tfds
 from tfm.errors import UserError
 
@@ -19,7 +22,8 @@ class RecordImages:
     Args:
       builder: prepared builder that `check_builder` accepts.
       split: TFDS's name of the split.
-      resize: height and width to which images are cropped in the middle and resized. 0 keeps their size.
+      resize: height and width to which images are resized, see `pictures.fit_picture`. 0 keeps their size.
+      how: "crop", "pad" or "stretch".
 
     Raises:
       UserError: if the files are damaged, or some images have no label or differ in size. At most
@@ -27,11 +31,12 @@ class RecordImages:
     """
 
     largest = 255.0
+    has_class_names = False
 
-    def __init__(self, builder: Any, split: str, resize: int = 0):
+    def __init__(self, builder: Any, split: str, resize: int = 0, how: str = "crop"):
         import tensorflow_datasets
 
-        self._resize = resize
+        self._resize, self._how = resize, how
 
         self._name, self._folder = builder.info.full_name, builder.data_dir
         with tfds.reading(self._folder):
@@ -51,37 +56,32 @@ class RecordImages:
         """Hash of the files. A check of the split does not read it, because hashing reads all files."""
         return self._read_fingerprint()
 
-    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def take(self, indices: np.ndarray, crops: Crops | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `ArrayImages.take`."""
         with tfds.reading(self._folder):
             records = self._records.__getitems__([int(index) for index in indices])
             contents = [record["image"] for record in records]
             labels = np.array([record["label"] for record in records], np.int64)
-        images = [
-            self._decode(content, f"Image {index:,} of {self._name}")
+        pictures = [
+            read_picture(content, f"Image {index:,} of {self._name}", self._channels)
             for index, content in zip(indices, contents, strict=True)
         ]
-        if len({image.shape for image in images}) > 1:
-            raise UserError(
-                f"The images of {self._name} differ in size, for example from {images[0].shape}. Set "
-                "data.resize to the height and width that the model reads."
-            )
+        images = fit_pictures(pictures, self._resize, self._how, crops)
         if labels.min(initial=0) < 0:
             raise UserError(
                 f"Some images of {self._name} have the label -1 instead of a class, as in test splits "
                 "without labels. Use another split. An empty data.test leaves out the test split."
             )
-        return np.stack(images), labels
+        return stack_pictures(images, self._name), labels
 
-    def _decode(self, encoded: bytes, name: str) -> np.ndarray:
-        """Returns the pixels of a compressed image, uint8 [height, width, C]."""
-        from PIL import Image, ImageOps
 
-        picture = read_picture(encoded, name, self._channels)
-        if self._resize:
-            picture = ImageOps.fit(picture, (self._resize, self._resize), Image.Resampling.BILINEAR)
-        pixels = np.asarray(picture)
-        return pixels[..., None] if self._channels == 1 else pixels
+def fit_pictures(pictures: Sequence[Any], size: int, how: str, crops: Crops | None) -> list[np.ndarray]:
+    """Returns the pixels of PIL images, uint8 [height, width, C] each, after cropping and resizing."""
+    sizes = np.array([(picture.height, picture.width) for picture in pictures])
+    boxes = [None] * len(pictures) if crops is None else crops.boxes(sizes)
+    return [
+        to_pixels(fit_picture(picture, size, how, box)) for picture, box in zip(pictures, boxes, strict=True)
+    ]
 
 
 def check_builder(builder: Any, split: str) -> None:

@@ -4,11 +4,11 @@ import hashlib
 import json
 import logging
 import os
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from tfm.data.data_errors import MissingFile
+from tfm.data.picture_files import PictureFolder
 from tfm.errors import UserError, first_line
 from tfm.io.files import read_limited
 
@@ -83,7 +83,7 @@ class CocoFile:
         return groups
 
 
-def _find_files(path: str, folder: str, names: Sequence[str], files: "PictureFolder") -> list[str]:
+def _find_files(path: str, folder: str, names: Sequence[str], files: PictureFolder) -> list[str]:
     """Returns the names of pictures as the disk spells them.
 
     Raises:
@@ -103,50 +103,6 @@ class Image(NamedTuple):
 
     name: str
     size: tuple[int, int]
-
-
-class PictureFolder:
-    """The pictures of a folder. Their names may have another Unicode form than those in the annotations.
-
-    Attributes:
-      sizes: {path in the folder: bytes} of the files that `find` has returned.
-    """
-
-    def __init__(self, folder: str):
-        self._root = folder
-        self._folders: dict[str, dict[str, os.DirEntry]] = {}
-        self.sizes: dict[str, int] = {}
-        self._list("")
-
-    def find(self, name: str) -> str | None:
-        """Returns the path of a picture in the folder, as the disk spells it, or None if there is none."""
-        path = ""
-        *folders, file = os.path.normpath(name).split(os.sep)
-        for part in folders:
-            entry = self._find_entry(path, part)
-            if entry is None or not entry.is_dir():
-                return None
-            path = os.path.join(path, entry.name)
-        entry = self._find_entry(path, file)
-        if entry is None:
-            return None
-        path = os.path.join(path, entry.name)
-        self.sizes[path] = entry.stat().st_size
-        return path
-
-    def _find_entry(self, folder: str, name: str) -> os.DirEntry | None:
-        """Returns the entry of a folder with a name, or with a name that is canonically equivalent."""
-        entries = self._list(folder)
-        return entries.get(name) or entries.get(unicodedata.normalize("NFC", name))
-
-    def _list(self, folder: str) -> dict[str, os.DirEntry]:
-        """Returns {name: entry} of a folder. The composed form of a name stands for its entry, too."""
-        if folder not in self._folders:
-            with os.scandir(os.path.join(self._root, folder)) as scanned:
-                entries = list(scanned)
-            composed = {unicodedata.normalize("NFC", entry.name): entry for entry in entries}
-            self._folders[folder] = composed | {entry.name: entry for entry in entries}
-        return self._folders[folder]
 
 
 class Entry:

@@ -35,18 +35,10 @@ def open_dataset(
     Raises:
       UserError: if `datasets` is not installed, or has no such data set, split or columns.
     """
-    if not directory and not name:
-        raise UserError("Expected the name or the folder of a data set: set data.name or data.directory.")
-    try:
-        import datasets
-    except ImportError:
-        raise UserError(
-            f"data.kind=huggingface needs the package datasets: {install_extra('datasets')}."
-        ) from None
     from tfm.data.sources.arrow import find_text_columns, read_texts
 
     shown_as = f"the split '{split}' of {directory or name}"
-    loaded = _load_saved(datasets, directory, split) if directory else _load_by_name(datasets, name, split)
+    loaded = load_split(name, directory, split)
     found = find_text_columns(loaded.features.arrow_schema, columns, shown_as, labels)
     if not len(loaded):
         raise UserError(f"{shown_as} has no rows: expected a text in each column.")
@@ -65,6 +57,19 @@ def open_dataset(
             yield from read_texts(table, found, clean, shown_as)
 
     return Source(read, lambda: f"huggingface-{hash_rows(read())}", lambda: len(texts))
+
+
+def load_split(name: str, directory: str, split: str) -> Any:
+    """Returns a split as a `datasets.Dataset`. For the arguments and errors, see `open_dataset`."""
+    if not directory and not name:
+        raise UserError("Expected the name or the folder of a data set: set data.name or data.directory.")
+    try:
+        import datasets
+    except ImportError:
+        raise UserError(
+            f"data.kind=huggingface needs the package datasets: {install_extra('datasets')}."
+        ) from None
+    return _load_saved(datasets, directory, split) if directory else _load_by_name(datasets, name, split)
 
 
 def _load_saved(datasets: Any, directory: str, split: str) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import shuffle_epoch
-from tfm.data.pictures import read_picture
+from tfm.data.picture_files import PictureFiles
 from tfm.errors import UserError
 from tfm.systems.dalle.caption_text import EncodedCaptions, TokenText
 from tfm.systems.dalle.captions import CaptionedPicture, CaptionsConfig
@@ -57,7 +57,7 @@ class CaptionedPictures:
             raise UserError(
                 f"Expected captions, but none of the {len(stored.paths):,} pictures has a caption."
             )
-        self._paths = [stored.paths[index] for index in chosen]
+        self._pictures = PictureFiles([stored.paths[index] for index in chosen], size, channels)
         self.size = len(chosen)
         content = repr((stored.fingerprint, self._shape))
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
@@ -99,14 +99,9 @@ class CaptionedPictures:
 
     def _read(self, index: int, number: int) -> CaptionedPicture:
         """Returns a picture and one of its captions."""
-        from PIL import Image, ImageOps
-
-        size, _, channels = self._shape
-        picture = read_picture(self._paths[index], self._paths[index], channels)
-        picture = ImageOps.fit(picture, (size, size), Image.Resampling.BILINEAR)
-        pixels = np.asarray(picture, np.float32).reshape(self._shape)
+        (pixels,) = self._pictures.take([index])
         words = () if self._text is None else tuple(self._captions.read(index, number).tolist())
-        return CaptionedPicture(pixels / 127.5 - 1, words)
+        return CaptionedPicture(pixels.astype(np.float32) / 127.5 - 1, words)
 
 
 def _warn(count: int, what: str) -> None:

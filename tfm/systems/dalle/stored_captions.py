@@ -3,13 +3,12 @@
 import hashlib
 import logging
 import os
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfm.data.data_errors import MissingFile
+from tfm.data.picture_files import PictureFinder, choose_slice, list_pictures, split_slice
 from tfm.data.source import clean_line
-from tfm.data.sources.coco_json import CocoFile, PictureFolder
+from tfm.data.sources.coco_json import CocoFile
 from tfm.data.sources.splits import find_name
 from tfm.data.sources.tables import TableOptions, find_tables, open_table
 from tfm.errors import UserError
@@ -19,9 +18,6 @@ from tfm.systems.dalle.captions import CaptionsConfig
 METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
 MAX_TEXT_FILE_BYTES = 1 << 20  # of the captions of one picture
 MAX_SHOWN_PROBLEMS = 5
-SLICE = re.compile(r"(.+)\[(?:(\d{1,2})%)?:(?:(\d{1,2})%)?\]")
-CAPTION_NUMBER = re.compile(r"#\d+$")  # after the name of a picture, as in Flickr8k.token.txt
-ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 log = logging.getLogger(__name__)
 
 
@@ -56,10 +52,11 @@ def find_captions(data: CaptionsConfig, split: str) -> StoredCaptions:
     """
     if not data.directory:
         raise UserError(f"data.kind '{data.kind}' needs data.directory, but it is empty. Set it to a path.")
-    name, low, high = _split_slice(find_name(data, split))
+    name, low, high = split_slice(find_name(data, split))
     read = {"table": _read_tables, "txt": _read_text_files, "coco": _read_coco}[data.kind]
     paths, captions, left_out = read(data, name)
-    chosen = _choose(paths, data.directory, low, high)
+    names = [os.path.relpath(path, data.directory) for path in paths]
+    chosen = choose_slice(names, low, high)
     if not chosen:
         raise UserError(f"Expected pictures in the split '{split}' of {data.directory}, got none.")
     cleaned = [[clean_line(text) for text in captions[index]] for index in chosen]
@@ -67,33 +64,6 @@ def find_captions(data: CaptionsConfig, split: str) -> StoredCaptions:
     paths = [paths[index] for index in chosen]
     empty = sum(map(len, cleaned)) - sum(map(len, kept))
     return StoredCaptions(paths, kept, empty, left_out, _hash(paths, kept, data.directory))
-
-
-def _split_slice(name: str) -> tuple[str, int, int]:
-    """Returns a name without its slice such as [:90%], and the two percentages of the slice.
-
-    Raises:
-      UserError: if the slice is empty.
-    """
-    match = SLICE.fullmatch(name)
-    if not match:
-        return name, 0, 100
-    low, high = int(match[2] or 0), int(match[3] or 100)
-    if low >= high:
-        raise UserError(f"Expected a slice such as [:90%] or [90%:], got {name!r}, which has no pictures.")
-    return match[1], low, high
-
-
-def _choose(paths: Sequence[str], directory: str, low: int, high: int) -> list[int]:
-    """Returns the indices of the pictures in a slice, in their order.
-
-    The names of the pictures decide which slice they are in, so that each slice is a random sample.
-    """
-    if (low, high) == (0, 100):
-        return list(range(len(paths)))
-    names = [os.path.relpath(path, directory) for path in paths]
-    order = sorted(range(len(paths)), key=lambda index: hashlib.sha256(names[index].encode()).digest())
-    return sorted(order[len(paths) * low // 100 : len(paths) * high // 100])
 
 
 def _hash(paths: Sequence[str], captions: Sequence[Sequence[str]], directory: str) -> str:
@@ -114,7 +84,7 @@ def _read_tables(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[
     problems: list[str] = []
     for table in find_tables(data.directory, name):
         folder = os.path.join(data.directory, data.pictures) if data.pictures else os.path.dirname(table)
-        files = PictureFiles()
+        files = PictureFinder()
         for row, (picture, text) in enumerate(open_table(table, options), 1):
             path = files.find(os.path.join(folder, picture))
             if path is None:
@@ -130,44 +100,21 @@ def _read_tables(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[
     return list(captions), list(captions.values()), 0
 
 
-class PictureFiles:
-    """The files of some folders, each of which is listed once."""
-
-    def __init__(self) -> None:
-        self._folders: dict[str, PictureFolder | None] = {}
-
-    def find(self, path: str) -> str | None:
-        """Returns the path of a picture as the disk spells it, or None if there is none.
-
-        The path may end in the number of a caption, such as #0.
-        """
-        folder, name = os.path.split(os.path.normpath(path))
-        if folder not in self._folders:
-            self._folders[folder] = PictureFolder(folder) if os.path.isdir(folder) else None
-        files = self._folders[folder]
-        if files is None:
-            return None
-        for spelled in dict.fromkeys((name, CAPTION_NUMBER.sub("", name))):
-            found = files.find(spelled)
-            if found is not None and os.path.isfile(os.path.join(folder, found)):
-                return os.path.join(folder, found)
-        return None
-
-
 def _read_text_files(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[str]], int]:
     """Returns the pictures in a folder and its subfolders, the lines of their text files, and 0."""
     folder = os.path.normpath(os.path.join(data.directory, name))
-    if not os.path.isdir(folder):
-        raise MissingFile(
-            f"Expected a folder of pictures at {folder}, but there is none. Check data.directory."
-        )
-    files = {os.path.join(place, file) for place, _, names in os.walk(folder) for file in names}
-    paths = sorted(path for path in files if path.lower().endswith(ENDINGS))
+    paths = list_pictures(folder)
     if not paths:
         raise UserError(f"Expected pictures in {folder}, got none. Check data.directory.")
-    texts = [os.path.splitext(path)[0] + ".txt" for path in paths]
-    captions = [read_text(text, MAX_TEXT_FILE_BYTES).splitlines() if text in files else [] for text in texts]
-    return paths, captions, 0
+    return paths, [_read_captions(os.path.splitext(path)[0] + ".txt") for path in paths], 0
+
+
+def _read_captions(path: str) -> list[str]:
+    """Returns the lines of a text file, or no lines if there is none."""
+    try:
+        return read_text(path, MAX_TEXT_FILE_BYTES).splitlines()
+    except FileNotFoundError:
+        return []
 
 
 def _read_coco(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[str]], int]:

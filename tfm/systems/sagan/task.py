@@ -27,6 +27,7 @@ from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
 from tfm.systems.sagan.model import SelfAttentionGANConfig
 from tfm.systems.sagan.scores import ACCURACY, DISTANCE, score_images
+from tfm.tasks import image_classification
 from tfm.tasks.image_classification import ClassificationData, open_split, prepare_labels
 from tfm.training.assets import LABELS_FILE
 from tfm.training.config import TrainingConfig
@@ -49,6 +50,8 @@ from tfm.training.task import (
 from tfm.visualize.pictures import draw_images
 
 JUDGE = "judge"
+
+inspect_split = image_classification.inspect_split
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,182 @@
+"""Labelled pictures in files: a folder for each class, or a table of files and labels."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfm.data.config import ImagesConfig
+from tfm.data.data_errors import DataError, MissingFile
+from tfm.data.images.augmentation import Crops
+from tfm.data.picture_files import PictureFiles, PictureFinder, choose_slice, list_pictures, split_slice
+from tfm.data.picture_index import PictureIndex, index_files
+from tfm.data.sources.tables import TableOptions, find_tables, open_table
+from tfm.errors import UserError
+
+FILE_COLUMN = "file_name"  # of a table, as in the data sets of Hugging Face
+METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
+MAX_PROBLEMS = 5  # that a message shows
+
+
+class FileImages:
+    """Pictures in files with the names of their classes. Has the members of `ArrayImages`.
+
+    Args:
+      pictures: the files.
+      classes: the name of the class of each picture.
+      index: what is known of the pictures.
+      root: folder to which the names of the files are relative.
+      label_names: names of all classes, in the order of their labels. By default, the names of `classes` in
+        order.
+
+    Attributes:
+      label_names: see above.
+      index: see above.
+      fingerprint: identifies the content, wherever the files are.
+    """
+
+    largest = 255.0
+    has_class_names = True
+
+    def __init__(
+        self,
+        pictures: PictureFiles,
+        classes: Sequence[str],
+        index: PictureIndex,
+        root: str,
+        label_names: Sequence[str] | None = None,
+    ):
+        self._pictures, self._classes, self.index, self._root = pictures, list(classes), index, root
+        self.label_names = list(label_names or sort_classes(classes))
+        numbers = {name: number for number, name in enumerate(self.label_names)}
+        self._labels = np.array([numbers[name] for name in classes], np.int64)
+        digest = hashlib.sha256(index.hashes.astype("<u8").tobytes())
+        for path, name in zip(pictures.paths, classes, strict=True):
+            digest.update(f"{os.path.relpath(path, root)}\0{name}\0".encode("utf-8", "surrogatepass"))
+        self.fingerprint = digest.hexdigest()
+
+    def __len__(self):
+        return len(self._labels)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """The labels of all pictures, int64 [N]."""
+        return self._labels
+
+    def take(self, indices: np.ndarray, crops: Crops | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """See `ArrayImages.take`."""
+        boxes = crops and crops.boxes(self.index.sizes[indices])
+        return self._pictures.take(indices, boxes), self._labels[indices]
+
+    def with_label_names(self, label_names: Sequence[str]) -> "FileImages":
+        """Returns the same pictures with the labels of a model, whose classes may be more.
+
+        Raises:
+          UserError: if a picture has another class.
+        """
+        check_new_classes(self._classes, label_names)
+        return FileImages(self._pictures, self._classes, self.index, self._root, label_names)
+
+
+def check_new_classes(classes: Sequence[str], label_names: Sequence[str]) -> None:
+    """Raises a UserError if pictures have classes that a model does not have.
+
+    Args:
+      classes: the class of each picture.
+      label_names: the classes of the model.
+    """
+    known = set(label_names)
+    new = [name for name in classes if name not in known]
+    if new:
+        raise UserError(
+            f"{len(new):,} pictures have classes that the model was not trained with: "
+            f"{', '.join(sorted(set(new))[:MAX_PROBLEMS])}. Leave out these pictures, or train a new run "
+            "with all classes."
+        )
+
+
+def sort_classes(names: Sequence[str]) -> list[str]:
+    """Returns the different names of classes in order: as numbers if all are numbers, otherwise as texts."""
+    different = set(names)
+    are_numbers = all(name.isascii() and name.isdecimal() for name in different)
+    return sorted(different, key=int) if are_numbers else sorted(different)
+
+
+def open_folder(config: ImagesConfig, name: str) -> FileImages:
+    """Opens a split whose pictures are in a folder for each class.
+
+    Args:
+      config: the data section.
+      name: name of the folder of the split, also with a slice such as train[:90%].
+
+    Raises:
+      UserError: if there is no such folder, or it has no pictures in folders, or a picture is damaged.
+    """
+    name, low, high = split_slice(name)
+    folder = os.path.normpath(os.path.join(config.directory, name))
+    paths = list_pictures(folder)
+    loose = [path for path in paths if os.path.dirname(path) == folder]
+    if loose or not paths:
+        found = f"pictures without a class, such as {loose[0]}" if loose else "no pictures"
+        raise UserError(
+            f"Expected a folder for each class in {folder}, such as {os.path.join(folder, 'cat', '1.png')}, "
+            f"got {found}. Move them into folders, or write a table of files and labels and set "
+            "data.kind=table."
+        )
+    classes = [os.path.relpath(path, folder).split(os.sep)[0] for path in paths]
+    return _open_files(config, paths, classes, (low, high))
+
+
+def open_tables(config: ImagesConfig, name: str) -> FileImages:
+    """Opens a split whose pictures and labels are in the rows of tables.
+
+    Args:
+      config: the data section.
+      name: name of the table, or of a folder that has a table with the name metadata, also with a slice such
+        as labels.csv[:90%].
+
+    Raises:
+      UserError: if there is no such table, a row has no label, a picture is missing, or it is damaged.
+    """
+    name, low, high = split_slice(name)
+    if os.path.isdir(os.path.join(config.directory, name)):
+        name = os.path.join(name, METADATA)
+    columns = (config.picture_column or FILE_COLUMN, config.label_column)
+    options = TableOptions(columns, config.format, str.strip, columns[1:])
+    paths, classes, problems = [], [], []
+    finder = PictureFinder()
+    for table in find_tables(config.directory, name):
+        folder = (
+            os.path.join(config.directory, config.pictures) if config.pictures else os.path.dirname(table)
+        )
+        for row, (picture, label) in enumerate(open_table(table, options), 1):
+            path = finder.find(os.path.join(folder, picture))
+            if path is None:
+                problems.append(f"{table}, row {row:,}: {picture!r} is not in {folder}.")
+            elif not label:
+                problems.append(f"{table}, row {row:,}: the label of {picture!r} is empty.")
+            else:
+                paths.append(path)
+                classes.append(label)
+    if problems:
+        more = [f"There are {len(problems) - MAX_PROBLEMS:,} more such rows."] * (
+            len(problems) > MAX_PROBLEMS
+        )
+        raise DataError(*problems[:MAX_PROBLEMS], *more)
+    return _open_files(config, paths, classes, (low, high))
+
+
+def _open_files(
+    config: ImagesConfig, paths: Sequence[str], classes: Sequence[str], part: tuple[int, int]
+) -> FileImages:
+    """Returns the pictures of a part of the files, in per cent from and to."""
+    names = [os.path.relpath(path, config.directory or os.curdir) for path in paths]
+    chosen = choose_slice(names, *part)
+    if not chosen:
+        raise MissingFile(f"Expected pictures in {config.directory}, got none. Check the name of the split.")
+    kept = [paths[index] for index in chosen]
+    index = index_files(kept, config.directory or os.curdir, config.cache)
+    pictures = PictureFiles(kept, config.resize, config.channels, config.resizing)
+    kept_classes = [classes[index] for index in chosen]
+    return FileImages(pictures, kept_classes, index, config.directory or os.curdir)
