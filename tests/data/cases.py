@@ -4,6 +4,7 @@ import functools
 import json
 
 import numpy as np
+from PIL import Image
 
 from tests.support.corpora import WRITERS, write_text, write_tsv
 from tests.support.files import CACHE
@@ -12,8 +13,8 @@ from tests.support.reader_contracts import ROWS, Reader, change_texts
 from tfm.data.batches import documents as document_batches
 from tfm.data.batches import pairs as pair_batches
 from tfm.data.batches.schedule import Batches
-from tfm.data.config import DocumentsConfig, PairsConfig
-from tfm.data.images import ArrayImages, ImageBatches, ImagesConfig, open_images
+from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
+from tfm.data.images import ArrayImages, ImageBatches, open_images
 from tfm.data.source import hold
 from tfm.data.sources.opening import open_documents, open_pairs
 from tfm.data.token_cache import TokenCache
@@ -158,6 +159,23 @@ def open_arrays(folder, split="train"):
     return open_images(ImagesConfig(kind="arrays", file=str(folder / "images.npz")), split)
 
 
+def write_pictures(folder, rows):
+    """Writes a bitmap for each row, whose size does not depend on its content, and a table of labels."""
+    for split, part in (("train", rows), ("validation", rows[1:])):
+        lines = ["file_name,label"]
+        for number, (image, label) in enumerate(part):
+            name = f"{split}-{number}.bmp"
+            Image.fromarray(np.array(image, np.uint8)).save(folder / name)
+            lines.append(f"{name},{label}")
+        (folder / f"{split}.csv").write_text("\n".join(lines) + "\n")
+
+
+def open_pictures(folder, split="train"):
+    cache = str(folder / CACHE)
+    config = ImagesConfig(kind="table", directory=str(folder), cache_dir=cache)
+    return open_images(config, split).with_label_names(["0", "1", "2", "3"])
+
+
 def change_image(row):
     image, label = np.array(row[0]), row[1]
     image[2, 1] += 1
@@ -173,7 +191,15 @@ IMAGES = {
         changes=change_image,
         options=[{"split": "validation"}],
         may_be_compressed=False,
-    )
+    ),
+    "table of pictures": Reader(
+        write_pictures,
+        open_pictures,
+        rows=[(image, label) for image, label in zip(PIXELS, [0, 2, 1, 0], strict=True)],
+        changes=change_image,
+        options=[{"split": "validation"}],
+        may_be_compressed=False,
+    ),
 }
 
 

@@ -209,7 +209,7 @@ def test_splits_with_other_names_are_errors(config, monkeypatch):
     image = np.zeros((1, config.model.image_size, config.model.image_size, config.model.channels))
     names = {"train": ["cat", "dog"], "validation": ["cat", "dog", "bird"], "test": ["cat", "cow"]}
     sources = {
-        split: types.SimpleNamespace(label_names=x, take=lambda _: (image, None))
+        split: types.SimpleNamespace(label_names=x, has_class_names=False, take=lambda _: (image, None))
         for split, x in names.items()
     }
     monkeypatch.setattr(classification, "open_images", lambda _, split: sources[split])

@@ -488,6 +488,8 @@ class ImagesConfig(DataSection):
         3,
         "folder, table, huggingface: 1 reads pictures in grey, 3 in RGB.",
         choices=(1, 3),
+        minimum=1,
+        maximum=3,
         resume=OnResume.FIXED,
     )
     file: str = field(

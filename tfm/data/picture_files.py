@@ -46,6 +46,8 @@ class PictureFiles:
         Raises:
           UserError: if a picture is damaged, or pictures that keep their size differ in size.
         """
+        if not len(indices):
+            return np.zeros((0, self._size, self._size, self._channels), np.uint8)
         pixels = [
             self._read(self.paths[index], None if boxes is None else boxes[number])
             for number, index in enumerate(indices)
