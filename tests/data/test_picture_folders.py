@@ -208,6 +208,22 @@ def test_random_crops_depend_on_seed_and_step_and_not_on_the_hosts(folder):
     np.testing.assert_array_equal(parts[1]["images"][:2], first[1::2])
 
 
+def test_normalized_arrays_become_the_images_again(tmp_path):
+    rng = np.random.default_rng(0)
+    images, mean, deviation = rng.random((4, 6, 6, 3)), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+    normalized = ((images - mean) / deviation).astype(np.float32)
+    np.savez(tmp_path / "a.npz", train_images=normalized, train_labels=np.arange(4))
+    fields = {"kind": "arrays", "file": str(tmp_path / "a.npz")}
+    source = open_images(ImagesConfig(**fields, mean=mean, deviation=deviation), "train")
+    np.testing.assert_allclose(source.take(np.arange(4))[0], images, atol=1e-6)
+    with pytest.raises(UserError, match=r"go from .* instead of 0 to 1"):
+        open_images(ImagesConfig(**fields, mean=(0.5,), deviation=(0.9,)), "train")
+    with pytest.raises(UserError, match="a value for each channel"):
+        open_images(ImagesConfig(**fields, mean=(0.5, 0.5)), "train")
+    with pytest.raises(UserError, match="floats from 0 to 1"):
+        open_images(ImagesConfig(**fields), "train")
+
+
 @pytest.fixture
 def dataset(tmp_path):
     """Returns a folder that `save_to_disk` has written: Image features with classes and with texts."""

@@ -498,6 +498,18 @@ class ImagesConfig(DataSection):
         "[N, height, width], uint8 or floats from 0 to 1, and SPLIT_labels, [N], integers from 0. The array "
         "label_names, a text for each label, is optional.",
     )
+    mean: tuple[float, ...] = field(
+        (),
+        "arrays: means that were subtracted from the floats of the images, before they were divided by "
+        "data.deviation: a value for each channel, or one for all. The images become floats from 0 to 1 "
+        "again.",
+        resume=OnResume.FIXED,
+    )
+    deviation: tuple[float, ...] = field(
+        (),
+        "arrays: standard deviations by which the floats were divided, see data.mean.",
+        resume=OnResume.FIXED,
+    )
     resize: int = field(
         0,
         "Height and width to which pictures are resized. arrays and digits are never resized. 0 keeps their "

@@ -21,6 +21,7 @@ from tfm.io.files import check_no_pipe
 DAMAGE = (ValueError, EOFError, KeyError, RuntimeError, OSError, MemoryError, zipfile.BadZipFile, zlib.error)
 MAX_REASON_CHARACTERS = 200
 MAX_ARRAY_BYTES = 1 << 35  # unpacked, of the arrays of a split, which are all in memory
+TOLERANCE = 0.01  # of the share of the brightest pixel, for rounding in files of 16-bit floats
 MAX_CLASSES = 10_000_000  # the maximum of model.classes
 
 
@@ -96,11 +97,24 @@ def read_digits() -> tuple[np.ndarray, np.ndarray, list[str]]:
     return images, digits.target.astype(np.int64), [str(name) for name in digits.target_names]
 
 
-def open_arrays(path: str, split: str) -> ArrayImages:
-    """Returns a split of an .npz file, whose arrays the help of `ImagesConfig.file` describes."""
+def open_arrays(
+    path: str, split: str, mean: Sequence[float] = (), deviation: Sequence[float] = ()
+) -> ArrayImages:
+    """Returns a split of an .npz file, whose arrays the help of `ImagesConfig.file` describes.
+
+    Args:
+      path: the file.
+      split: the SPLIT in the names of its arrays.
+      mean, deviation: how the floats of the images were normalized, see `ImagesConfig.mean`.
+
+    Raises:
+      UserError: if the file is missing or damaged, or an array is not as described.
+    """
     arrays = read_arrays(path, (f"{split}_images", f"{split}_labels"))
     images, labels = arrays[f"{split}_images"], arrays[f"{split}_labels"]
     images = images[..., None] if images.ndim == 3 else images
+    if mean or deviation:
+        images = _undo_normalization(images, mean, deviation, path)
     if not _are_usable(images, labels):
         raise UserError(
             f"{path}: expected {split}_images [N, height, width] or [N, height, width, C] of uint8 or floats "
@@ -117,6 +131,33 @@ def open_arrays(path: str, split: str) -> ArrayImages:
         )
     largest = 255.0 if images.dtype == np.uint8 else 1.0
     return ArrayImages(images, labels.astype(np.int64), [str(name) for name in names], largest)
+
+
+def _undo_normalization(
+    images: np.ndarray, mean: Sequence[float], deviation: Sequence[float], path: str
+) -> np.ndarray:
+    """Returns normalized floats [N, height, width, C] as shares of the brightest pixel, from 0 to 1.
+
+    Raises:
+      UserError: if mean and deviation do not have a value for each channel or one for all, or they do not
+        give numbers from 0 to 1.
+    """
+    channels = images.shape[-1] if images.ndim else 0
+    scale, offset = np.array(deviation or (1.0,)), np.array(mean or (0.0,))
+    if images.dtype.kind != "f" or not {scale.size, offset.size} <= {1, channels} or not (scale > 0).all():
+        raise UserError(
+            f"data.mean and data.deviation need floats and a value for each channel, or one for all; the "
+            f"deviations must be above 0. Got {tuple(mean)} and {tuple(deviation)} for the images of {path}, "
+            f"{images.dtype} of shape {images.shape}."
+        )
+    shares = images * scale + offset
+    if shares.size and (shares.min() < -TOLERANCE or shares.max() > 1 + TOLERANCE):
+        raise UserError(
+            f"With data.mean and data.deviation, the images of {path} go from {shares.min():.3g} to "
+            f"{shares.max():.3g} instead of 0 to 1. Give the means and deviations that the images were "
+            "normalized with."
+        )
+    return shares.clip(0, 1).astype(np.float32)
 
 
 def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:

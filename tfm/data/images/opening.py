@@ -29,7 +29,7 @@ def open_images(config: ImagesConfig, split: str) -> Images:
     if config.kind == "digits":
         return open_digits(name)
     if config.kind == "arrays":
-        return open_arrays(config.file, name)
+        return open_arrays(config.file, name, config.mean, config.deviation)
     if config.kind == "folder":
         return open_folder(config, name)
     if config.kind == "table":
