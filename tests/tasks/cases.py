@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
+from tests.support.captioned_pictures import write_captions
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
 from tfm.systems.bert import pretraining as masked_language_modeling
@@ -137,6 +138,18 @@ def make_text_to_image(model: Any, folder: pathlib.Path) -> Any:
     return text_to_image.Config(model=model, data=CaptionsConfig(batch_size=4, evaluated=5))
 
 
+def make_image_tokens_of_own_pictures(model: Any, folder: pathlib.Path) -> Any:
+    """Writes pictures, with 5 in the split "test", and returns the config."""
+    data = write_captions(folder, "txt")
+    return image_tokens.Config(model=model, data=data, temperature_steps=4, divergence_steps=2)
+
+
+def make_text_to_image_of_own_captions(model: Any, folder: pathlib.Path) -> Any:
+    """Writes pictures with captions and a random autoencoder, and returns the config."""
+    config = make_text_to_image(model, folder)
+    return dataclasses.replace(config, data=write_captions(folder))
+
+
 def make_word_vectors(model: Any, folder: pathlib.Path) -> Any:
     """Returns the config of a task with 200 sentences of the built-in language."""
     del folder
@@ -163,6 +176,7 @@ DALLE = DALLEConfig(
     dropout=0.1,
     attention_dropout=0.0,
 )
+OWN_DALLE = dataclasses.replace(DALLE, text_vocabulary=320, text_length=12)
 DVAE = DVAEConfig(image_size=16, codes=7, width=8, code_width=5, groups=3, blocks=1)
 DETR = DETRConfig(
     channels=1,
@@ -211,9 +225,15 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "summarization": {"t_dmca": make_summarization},
     "detection": {"detr": functools.partial(make_detection, DETR)},
-    "image_tokens": {"dvae": functools.partial(make_image_tokens, DVAE)},
+    "image_tokens": {
+        "dvae": functools.partial(make_image_tokens, DVAE),
+        "dvae, own pictures": functools.partial(make_image_tokens_of_own_pictures, DVAE),
+    },
     "image_generation": {"sagan": functools.partial(make_image_generation, SAGAN)},
-    "text_to_image": {"dalle": functools.partial(make_text_to_image, DALLE)},
+    "text_to_image": {
+        "dalle": functools.partial(make_text_to_image, DALLE),
+        "dalle, own captions": functools.partial(make_text_to_image_of_own_captions, OWN_DALLE),
+    },
     "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
     "question_answering": {
         "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3))
