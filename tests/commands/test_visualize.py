@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.support.observations import make_deep_decoder, make_image, make_text
 from tests.support.tiny import make_config, randomize_weights
@@ -288,3 +289,17 @@ def test_lines_without_a_head_show_a_single_head(selection, layers, caplog):
     assert int(layer) in layers
     assert int(head) == 2 or selection.head is None
     assert f"decoder attention of layer {layer}, head {head}" in caplog.text
+
+
+def test_pictures_that_a_model_made_are_written_in_their_size(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    shown = make_image()
+    made = shown._replace(
+        tracks={"drawn": observation.image_track(pixels / 127.5 - 1, 24, (4, 6))}, made="drawn"
+    )
+    drawings = visualize.list_pictures([shown, made])
+    assert list(drawings) == ["picture-2.png"]
+    drawings["picture-2.png"](str(tmp_path / "picture-2.png"))
+    with Image.open(tmp_path / "picture-2.png") as picture:
+        np.testing.assert_array_equal(np.asarray(picture), pixels)
+    assert visualize.FIGURE_NAME.fullmatch("picture-2.png")

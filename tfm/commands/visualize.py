@@ -2,7 +2,8 @@
 
 Writes figures into DIR/figures, or into --output=FOLDER: curves of the loss and the learning rate, and for
 each example the attention of every head. Also writes attention.html, a page to explore the attention, the
-predictions and the beam search of all examples, which opens from disk.
+predictions and the beam search of all examples, which opens from disk. A picture that a model draws or
+generates is also written in its own size, into picture-N.png.
 An example is a sentence to translate or to parse, a text to read for a language model or BERT, the number of
 a test picture to classify or to search for objects, the class of a picture to generate, or a caption to draw.
 Examples on the command line, also with --sentence, replace the default examples.
@@ -20,6 +21,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfm.commands.command import command
 from tfm.commands.options import Visualize
 from tfm.errors import UserError
@@ -36,7 +39,9 @@ from tfm.workdir import runs
 
 FIGURES_FOLDER = "figures"
 PAGE = "attention.html"
-FIGURE_NAME = re.compile(rf"{re.escape(PAGE)}|(curves|(attention-\d+|lines)-[\w-]+)\.({'|'.join(FORMATS)})")
+FIGURE_NAME = re.compile(
+    rf"{re.escape(PAGE)}|(curves|(attention-\d+|lines)-[\w-]+|picture-\d+)\.({'|'.join(FORMATS)})"
+)
 Rows = Sequence[Mapping[str, float]]  # of the log of a run, see `read_metrics`
 Drawings = dict[str, Callable[[str], Any]]  # {file name without its ending: function that writes a path}
 log = logging.getLogger(__name__)
@@ -80,6 +85,7 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     else:
         log.info("No curves, because %s has no metrics yet. Exports never have them.", options.workdir)
     files = {f"{stem}.{options.format}": draw for stem, draw in (curves | figures).items()}
+    files |= list_pictures(observations)
     if observations:
         files[PAGE] = functools.partial(_write_text, make_page(observations, _title(options, run.steps)))
     os.makedirs(folder, exist_ok=True)
@@ -144,6 +150,28 @@ def list_figures(observations: Sequence[Observation], selection: Selection) -> D
         for number, each in enumerate(observations, 1)
         for kind in selectable_kinds(each.attention, selection)
     }
+
+
+def list_pictures(observations: Sequence[Observation]) -> Drawings:
+    """Returns {file name: function that writes a path} of the pictures that a model made."""
+    pictures = {
+        f"picture-{number}.png": each.tracks[each.made].picture
+        for number, each in enumerate(observations, 1)
+        if each.made
+    }
+    return {
+        name: functools.partial(_write_picture, pixels)
+        for name, pixels in pictures.items()
+        if pixels is not None
+    }
+
+
+def _write_picture(pixels: np.ndarray, path: str) -> None:
+    """Writes the pixels of a picture, uint8 [height, width] or [height, width, 3]."""
+    from PIL import Image
+
+    with atomic_file(path) as file:
+        Image.fromarray(pixels).save(file, "PNG")
 
 
 def _draw_kind(observation: Observation, kind: str, panels: Panels, title: str) -> Callable[[str], Any]:

@@ -101,6 +101,7 @@ class Observation(NamedTuple):
       attention: {kind: `AttentionMap`}, such as "encoder", "decoder" and "cross".
       predictions: for each element of the track "predicted", otherwise one for an image or none.
       beam: the search for the result, or None.
+      made: name of the track whose picture the model made, or "" if it made none.
     """
 
     title: str
@@ -109,6 +110,7 @@ class Observation(NamedTuple):
     attention: dict[str, AttentionMap]
     predictions: list[Prediction]
     beam: Beam | None = None
+    made: str = ""
 
 
 @runtime_checkable

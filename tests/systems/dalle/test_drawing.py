@@ -82,3 +82,4 @@ def test_observation_says_whether_the_picture_is_right(is_right, result):
         CAPTIONS[0], CAPTIONS[0].split()[:5], np.zeros((16, 16, 3)), weights, is_right
     )
     assert (observation.title, observation.result) == (CAPTIONS[0], result)
+    assert observation.tracks[observation.made].picture.shape == (16, 16, 3)

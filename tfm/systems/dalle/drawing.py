@@ -50,7 +50,7 @@ def observe_drawing(
     tracks = {"tokens": track._replace(element="token", labels=labels, texts=labels)}
     results = {True: "the picture is right", False: "the picture is wrong", None: "the picture is drawn"}
     attention = {"decoder": AttentionMap("tokens", "tokens", weights)}
-    return Observation(caption, results[is_right], tracks, attention, [])
+    return Observation(caption, results[is_right], tracks, attention, [], made="tokens")
 
 
 TITLE_WIDTH = 20  # characters above a drawn picture

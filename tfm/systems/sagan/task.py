@@ -104,7 +104,9 @@ def observe_image(
     }
     attention = {"generator": AttentionMap("pixels", "areas", weights)}
     prediction = Prediction(choices[0][1], choices)
-    return Observation(f"generated image of class {name}", choices[0][0], tracks, attention, [prediction])
+    return Observation(
+        f"generated image of class {name}", choices[0][0], tracks, attention, [prediction], made="pixels"
+    )
 
 
 SAMPLE_SEED = 1  # of the images that each evaluation shows
