@@ -76,7 +76,7 @@ HOST_SIDE_FILES = (
     *("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main", "tfm.family"),
     *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "labelled_texts", "mask", "masked_pairs")),
     *(f"tfm.systems.dalle.{name}" for name in ("captioned_pictures", "caption_text", "captions")),
-    *(f"tfm.systems.dalle.{name}" for name in ("checker", "stored_captions")),
+    *(f"tfm.systems.dalle.{name}" for name in ("checker", "inspection", "stored_captions")),
     *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "inspection", "metrics", "scenes")),
     *(f"tfm.systems.detr.{name}" for name in ("stored_pictures", "yolo", "yolo_folder")),
     "tfm.systems.memory_network.stories",

@@ -17,11 +17,13 @@ import numpy as np
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import GeneratedData, evaluation_batches
+from tfm.data.inspection import Summary
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.systems.dalle.captions import SIZE, CaptionsConfig
 from tfm.systems.dalle.data import PictureForm, Pictures, count_evaluated, open_captions, open_pictures
 from tfm.systems.dalle.dvae import DVAEConfig, logit_laplace_nll
+from tfm.systems.dalle.inspection import summarize_captions
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
 from tfm.training.map_batches import map_batches
@@ -214,6 +216,11 @@ class ImageTokens(Task):
         """Returns restored images [B, height, width, C] and codes [B, H, W] of the images of a batch."""
         codes = self.model.apply(variables, batch["images"], method="encode")
         return self.model.apply(variables, codes, method="decode"), codes
+
+
+def inspect_split(config: Config, split: str) -> Summary:
+    """Returns what `tfm data` shows of a split."""
+    return summarize_captions(split, config.data)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:

@@ -19,6 +19,7 @@ from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.config import VOCABULARY_FILE
+from tfm.data.inspection import Summary
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.decoding.config import GenerationConfig
 from tfm.devices.mesh import fetch
@@ -54,6 +55,7 @@ from tfm.systems.dalle.drawing import (
     observe_drawing,
 )
 from tfm.systems.dalle.first_stage import FirstStage
+from tfm.systems.dalle.inspection import summarize_captions
 from tfm.systems.dalle.model import DALLEConfig
 from tfm.training.config import TrainingConfig
 from tfm.training.frozen import SUFFIX, frozen_field
@@ -380,6 +382,11 @@ class TextToImage(Task):
             return self.model.apply(variables, inputs, train=False)
 
         return read_attention(self.model.attention_points["decoder"], apply)[1]
+
+
+def inspect_split(config: Config, split: str) -> Summary:
+    """Returns what `tfm data` shows of a split."""
+    return summarize_captions(split, config.data, getattr(config.model, "text_length", None))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
