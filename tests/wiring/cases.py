@@ -23,6 +23,7 @@ from tfm.systems.bert.labelled_texts import LabelledConfig
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.conv_s2s.model import ConvS2SConfig
 from tfm.systems.dalle import image_tokens, text_to_image
+from tfm.systems.dalle.captions import CaptionsConfig
 from tfm.systems.detr import task as detection
 from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.model import DETRConfig
@@ -202,7 +203,9 @@ def make_image_cases() -> list[Case]:
         Case(image_observers.SCENES, image_observers.observe_scenes),
         *make_cases(image_observers.BOXES, image_observers.observe_scenes, {"flip": True}),
         Case(image_observers.COCO, image_observers.observe_scenes),
+        Case(image_observers.YOLO, image_observers.observe_scenes),
         Case(image_observers.CAPTIONS, image_observers.observe_captions),
+        Case(image_observers.OWN_CAPTIONS, image_observers.observe_own_captions),
         *(Case(config, image_observers.observe_system) for config in (gan, detector, first_stage, painter)),
     ]
 
@@ -280,6 +283,11 @@ VALUES: dict[type, dict[str, Any]] = {
     },
     ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
     BoxedPicturesConfig: {"directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    CaptionsConfig: {
+        **dict.fromkeys(("directory", "pictures", "picture_column", "text_column"), "elsewhere"),
+        "tokenizer": "bytes",
+    }
+    | SPLITS,
     TDMCAConfig: {"pattern": "ML"},
     summarization.Config: {"separator": "; "},
     ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},

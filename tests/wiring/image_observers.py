@@ -37,7 +37,11 @@ BOXES = BoxedPicturesConfig(kind="arrays", file="boxes.npz", height=8, width=8, 
 COCO = BoxedPicturesConfig(
     kind="coco", directory="coco", height=8, width=8, max_objects=2, batch_size=3, **SMALL_SPLITS
 )
+YOLO = dataclasses.replace(COCO, kind="yolo", directory="yolo")
 CAPTIONS = CaptionsConfig(batch_size=3, evaluated=2)
+OWN_CAPTIONS = CaptionsConfig(
+    kind="table", directory="captions", vocabulary_size=280, batch_size=3, evaluated=2
+)
 PICTURES = ImagesConfig(kind="digits", batch_size=3)
 TRAINING = TrainingConfig(peak_learning_rate=1e-3)
 SAGAN = SelfAttentionGANConfig(
@@ -121,13 +125,19 @@ def observe_image_model(model: Any) -> Observation:
 
 def observe_scenes(data: Any) -> Observation:
     """Observes a detector with this data section."""
-    model = dataclasses.replace(DETR, channels=3 if data.kind == "coco" else 1)
+    model = dataclasses.replace(DETR, channels=3 if data.kind in ("coco", "yolo") else 1)
     return observe_system(detection.Config(model=model, data=data, validation_samples=1))
 
 
 def observe_captions(data: Any) -> Observation:
     """Observes an autoencoder with this data section."""
     return observe_system(image_tokens.Config(model=DVAE, data=data, validation_samples=1))
+
+
+def observe_own_captions(data: Any) -> Observation:
+    """Observes a model of captions with this data section."""
+    model = dataclasses.replace(DALLE, text_vocabulary=300, text_length=12)
+    return observe_system(text_to_image.Config(model=model, data=data, validation_samples=1))
 
 
 def _write_first_stage(model: DALLEConfig, workdir: str) -> None:

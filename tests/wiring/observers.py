@@ -23,7 +23,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tests.support import boxed_pictures, images, tiny, tiny_regression, tiny_trees
+from tests.support import (
+    boxed_pictures,
+    captioned_pictures,
+    images,
+    tiny,
+    tiny_regression,
+    tiny_trees,
+)
 from tfm import tasks
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.data.images import open_images
@@ -131,6 +138,8 @@ def write_data() -> None:
     tiny_trees.write_treebank(pathlib.Path("corpus"))
     boxed_pictures.write_arrays(pathlib.Path())
     boxed_pictures.write_coco(pathlib.Path("coco"))
+    boxed_pictures.write_yolo(pathlib.Path("yolo"))
+    captioned_pictures.write_captions(pathlib.Path("captions"))
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SPLITS.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SPLITS.items()})
 
