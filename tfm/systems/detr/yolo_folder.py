@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tfm.data.data_errors import MissingFile
+from tfm.data.picture_files import list_pictures
 from tfm.errors import UserError, first_line
 from tfm.io.files import read_text
 
@@ -17,7 +18,6 @@ MAX_LIST_BYTES = 1 << 30  # of a file that lists pictures
 CLASS_FILES = ("classes.txt", "labels/classes.txt")
 SAME_SPLITS = ("validation", "val", "valid")
 BOX_COLUMNS = 5  # of a line of a label file: the class and the box
-ENDINGS = (".bmp", ".jpeg", ".jpg", ".mpo", ".png", ".tif", ".tiff", ".webp")
 log = logging.getLogger(__name__)
 
 
@@ -176,8 +176,7 @@ def _find_place(place: str, roots: Sequence[str]) -> str | None:
 def _list_place(place: str) -> list[str]:
     """Returns the paths of the pictures in a folder and its subfolders, or in a file that lists them."""
     if os.path.isdir(place):
-        found = (os.path.join(folder, name) for folder, _, names in os.walk(place) for name in names)
-        return [path for path in found if path.lower().endswith(ENDINGS)]
+        return list_pictures(place)
     lines = [line.strip() for line in read_text(place, MAX_LIST_BYTES).splitlines()]
     paths = [os.path.normpath(os.path.join(os.path.dirname(place), line)) for line in lines if line]
     missing = [path for path in paths if not os.path.isfile(path)]
