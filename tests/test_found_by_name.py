@@ -76,6 +76,12 @@ def open_numbers(config, split):
 def open_texts(config, split):
     return Numbers([("a text",), ("another",)])
 
+def open_spaced_pairs(config, split):
+    return Numbers([(" a dog\\u00a0", "ein\\r\\nHund\\n")])
+
+def open_spaced_texts(config, split):
+    return Numbers([(" one\\ntwo\\n",)])
+
 def open_nothing(config, split):
     return Numbers()
 
@@ -348,14 +354,21 @@ def test_custom_documents_are_read(my_lab):
     assert "rows of 1 strings, (text)" in found
 
 
+def test_texts_of_custom_sources_are_cleaned_like_texts_of_tables(my_lab):
+    """A side of a pair is one line without white space at its ends. A document keeps its line ends."""
+    config.allow_modules(["my_lab.pairs"])
+    pairs = open_pairs(PairsConfig(kind="my_lab.pairs:open_spaced_pairs"), "train")
+    assert list(pairs) == pairs[:] == [("a dog", "ein Hund")]
+    documents = open_documents(DocumentsConfig(kind="my_lab.pairs:open_spaced_texts"), "train")
+    assert documents[:] == [("one\ntwo",)]
+
+
 def test_functions_of_tfm_are_found_without_permission(my_lab):
     """A run whose data such a function opens is evaluated without --import."""
     function = "tfm.data.sources.builtin:open_texts"
     data = DocumentsConfig(kind=function, name="pydoc_topics")
-    assert (
-        open_documents(data, "test")[0]
-        == open_documents(dataclasses.replace(data, kind="builtin"), "test")[0]
-    )
+    (builtin,) = open_documents(dataclasses.replace(data, kind="builtin"), "test")[0]
+    assert open_documents(data, "test")[0] == (builtin.strip(),)
     with pytest.raises(UserError, match=r"names 'tfm_lab\.pairs:x', which is not part of tfm"):
         open_documents(DocumentsConfig(kind="tfm_lab.pairs:x"), "test")
 

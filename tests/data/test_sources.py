@@ -82,7 +82,8 @@ def tfds_config(folder, **fields):
 @pytest.mark.long
 def test_tfds_set_is_prepared_and_read_in_both_directions(tfds_dir):
     pairs = sources.open_pairs(tfds_config(tfds_dir), "train")
-    assert sorted(pairs[i] for i in range(len(pairs))) == [(f"sentence {i}", f"Satz {i}") for i in range(6)]
+    expected = [(f"sentence {i}", f"Satz {i}") for i in range(6)]
+    assert sorted(pairs[i] for i in range(len(pairs))) == expected  # each text is one stripped line
     assert pairs[1:6:2] == [pairs[1], pairs[3], pairs[5]]
     with pytest.raises(IndexError):
         pairs[6]

@@ -17,7 +17,7 @@ def config_of(folder, **fields):
 
 
 class TinyTranslate(tfds.core.GeneratorBasedBuilder):
-    """Six German-English pairs. Defining the class registers it with TFDS."""
+    """Six German-English pairs with white space around lines. Defining the class registers it with TFDS."""
 
     VERSION = tfds.core.Version("1.0.0")
 
@@ -31,7 +31,7 @@ class TinyTranslate(tfds.core.GeneratorBasedBuilder):
 
     def _generate_examples(self, first, last):
         for i in range(first, last):
-            yield i, {"de": f"Satz {i}", "en": f" sentence {i}"}
+            yield i, {"de": f"Satz\n{i} ", "en": f" sentence {i}"}
 
 
 class Downloaded(TinyTranslate):

@@ -89,6 +89,16 @@ def clean_line(text: str) -> str:
     return LINE_ENDS.sub(" ", text) if "\n" in text or "\r" in text else text
 
 
+def clean_rows(source: Source, clean: Callable[[str], str]) -> Source:
+    """Returns a source with the rows of another source, whose texts are cleaned by `clean`."""
+    return Source(
+        lambda: (tuple(map(clean, row)) for row in source),
+        lambda: source.fingerprint,
+        lambda: len(source),
+        source.find_problems,
+    )
+
+
 def add_prefix(prefix: str, text: str) -> str:
     """Returns a text with a prefix and a blank before it. If one of both is empty, returns the other one."""
     return f"{prefix} {text}" if prefix and text else prefix or text

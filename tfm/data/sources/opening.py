@@ -14,6 +14,7 @@ from tfm.data.source import (
     Row,
     Source,
     clean_line,
+    clean_rows,
     hash_text,
     join,
     join_neighbours,
@@ -151,10 +152,11 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
             config.name, config.directory, name, config.columns, clean, config.label_columns
         )
     if config.kind == "tfds":
-        return tfds.open_records(config.name, config.directory, name, config.columns, config.label_columns)
+        records = tfds.open_records(config.name, config.directory, name, config.columns, config.label_columns)
+        return clean_rows(records, clean)
     if config.kind == "builtin":
         return builtin.open_texts(config, name)
-    return _open_by_function(config, name)
+    return clean_rows(_open_by_function(config, name), clean)
 
 
 def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Source:

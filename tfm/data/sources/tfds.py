@@ -82,7 +82,7 @@ def read_records(builder: Any, split: str, features: Sequence[str], labels: Sequ
 
 
 def _decode_text(value: bytes, name: str) -> str:
-    return value.decode("utf-8").strip()
+    return value.decode("utf-8")
 
 
 def _make_label_reader(kind: Any) -> Callable[[int, str], str]:
