@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 
 import jax
 import pytest
@@ -10,9 +11,11 @@ from tests.support.programs import initialize
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import generate
 from tfm.config import save
+from tfm.data.config import ImagesConfig
 from tfm.data.tokenizers.characters import Characters
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
+from tfm.systems.sagan import task as image_generation
 from tfm.tasks import language_modeling
 from tfm.workdir import runs
 from tfm.workdir.generator import Generator
@@ -67,6 +70,25 @@ def test_export_contains_its_tokenizer(bundle):
 def test_run_of_another_task_is_an_error(tiny_run):
     with pytest.raises(UserError, match=r"'translation'.*language_modeling"):
         generate.main([f"--workdir={tiny_run}", "--prefix=a"])
+
+
+def test_run_of_a_task_that_generates_pictures_is_an_error():
+    """Its task has a method `generate`, too."""
+    config = image_generation.Config(data=ImagesConfig(kind="digits"))
+    task = image_generation.ImageGeneration(config, label_names=list("0123456789"), fingerprint="digits")
+    with pytest.raises(UserError, match=r"'image_generation'.*language_modeling"):
+        Generator(runs.Run(task, {}, [1]))
+
+
+@pytest.mark.long
+def test_one_warning_names_the_unknown_characters_of_prefixes(bundle, capsys, caplog):
+    prefixes = ["--prefix=\u201cred dog\u201d", "--prefix=a dog"]
+    generate.main([f"--workdir={bundle}", *prefixes])
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert "'\u201c' (U+201C), '\u201d' (U+201D), in 1 of 2 texts" in warning
+    assert warning.endswith(
+        "may spoil the continuations. Replace them with text that the training data contain"
+    )
 
 
 @pytest.mark.parametrize("prefixes", ["ab", b"ab", None, [None], [b"a"]])

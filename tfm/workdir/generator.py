@@ -1,10 +1,25 @@
 """`Generator`: continues texts with a trained language model."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
-from tfm.errors import UserError, replace_fields
+from tfm.data.tokenizers.protocol import Tokenizer
+from tfm.data.tokenizers.unknown_text import UnknownTextWarning
+from tfm.errors import UserError, check_texts, replace_fields
 from tfm.workdir import runs
+
+
+@runtime_checkable
+class TextGeneration(Protocol):
+    """A task that continues texts. A task that generates pictures has no tokenizer."""
+
+    config: Any
+    tokenizer: Tokenizer
+
+    def generate(
+        self, params: Any, prefixes: list[str], decoding: Any = None, **options: Any
+    ) -> list[list[Any]]:
+        """Returns the continuations of each prefix."""
 
 
 class Generator:
@@ -19,12 +34,13 @@ class Generator:
     """
 
     def __init__(self, run: runs.Run):
-        if not hasattr(run.task, "generate"):
+        if not isinstance(run.task, TextGeneration):
             raise UserError(
                 f"The task {run.task.config.task!r} of the run does not continue texts. Give a run of the "
                 "task language_modeling, or use tfm translate for a run that translates."
             )
         self.run = run
+        self._unknown_text = UnknownTextWarning("continuations", has_normalization=False)
 
     @classmethod
     def load(cls, workdir: str, **options: Any) -> "Generator":
@@ -47,7 +63,8 @@ class Generator:
         """Continues each text like `generate`, but returns texts with their scores.
 
         Args:
-          prefixes: texts to continue. "" begins a new text.
+          prefixes: texts to continue. "" begins a new text. A warning names their characters and words that
+            the vocabulary lacks.
           start_index: index of the first prefix. The random numbers of a sample depend on the index of its
             prefix, so chunks of a longer input need the index at which they begin.
           decoding: fields of the run's `GenerationConfig` to replace.
@@ -56,4 +73,5 @@ class Generator:
           A list of `tfm.decoding.generate.Continuation` for each prefix.
         """
         fields = replace_fields(self.run.task.config.decoding, decoding)
+        self._unknown_text.check(self.run.task.tokenizer, check_texts("prefixes", prefixes))
         return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)

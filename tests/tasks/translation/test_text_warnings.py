@@ -10,8 +10,8 @@ from tests.support.tiny import randomize_weights
 from tests.support.tokenizers import make_json, train_model
 from tfm.commands.config_files import read_config_file
 from tfm.data.tokenizers.learning import learn_word_pieces
-from tfm.data.tokenizers.round_trip import find_unknown
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
+from tfm.data.tokenizers.unknown_text import UnknownTextWarning, find_unknown
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.decoding.hypotheses import TokenHypothesis
 from tfm.tasks.translation import pipeline
@@ -81,6 +81,23 @@ def test_one_warning_names_the_unknown_characters(run, answers, caplog):
     caplog.clear()
     form.encode_sources(["red dog", ""])
     assert not list_warnings(caplog)
+
+
+@pytest.mark.parametrize(
+    ("normalization", "text", "advice"),
+    [
+        ("none", "\u201cthe\u00a0dog\u201d", "data.normalization=nmt_nfkc, which folds '\\xa0' (U+00A0)"),
+        ("none", "\u201cthe dog\u201d", None),
+        ("none", "the dog \uff04", None),
+        ("nmt_nfkc", "\u201cthe\u00a0dog\u201d", None),
+    ],
+)
+def test_normalization_is_advised_if_it_folds_the_characters(normalization, text, advice, tmp_path, caplog):
+    """Curly quotes are folded by no rule, and the vocabulary may lack the folded character as well."""
+    tokenizer = learn_word_pieces(TEXTS, 300, str(tmp_path / "v.model"), normalization=normalization)
+    UnknownTextWarning("translations", has_normalization=True).check(tokenizer, [text])
+    (warning,) = list_warnings(caplog)
+    assert warning.endswith(advice or "Replace them with text that the training data contain")
 
 
 def test_many_unknown_characters_are_named_in_part(run, caplog):

@@ -26,27 +26,6 @@ def count_changed(tokenizer: Tokenizer, texts: Iterable[str], encoded: Iterable[
     return sum(text != tokenizer.decode(ids) for text, ids in zip(texts, encoded, strict=True))
 
 
-def find_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """Returns the parts of texts that become bytes or unknown pieces, sorted.
-
-    These are characters. If a word has only characters that other words of the texts have as well, it is the
-    word, because the vocabulary consists of words. Characters that the tokenizer leaves out are not listed.
-    """
-    texts = list(texts)
-    characters = sorted(set().union(*texts))
-    unknown = set(tokenizer.unknown_characters(characters))
-    unknown &= {c for c, ids in zip(characters, tokenizer.encode(characters), strict=True) if ids}
-    if not unknown:
-        return []
-    words = sorted({word for text in texts for word in text.split() if not unknown.isdisjoint(word)})
-    unknown_words = tokenizer.unknown_characters(words)
-    known = set().union(*set(words).difference(unknown_words))
-    parts = {character for character in unknown if character.isspace()}
-    for word in unknown_words:
-        parts |= unknown.intersection(word).difference(known) or {word}
-    return sorted(parts)
-
-
 def check_round_trip(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """Logs how many of the first texts a tokenizer changes.
 

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 
 from tfm.data.config import TAG_WORD
 from tfm.data.tokenizers.protocol import Tokenizer
-from tfm.data.tokenizers.round_trip import find_unknown
+from tfm.data.tokenizers.unknown_text import MAX_NAMED_PARTS, UnknownTextWarning
 
-MAX_NAMED_PARTS = 20
 MAX_SHOWN_CHARACTERS = 60
 log = logging.getLogger(__name__)
 
@@ -22,33 +21,14 @@ class TextWarnings:
     def __init__(self, tags: Sequence[str]):
         self._tags = [tag for tag in tags if tag]
         self._needs_tag = bool(self._tags) and "" not in tags
-        self._named_parts: set[str] = set()
+        self._unknown_text = UnknownTextWarning("translations", has_normalization=True)
         self._named_words: set[str] = set()
         self._warned_of_missing_tags = False
 
     def check_sources(self, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
         """Warns of unknown characters, and of missing and unknown tags, in texts that the encoder reads."""
         self._check_tags(texts)
-        self._check_characters(tokenizer, texts)
-
-    def _check_characters(self, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-        if len(self._named_parts) >= MAX_NAMED_PARTS:
-            return
-        parts = [part for part in find_unknown(tokenizer, texts) if part not in self._named_parts]
-        if not parts:
-            return
-        shown = parts[: MAX_NAMED_PARTS - len(self._named_parts)]
-        self._named_parts.update(shown)
-        affected = sum(any(part in text for part in parts) for text in texts)
-        log.warning(
-            "The vocabulary lacks %s%s, in %s of %s texts. Training has not seen them, so they may spoil the "
-            "translations. Replace them, or train with data.normalization=nmt_nfkc, which folds variants of "
-            "blanks, letters and digits",
-            ", ".join(map(describe_part, shown)),
-            f" and {len(parts) - len(shown):,} more" if len(parts) > len(shown) else "",
-            f"{affected:,}",
-            f"{len(texts):,}",
-        )
+        self._unknown_text.check(tokenizer, texts)
 
     def _check_tags(self, texts: Sequence[str]) -> None:
         if not self._tags:
@@ -74,11 +54,6 @@ class TextWarnings:
                 ", ".join(self._tags),
                 untagged[0][:MAX_SHOWN_CHARACTERS],
             )
-
-
-def describe_part(part: str) -> str:
-    """Returns a character with its code, so that invisible characters can be told apart, or a word."""
-    return f"{part!r} (U+{ord(part):04X})" if len(part) == 1 else repr(part[:MAX_SHOWN_CHARACTERS])
 
 
 def warn_of_empty_translations(sources: Sequence[str], translations: Sequence[str]) -> None:
