@@ -26,6 +26,7 @@ class Embedding(nn.Module):
       tied: Whether embeddings and logits share one matrix. Otherwise there is a second matrix for the logits,
         with the same initializer.
       use_bias: Whether the logits have a bias, as in BERT. The paper has none.
+      bias_init: Initializer of the bias.
     """
 
     vocabulary_size: int
@@ -35,6 +36,7 @@ class Embedding(nn.Module):
     table_init: Initializer | None = None
     tied: bool = True
     use_bias: bool = False
+    bias_init: Initializer = nn.initializers.zeros
     parameter_axes: ClassVar = {"table": ("vocabulary", "model"), "output": ("vocabulary", "model")}
 
     def setup(self) -> None:
@@ -43,7 +45,7 @@ class Embedding(nn.Module):
         self.table = self.param("table", init, shape)
         self.output_table = self.table if self.tied else self.param("output", init, shape)
         if self.use_bias:
-            self.bias = self.param("bias", nn.initializers.zeros, (self.vocabulary_size,))
+            self.bias = self.param("bias", self.bias_init, (self.vocabulary_size,))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Returns the embeddings [..., D] of tokens int [...], multiplied by `scale`."""

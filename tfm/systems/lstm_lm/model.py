@@ -29,7 +29,7 @@ class LSTMConfig(InheritsHelp):
     tied_embeddings: bool = fixed_field(False, "One shared matrix for the embedding and the logits.")
     initial_range: float = fixed_field(
         0.04,
-        "Initial parameters are uniform between -initial_range and initial_range.",
+        "Bound of the initial parameters. All are uniform between -initial_range and initial_range.",
         greater_than=0,
         maximum=10,
     )
@@ -68,6 +68,7 @@ class LSTMLanguageModel(nn.Module):
             table_init=init,
             tied=config.tied_embeddings,
             use_bias=True,
+            bias_init=init,
         )
         parts = Initializers(*[init] * len(Initializers._fields))
         self.layers = [
