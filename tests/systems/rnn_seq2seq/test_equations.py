@@ -114,7 +114,7 @@ def test_packed_sentences_equal_numpy(name):
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["Bahdanau", "Luong", "mixed"])
-def test_hypotheses_equal_numpy_step_by_step(name):
+def test_hypotheses_and_their_attention_equal_numpy_step_by_step(name):
     model = RNNS[name]
     params = random_parameters(model, SOURCES, TARGETS, deviation=0.7)
     tokens = np.array(
@@ -124,17 +124,22 @@ def test_hypotheses_equal_numpy_step_by_step(name):
     @quick_jit
     def decode(params):
         apply = functools.partial(model.apply, {"params": params})
-        cache, logits = apply(SOURCES, width=2, max_length=9, method="init_cache"), []
+        cache, logits, weights = apply(SOURCES, width=2, max_length=9, method="init_cache"), [], []
         for position, now in enumerate(tokens):
-            outputs, cache = apply(now, cache, position, method="decode_step")
+            step = functools.partial(apply, now, cache, position, method="decode_step")
+            (outputs, cache), attention = read_attention(model.attention_points["cross"], step)
             logits.append(outputs)
-        return logits
+            weights.append(attention[0, :, 0])  # [B, W, M] of the only layer and head
+        return logits, weights
 
-    logits, params = decode(params), jax.tree.map(wide, params)
+    (logits, weights), params = decode(params), jax.tree.map(wide, params)
     for row, hypothesis in np.ndindex(3, 2):
         source = SOURCES[row][SOURCES[row] > 0]
-        expected, _ = numpy_rnn.rnn(model.config, params, source, tokens[:, row, hypothesis])
-        np.testing.assert_allclose([each[row, hypothesis] for each in logits], expected, atol=2e-4)
+        expected = numpy_rnn.rnn(model.config, params, source, tokens[:, row, hypothesis])
+        np.testing.assert_allclose([each[row, hypothesis] for each in logits], expected[0], atol=2e-4)
+        observed = np.array([each[row, hypothesis] for each in weights])
+        np.testing.assert_allclose(observed[:, : len(source)], expected[1], atol=1e-5)
+        assert not observed[:, len(source) :].any()
 
 
 @pytest.mark.parametrize("score", ["additive", "general", "dot"])

@@ -106,14 +106,14 @@ class RNNSeq2Seq(nn.Module):
         self._observe_weights(weights)
         return x, self._output_table
 
-    def _observe_weights(self, weights: jax.Array | None, position: jax.Array | None = None) -> None:
+    def _observe_weights(self, weights: jax.Array | None) -> None:
         """Lets observers read the attention weights [B, L, M].
 
-        They cannot be edited, because the decoder has already used them.
+        They cannot be edited, because the decoder has already used them. Only edits receive positions, so the
+        weights have none.
         """
         if weights is not None:
-            name, weights = "decoder.attention.weights", weights[:, None]
-            observe(self, name, weights, "BHLM", positions=position, editable=False)
+            observe(self, "decoder.attention.weights", weights[:, None], "BHLM", editable=False)
 
     def _initial_states(
         self, encoded: Encoded, target_segments: jax.Array, input_segments: jax.Array
@@ -189,14 +189,15 @@ class RNNSeq2Seq(nn.Module):
         Args:
           tokens: Last token of each hypothesis, int [B, W]. At position 0, this is BOS.
           cache: A `StateCache`.
-          position: Number of the step, counted from 0. Only observers of the attention weights receive it.
+          position: Ignored, because recurrent layers depend only on the order.
 
         Returns:
           The logits of the next tokens, [B, W, V], and the cache after this step.
         """
+        del position
         x, mask = self.target_embedding(tokens), cache.source_mask[:, 0]
         carry, (x, weights) = self.decoder(cache.carry, x, cache.encoded, mask, train=False)
-        self._observe_weights(weights, position)
+        self._observe_weights(weights)
         return self._logits(x, self._output_table), cache.replace(carry=carry)
 
     @property
