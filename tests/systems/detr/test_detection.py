@@ -17,6 +17,7 @@ from tfm.systems.detr.model import Detections
 from tfm.systems.detr.observe import Objects, describe_objects, make_boxes
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.testing.models import assert_trees_close, quick_jit
+from tfm.training.loss_calls import mean_loss_and_metrics
 from tfm.training.task import Context
 
 RNG = np.random.default_rng(0)
@@ -99,6 +100,23 @@ def test_scores_and_texts_of_an_evaluation_are_those_of_the_most_probable_classe
     shown, titles = evaluation.samples.pictures["detected"].args
     np.testing.assert_array_equal(shown, batch["images"][:3])
     assert titles == ["picture 0", "picture 1", "picture 2"]
+
+
+def test_evaluation_computes_the_loss_and_the_scores_in_one_pass(task, pictures, batch, monkeypatch):
+    silent = detection.create(dataclasses.replace(task.config, validation_samples=0), "")
+    silent.model = Constant()
+    loss, _ = mean_loss_and_metrics(silent, {"params": {}}, [batch])
+    assembled = []
+    assemble = type(pictures).assemble
+
+    def count(self, examples, rows):
+        assembled.append(len(examples))
+        return assemble(self, examples, rows)
+
+    monkeypatch.setattr(type(pictures), "assemble", count)
+    evaluation = silent.evaluate({"params": {}}, silent.open_data())
+    assert assembled == [4]
+    assert evaluation.scores["validation/loss"] == pytest.approx(loss)
 
 
 def test_only_objects_with_a_score_of_at_least_a_half_are_shown():

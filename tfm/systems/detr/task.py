@@ -6,7 +6,7 @@ For the batch see `tfm.systems.detr.batches`, and for the loss `tfm.systems.detr
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
@@ -26,12 +26,13 @@ from tfm.systems.detr.batches import BoxedPicturesConfig, picture_size
 from tfm.systems.detr.data import Pictures, open_pictures, open_source, open_splits
 from tfm.systems.detr.inspection import summarize_scenes, summarize_source
 from tfm.systems.detr.metrics import SIZES, Detections, Truth, detection_scores, to_pixels
+from tfm.systems.detr.model import Detections as LayerPredictions
 from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.observe import Objects, describe_objects, make_boxes, observe_queries
 from tfm.systems.detr.scenes import Scenes
 from tfm.systems.detr.set_loss import LossWeights, set_loss
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model, mean_loss_and_metrics
+from tfm.training.loss_calls import add_sums, apply_model, means
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -41,6 +42,7 @@ from tfm.training.task import (
     LossOutput,
     Report,
     Samples,
+    SumAndCount,
     Task,
     Variables,
 )
@@ -128,23 +130,33 @@ class Detection(Task):
         predictions, state = apply_model(
             self.model, variables, batch["images"], batch["valid"], context=context
         )
-        config = self.config
-        weights = LossWeights(config.box_weight, config.overlap_weight, config.empty_weight)
-        terms, metrics = set_loss(predictions, batch, weights)
-        return LossOutput(terms, metrics, state)
+        return LossOutput(*set_loss(predictions, batch, self._loss_weights), state)
+
+    @property
+    def _loss_weights(self) -> LossWeights:
+        """The weights of the config."""
+        return LossWeights(self.config.box_weight, self.config.overlap_weight, self.config.empty_weight)
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation pictures."""
         return open_splits(self.config)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the loss and the average precision of the validation split, and draws a few pictures."""
+        """Computes the loss and the average precision of the validation split, and draws a few pictures.
+
+        The model reads each picture once.
+        """
         pictures = data.validation
-        batches = evaluation_batches(pictures, pictures.evaluated, self.config.data.batch_size)
-        loss, _ = mean_loss_and_metrics(self, variables, batches)
-        results = self._detect(variables, pictures)
+        sums: dict[str, tuple[float, float]] = {}
+
+        def predict(variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
+            predictions, terms = self._predict_and_compare(variables, batch)
+            add_sums(sums, terms)
+            return predictions
+
+        results = self._detect(predict, variables, pictures)
         scores = {NAMES[x.name]: x.value / 100 for x in _scores(results) if x.name in NAMES}
-        scores["validation/loss"] = loss
+        scores["validation/loss"] = sum(means(sums).values())
         shown = results[: self.config.validation_samples]
         if not shown:
             return Evaluation(scores)
@@ -160,7 +172,7 @@ class Detection(Task):
         """Yields the detected objects of each picture of a split, and the average precision."""
         pictures = open_pictures(self.config.data, split, self.config.model)
         began = time.monotonic()
-        results = self._detect(variables, pictures)
+        results = self._detect(self._predict, variables, pictures)
         rate = len(results) / (time.monotonic() - began)
         examples = _describe(results, pictures.label_names)
         lines = [example["found"] for example in examples]
@@ -195,14 +207,27 @@ class Detection(Task):
         """Returns the predictions and {kind: attention weights [layers, B, H, L, M]}."""
         reads = {}
         for kind, point in self.model.attention_points.items():
-            predictions, reads[kind] = read_attention(point, lambda: self._compute(variables, batch))
+            predictions, reads[kind] = read_attention(
+                point, lambda: self._describe_last_layer(self._apply(variables, batch))
+            )
         return predictions, reads
 
-    def _detect(self, variables: Variables, pictures: Pictures) -> list[Result]:
-        """Detects the objects of all pictures of a validation or test split."""
+    def _detect(
+        self,
+        predict: Callable[[Variables, Batch], Mapping[str, jax.Array]],
+        variables: Variables,
+        pictures: Pictures,
+    ) -> list[Result]:
+        """Detects the objects of all pictures of a validation or test split.
+
+        Args:
+          predict: function with the arguments and the result of `_predict`.
+          variables: variables of the model.
+          pictures: the split.
+        """
         results: list[Result] = []
         batches = evaluation_batches(pictures, pictures.evaluated, self.config.data.batch_size)
-        for batch, predictions in map_batches(self._predict, variables, batches):
+        for batch, predictions in map_batches(predict, variables, batches):
             for row, probabilities in enumerate(predictions["probabilities"]):
                 real = batch["objects"][row] > 0
                 detected = Objects(predictions["boxes"][row], probabilities.argmax(-1), probabilities.max(-1))
@@ -216,12 +241,24 @@ class Detection(Task):
 
     @functools.partial(jax.jit, static_argnums=0)
     def _predict(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
-        """Compiles `_compute`."""
-        return self._compute(variables, batch)
+        """Returns the result of `_describe_last_layer` for the pictures of a batch."""
+        return self._describe_last_layer(self._apply(variables, batch))
 
-    def _compute(self, variables: Variables, batch: Batch) -> Mapping[str, jax.Array]:
-        """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4]."""
-        predictions = self.model.apply(variables, batch["images"], batch["valid"], train=False)
+    @functools.partial(jax.jit, static_argnums=0)
+    def _predict_and_compare(
+        self, variables: Variables, batch: Batch
+    ) -> tuple[Mapping[str, jax.Array], Mapping[str, SumAndCount]]:
+        """Returns the result of `_predict`, and the terms of the loss without dropout."""
+        predictions = self._apply(variables, batch)
+        terms, _ = set_loss(predictions, batch, self._loss_weights)
+        return self._describe_last_layer(predictions), terms
+
+    def _apply(self, variables: Variables, batch: Batch) -> LayerPredictions:
+        """Returns the logits and the boxes of all decoder layers."""
+        return self.model.apply(variables, batch["images"], batch["valid"], train=False)
+
+    def _describe_last_layer(self, predictions: LayerPredictions) -> Mapping[str, jax.Array]:
+        """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4] of the last layer."""
         logits, boxes = (x[-1].astype(jnp.float32) for x in predictions)
         return {"probabilities": jax.nn.softmax(logits)[..., :-1], "boxes": boxes}
 
