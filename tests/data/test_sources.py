@@ -14,7 +14,7 @@ from tfm.data.source import Source
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
 from tfm.errors import UserError
-from tfm.systems.parsing.treebank import BUILTIN_TREES
+from tfm.systems.parsing.treebank import BUILTIN_TREES, TREEBANK
 
 
 def test_only_newlines_separate_lines(tmp_path):
@@ -57,6 +57,10 @@ def test_names_of_files_may_have_another_unicode_form(tmp_path, forms):
     assert pairs_of(text_config(tmp_path, train=named)) == [("a", "b")]
     write_tsv(tmp_path / f"{on_disk}.tsv", [("c", "d")])
     assert pairs_of(table_config(tmp_path, train=f"{named}.tsv")) == [("c", "d")]
+    assert pairs_of(table_config(tmp_path, train=named)) == [("c", "d")]
+    (tmp_path / f"{on_disk}.mrg").write_text("(S (NP (NN dogs)) (VP (VBP sleep)))\n", encoding="utf-8")
+    trees = PairsConfig(kind=TREEBANK, directory=str(tmp_path), target_language="mrg", train=named)
+    assert pairs_of(trees)[0][0] == "dogs sleep"
     write(tmp_path, b"e\n", b"f\n", stem=named)  # the exact name has priority
     assert pairs_of(text_config(tmp_path, train=named)) == [("e", "f")]
 

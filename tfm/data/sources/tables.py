@@ -28,6 +28,7 @@ from tfm.data.sources.text_files import (
     exists,
     expand_names,
     find_file,
+    find_spelling,
 )
 from tfm.errors import UserError
 
@@ -98,6 +99,7 @@ def open_table(path: str, options: TableOptions) -> Source:
 
 def _find_table(path: str) -> str:
     """Returns the path of a table. The ending of `path` may be missing."""
+    path = find_spelling(path, [form + packed for form in FORMAT_OF for packed in ENDINGS])
     if _has_file(path) or os.path.splitext(path)[1] in FORMAT_OF:
         return find_file(path)
     paths = [path + ending for ending in FORMAT_OF if _has_file(path + ending)]

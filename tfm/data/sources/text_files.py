@@ -399,7 +399,8 @@ def find_file(path: str) -> str:
     """Returns the path of the file of this name, or of its compressed form.
 
     Args:
-      path: the path without the ending of a compressed file.
+      path: the path without the ending of a compressed file. The name may have another Unicode form than on
+        the disk.
 
     Raises:
       MissingFile: if nothing has the name.
@@ -407,6 +408,7 @@ def find_file(path: str) -> str:
       OSError: an error of the system.
     """
     other = ""
+    path = find_spelling(path, ENDINGS)
     for name in (path + ending for ending in ENDINGS):
         try:
             if stat.S_ISREG(os.stat(name).st_mode):

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from tfm.data.config import PairsConfig
 from tfm.data.source import Source, hash_text, hold
+from tfm.data.sources import text_files
 from tfm.data.sources.builtin import require_no_folder
-from tfm.data.sources.text_files import TextFile, exists, find_file, require_folder
+from tfm.data.sources.text_files import TextFile, exists, find_file, find_spelling, require_folder
 from tfm.datasets import toy_language
 from tfm.errors import UserError
 from tfm.systems.parsing.trees import Node, clean_tree, linearize, list_leaves, read_trees
@@ -37,7 +38,8 @@ def open_treebank(config: PairsConfig, name: str) -> Source:
       UserError: if the file is missing, holds no trees, or is damaged; names file and line.
     """
     require_folder(config.directory)
-    stem = os.path.join(config.directory, name)
+    packed = [ending + compression for ending in ENDINGS for compression in text_files.ENDINGS]
+    stem = find_spelling(os.path.join(config.directory, name), packed)
     ending = next(filter(lambda ending: exists(stem + ending), ENDINGS), ENDINGS[0])
     path = find_file(stem + ending)
     state = os.stat(path)
