@@ -1,6 +1,7 @@
 """Tests of the processes of a sweep: order, failures, parallel runs and cleanup."""
 
 import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -75,6 +76,21 @@ def test_every_run_is_trained_and_then_evaluated(execute):
             "evaluate --workdir=sweep/b/seed_0 --split=validation",
         )
     ]
+
+
+def test_runs_of_a_sweep_do_not_share_a_run_of_a_tracker(execute, monkeypatch, caplog):
+    """Each run has its own id in its folder, as a single run without these variables."""
+    for name in ("WANDB_RUN_ID", "MLFLOW_RUN_ID"):
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("WANDB_PROJECT", "sweep")
+    names = ("WANDB_RUN_ID", "MLFLOW_RUN_ID", "WANDB_PROJECT")
+    code = f"import os; print([name for name in {names} if name in os.environ])"
+    monkeypatch.setattr(processes, "COMMAND", (sys.executable, "-c", code))
+    runs = [planned("a")]
+    assert processes.execute_runs(runs, [], "sweep", 1, lambda run: None) == []
+    lines = set((pathlib.Path(runs[0].workdir) / processes.LOG_FILE).read_text().splitlines())
+    assert lines == {"['WANDB_PROJECT']"}
+    assert "WANDB_RUN_ID and MLFLOW_RUN_ID" in caplog.text
 
 
 def test_environment_may_set_the_folder_of_compiled_programs(execute, monkeypatch):

@@ -13,6 +13,7 @@ from tfm.errors import UserError
 from tfm.io.files import no_link
 from tfm.sweep.plan import PlannedRun
 from tfm.training.run_log import read_metrics
+from tfm.training.trackers.run_ids import RUN_VARIABLES
 from tfm.workdir.compiled_programs import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
@@ -44,6 +45,18 @@ class Failure(NamedTuple):
         return f"{self.name} ended with exit code {self.code}: {self.message}"
 
 
+def make_environment(programs: str) -> dict[str, str]:
+    """Returns the environment variables of the processes of a run.
+
+    Variables that select a run of a tracker are left out, because all runs of the sweep would write into it.
+
+    Args:
+      programs: folder of compiled programs, unless the environment sets another folder.
+    """
+    shared = {name: value for name, value in os.environ.items() if name not in RUN_VARIABLES}
+    return {"JAX_COMPILATION_CACHE_DIR": programs} | shared
+
+
 class RunProcess:
     """The processes of a run: training, then evaluation. Their output goes to the log of the run.
 
@@ -56,7 +69,7 @@ class RunProcess:
         workdir = f"--workdir={run.workdir}"
         self.run = run
         self._left = [["train", *run.arguments, workdir], ["evaluate", workdir, *evaluate]]
-        self._environment = {"JAX_COMPILATION_CACHE_DIR": programs} | os.environ
+        self._environment = make_environment(programs)
         self._process: subprocess.Popen | None = None
         os.makedirs(run.workdir, exist_ok=True)
         self.log_path = os.path.join(run.workdir, LOG_FILE)
@@ -132,6 +145,11 @@ def execute_runs(
       The runs that failed.
     """
     programs = os.path.join(os.path.abspath(workdir), COMPILED_FOLDER)
+    if ignored := [name for name in RUN_VARIABLES if name in os.environ]:
+        log.warning(
+            "Ignoring %s, because all runs of the sweep would share one run of the tracker",
+            " and ".join(ignored),
+        )
     waiting, running = list(runs), list[RunProcess]()
     failures: list[Failure] = []
     reported = time.monotonic()

@@ -5,6 +5,8 @@ import os
 from tfm.io.files import atomic_file, read_limited
 
 MAX_FILE_BYTES = 1 << 12
+# Environment variables that select one run of a tracker, and how the tracker resumes it.
+RUN_VARIABLES = ("WANDB_RUN_ID", "WANDB_RESUME", "MLFLOW_RUN_ID")
 
 
 def read_id(workdir: str, tracker: str) -> str | None:
