@@ -23,6 +23,8 @@ from tfm.errors import UserError
 from tfm.export.fairseq import import_checkpoint
 from tfm.export.from_huggingface import import_folder
 from tfm.export.to_huggingface import to_arrays
+from tfm.family import find_parts
+from tfm.huggingface import lookup
 from tfm.huggingface.arrays import to_ours, to_theirs
 from tfm.huggingface.folder import Weights
 from tfm.testing.models import quick_jit
@@ -321,3 +323,17 @@ def test_pooler_of_a_token_classifier_is_left_out(tmp_path):
     safetensors.numpy.save_file(arrays, folder / "model.safetensors")
     for name, array in Imported(FOLDER / "bert-tags").parameters.items():
         np.testing.assert_array_equal(Imported(folder).parameters[name], array)
+
+
+@pytest.mark.parametrize("find", [lookup.find_families, lookup.find_targets])
+def test_systems_are_searched_for_families_only_once(find, monkeypatch):
+    searches = []
+
+    def search(name):
+        searches.append(name)
+        return find_parts(name)
+
+    monkeypatch.setattr(lookup, "find_parts", search)
+    find.cache_clear()
+    assert find() is find()
+    assert searches == [lookup.PART]
