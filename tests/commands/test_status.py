@@ -119,6 +119,20 @@ def test_run_that_is_found_twice_is_listed_once(workdir, capsys):
     assert run.split()[0] in (str(link), str(link.parent / "loop" / "run"))
 
 
+def test_folder_that_cannot_be_read_is_named_instead_of_counted_as_empty(capsys):
+    with open_folder() as parent:
+        run = make_workdir(Path(parent) / "run")
+        for name in ("figures", "samples"):
+            (run / name).mkdir()
+            (run / name / "large").write_bytes(b"1" * 4096)
+        before = shown(capsys, str(run))["disk"]
+        with unreadable(run / "figures"):
+            assert shown(capsys, str(run))["disk"].endswith(" without 1 unreadable folder(s)")
+            list_command.main([str(run)])
+            assert " without 1 unreadable folder(s)" in capsys.readouterr().out
+        assert "without" not in before
+
+
 def test_export_has_its_own_state(workdir, capsys):
     (workdir / PARAMETERS_FILE).write_bytes(b"")
     lines = shown(capsys, str(workdir))

@@ -23,7 +23,7 @@ def test_run_without_any_step_is_not_started(workdir):
     assert (found.step, found.training, found.validation, found.best) == (0, {}, {}, None)
     assert (found.checkpoints, found.start, found.evaluations, found.holder) == ([], {}, {}, "")
     assert found.state == "not started"
-    assert found.disk == (workdir / "config.json").stat().st_size
+    assert found.disk == ((workdir / "config.json").stat().st_size, 0)
 
 
 def test_folder_with_evaluations_of_another_run_says_so(workdir):

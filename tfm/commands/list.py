@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tfm.commands.command import command
 from tfm.commands.options import List
-from tfm.devices.memory import format_bytes
+from tfm.commands.status import format_disk_use
 from tfm.errors import UserError, escape
 from tfm.workdir.evaluations import EvaluationRecord
 from tfm.workdir.status import find_runs, read_status
@@ -52,7 +52,7 @@ def describe(workdir: str) -> tuple[str, ...]:
         "" if status.is_export else f"{status.step:,}/{status.config.training.steps:,}",
         status.state,
         best,
-        format_bytes(status.disk),
+        format_disk_use(status.disk),
         "  ".join(f"{name}: {_first_score(each)}" for name, each in status.evaluations.items()),
     )
 

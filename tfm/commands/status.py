@@ -15,7 +15,7 @@ from tfm.devices.memory import format_bytes
 from tfm.errors import escape
 from tfm.training.run_log import format_duration
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.workdir.status import Status, folder_bytes, read_status
+from tfm.workdir.status import DiskUse, Status, measure_folder, read_status
 
 COLUMN = 15  # width of the column of names, in characters
 
@@ -43,8 +43,8 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         yield "last evaluation", f"step {status.validation['step']:,}: {scores}"
     if status.checkpoints:
         steps = ", ".join(f"{step:,}" for step in status.checkpoints)
-        size = folder_bytes(os.path.join(status.workdir, CHECKPOINT_FOLDER))
-        yield "checkpoints", f"{steps} ({format_bytes(size)})"
+        size = measure_folder(os.path.join(status.workdir, CHECKPOINT_FOLDER))
+        yield "checkpoints", f"{steps} ({format_disk_use(size)})"
     for name, evaluated in status.evaluations.items():
         steps = ", ".join(f"{step:,}" for step in evaluated.checkpoints)
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
@@ -55,7 +55,14 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
             "last start",
             f"{status.start.get('time', '')} on {status.start.get('host', '')} {commit[:8]}".rstrip(),
         )
-    yield "disk", format_bytes(status.disk)
+    yield "disk", format_disk_use(status.disk)
+
+
+def format_disk_use(size: DiskUse) -> str:
+    """Returns a size such as "1.20 GiB", and the number of folders that could not be read, if any."""
+    if not size.unreadable_folders:
+        return format_bytes(size.bytes)
+    return f"{format_bytes(size.bytes)} without {size.unreadable_folders:,} unreadable folder(s)"
 
 
 def describe_state(status: Status) -> str:

@@ -30,6 +30,18 @@ LINES = 10  # number of log lines that decide the estimate of the time left
 DEPTH = 4  # levels of folders to search for runs
 
 
+class DiskUse(NamedTuple):
+    """The size of a folder.
+
+    Attributes:
+      bytes: sum of the sizes of all files that were found.
+      unreadable_folders: number of folders in it that cannot be listed, so their files are not counted.
+    """
+
+    bytes: int
+    unreadable_folders: int
+
+
 class Status(NamedTuple):
     """The progress of a run.
 
@@ -47,7 +59,7 @@ class Status(NamedTuple):
       unit: unit of the speed in `training`, such as "tokens". "" if the task cannot be opened.
       seconds_left: estimate from the speed of the last log lines. None if no process trains.
       checkpoints: their steps, in ascending order.
-      disk: bytes of the whole folder.
+      disk: disk use of the whole folder.
       start: last line of starts.jsonl. {} if there is none.
       evaluations: {file name of an evaluation without its ending: its record}.
     """
@@ -65,7 +77,7 @@ class Status(NamedTuple):
     unit: str
     seconds_left: float | None
     checkpoints: list[int]
-    disk: int
+    disk: DiskUse
     start: dict[str, Any]
     evaluations: dict[str, EvaluationRecord]
 
@@ -117,7 +129,7 @@ def read_status(workdir: str) -> Status:
         unit=task.unit if task else "",
         seconds_left=None if seconds is None else seconds * (config.training.steps - training[-1]["step"]),
         checkpoints=checkpoints,
-        disk=folder_bytes(workdir),
+        disk=measure_folder(workdir),
         start=last_start(workdir),
         evaluations=dict(read_evaluations(workdir)),
     )
@@ -184,17 +196,24 @@ def find_runs(folder: str, unreadable: dict[str, OSError] | None = None) -> list
     return sorted(folders)
 
 
-def folder_bytes(folder: str) -> int:
-    """Returns the bytes of all files in a folder. Skips files that training deletes during the count."""
-    total = 0
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            with contextlib.suppress(OSError):
-                if entry.is_dir(follow_symlinks=False):
-                    total += folder_bytes(entry.path)
-                else:
-                    total += entry.stat(follow_symlinks=False).st_size
-    return total
+def measure_folder(folder: str) -> DiskUse:
+    """Returns the disk use of all files in a folder. Skips files that training deletes during the count."""
+    total, unreadable = 0, 0
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        below = measure_folder(entry.path)
+                        total += below.bytes
+                        unreadable += below.unreadable_folders
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        pass
+    except OSError:
+        unreadable += 1
+    return DiskUse(total, unreadable)
 
 
 def open_scores(config: Any, workdir: str) -> Scores | None:
