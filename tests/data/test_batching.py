@@ -115,9 +115,21 @@ def test_long_and_empty_pairs_are_left_out_with_a_warning(tmp_path, caplog):
     assert re.search("2 pairs .* 1 with more than 32 tokens .* 5", caplog.text)
 
 
-def test_data_without_usable_pairs_are_an_error(tmp_path):
-    cache = TokenCache.open(Pairs([("a" * 99, "b")]), Letters(), str(tmp_path))
-    with pytest.raises(UserError, match="None of the 1 pairs"):
+@pytest.mark.parametrize("fields", [{}, {"row_length": 16, "batching": "packed"}])
+def test_data_without_usable_pairs_are_an_error_with_a_limit_that_works(tmp_path, fields):
+    pairs = [("a" * 99, "b"), ("a", "b" * 79), ("a" * 200, "b"), ("", "")]
+    cache = TokenCache.open(Pairs(pairs), Letters(), str(tmp_path))
+    names = ("max_length", "row_length") if fields else ("max_length",)
+    advice = " and ".join(f"data.{name}" for name in names)
+    with pytest.raises(UserError, match=f"None of the 4 pairs .* or raise {advice} to 100, which"):
+        train_batches(cache, pair_config(**fields), seed=0)
+    batches = train_batches(cache, pair_config(**fields | dict.fromkeys(names, 100)), seed=0)
+    assert batches.pieces == 2
+
+
+def test_data_without_text_on_both_sides_are_an_error_without_a_limit(tmp_path):
+    cache = TokenCache.open(Pairs([("a", "")]), Letters(), str(tmp_path))
+    with pytest.raises(UserError, match=r"None of the 1 pairs .*: check the data\.$"):
         train_batches(cache, pair_config(), seed=0)
 
 

@@ -136,8 +136,10 @@ def test_beam_search_keeps_only_the_end_of_a_long_prefix(caplog):
     for ids, score in hypotheses:
         expected = [log_probabilities([*LONG[-10:], *ids[:i]])[token] for i, token in enumerate(ids)]
         assert score == pytest.approx(sum(expected), abs=1e-4)
-    with pytest.raises(UserError, match=r"max_tokens to be below .*\(24\) for a beam search.* got 24"):
+    message = r"max_tokens to be below .*\(24\) for a beam search.* got 24. Lower it to at most 23,"
+    with pytest.raises(UserError, match=message):
         generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS))
+    generate_ids(MODEL, parameters(), [[3]], dataclasses.replace(config, max_tokens=POSITIONS - 1))
 
 
 @pytest.mark.long

@@ -149,7 +149,9 @@ def test_equal_parts_of_a_text_have_different_samples():
 @pytest.mark.long
 def test_config_whose_scores_exceed_float32_is_an_error():
     DecodingConfig(length_penalty=10, max_input=8_000, max_extra_tokens=8_000)
-    with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens"):
+    with pytest.raises(UserError, match=r"length_penalty 10 .*40,000 tokens. Lower it to at most 9\."):
         DecodingConfig(length_penalty=10, max_input=20_000, max_extra_tokens=20_000)
-    with pytest.raises(UserError, match=r"length_penalty 10 .*50,000 tokens.*decoding\.max_tokens"):
+    DecodingConfig(length_penalty=9.0, max_input=20_000, max_extra_tokens=20_000)
+    with pytest.raises(UserError, match=r"length_penalty 10 .*50,000 tokens. Lower it to at most 8\.8\."):
         GenerationConfig(length_penalty=10, max_tokens=50_000)
+    GenerationConfig(length_penalty=8.8, max_tokens=50_000)

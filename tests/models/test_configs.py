@@ -1,9 +1,11 @@
 """Tests of the errors of invalid model configs."""
 
+import dataclasses
+
 import pytest
 
 from tfm.errors import UserError
-from tfm.models import TransformerConfig
+from tfm.models import TransformerConfig, check_positions
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.vit.model import ViTConfig
@@ -49,6 +51,7 @@ OF_ONE_MODEL = [
     (RNNConfig, {"hidden_features": 0}),
     (RNNConfig, {"cell": "rnn"}),
 ]
+POSITIONS = DecoderLMConfig(positions="learned", max_positions=40, random_start=8)
 CASES = [(config, fields) for config in (TransformerConfig, DecoderLMConfig) for fields in OF_EVERY_BLOCK]
 
 
@@ -58,3 +61,10 @@ def test_error_of_an_invalid_config_names_the_field_and_its_value(config, fields
         config(**fields)
     value = next(value for name, value in fields.items() if name in str(error.value))
     assert isinstance(value, bool | float) or str(value) in str(error.value)
+
+
+def test_error_of_rows_that_are_too_long_names_values_that_work():
+    with pytest.raises(UserError, match=r"=32\)\. Decrease data\.row_length to 32, .*max_positions to 41\."):
+        check_positions(POSITIONS, "data.row_length", 33)
+    check_positions(POSITIONS, "data.row_length", 32)
+    check_positions(dataclasses.replace(POSITIONS, max_positions=41), "data.row_length", 33)

@@ -16,9 +16,10 @@ from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.tasks.translation.task import Config, Translation
 from tfm.testing.models import quick_jit
+from tfm.training import partitioning
 from tfm.training.config import TrainingConfig
 from tfm.training.optimizers import Adam as AdamConfig
-from tfm.training.partitioning import make_partitioner
+from tfm.training.partitioning import Partitioner, make_partitioner
 from tfm.training.setup import Setup
 from tfm.training.step import average_rate
 from tfm.training.task import Context, LossOutput
@@ -167,6 +168,18 @@ def test_average_starts_from_the_initial_parameters():
 def test_devices_must_divide_into_the_mesh():
     with pytest.raises(UserError, match="1 devices do not divide into"):
         make_partitioner(TrainingConfig(mesh_fsdp=2))
+
+
+@pytest.mark.parametrize(("tensor", "lower"), [(8, 4), (6, 3)])
+def test_rows_of_two_hosts_are_an_error_with_a_mesh_that_works(tensor, lower, monkeypatch):
+    """The error comes before the devices are used, so any objects can stand for them."""
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    message = f"mesh_tensor {tensor} does not divide the {tensor // 2} devices .* to {lower}"
+    with pytest.raises(UserError, match=message):
+        Partitioner([None] * tensor, tensor=tensor)
+    mesh = jax.sharding.AbstractMesh((tensor // lower, 1, lower), ("data", "fsdp", "tensor"))
+    monkeypatch.setattr(partitioning, "make_mesh", lambda devices, fsdp, tensor: mesh)
+    assert Partitioner([None] * tensor, tensor=lower).row_shards == 2
 
 
 @pytest.mark.parametrize("parallel", ["jit", "pmap"])

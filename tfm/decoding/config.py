@@ -208,9 +208,10 @@ def _check_penalty(config: DecodingConfig | GenerationConfig, *limits: str) -> N
       limits: names of the fields whose sum is the maximum number of tokens of an output.
     """
     max_length = sum(getattr(config, name) for name in limits)
-    if config.length_penalty * math.log((5 + max_length) / 6) > MAX_PENALTY_LOG:
-        fields = " or ".join(f"decoding.{name}" for name in limits)
+    log_length = math.log((5 + max_length) / 6)
+    if config.length_penalty * log_length > MAX_PENALTY_LOG:
+        largest = math.floor(10 * MAX_PENALTY_LOG / log_length) / 10
         raise UserError(
             f"Expected scores within float32, got decoding.length_penalty {config.length_penalty:g} for "
-            f"outputs of up to {max_length:,} tokens. Lower it or {fields}."
+            f"outputs of up to {max_length:,} tokens. Lower it to at most {largest:g}."
         )

@@ -155,7 +155,8 @@ def _cut_prompt(prompt: list[int], max_length: int, max_tokens: int) -> list[int
         raise UserError(
             "Expected decoding.max_tokens to be below the number of positions of the model "
             f"({max_length:,}) for a beam search, decoding.no_repeat_ngram or decoding.repetition_penalty, "
-            f"got {max_tokens:,}. Lower it, or turn these options off (decoding.beam_size=1)."
+            f"got {max_tokens:,}. Lower it to at most {max_length - 1:,}, or turn these options off "
+            "(decoding.beam_size=1, decoding.no_repeat_ngram=0 and decoding.repetition_penalty=1)."
         )
     length = len(prompt) - 1
     if kept < length:

@@ -285,7 +285,8 @@ class TransformerBase(ComposedModule):
         if max_length is not None and length > max_length:
             raise ValueError(
                 f"Expected at most {max_length} positions (model.max_positions - model.random_start), got "
-                f"{length}. Shorten the sequence or increase model.max_positions."
+                f"{length}. Shorten the sequence, or train with model.max_positions="
+                f"{length + self.config.random_start}."
             )
 
 

@@ -56,5 +56,6 @@ def check_positions(model: Any, name: str, tokens: int) -> None:
     if longest is not None and tokens > longest:
         raise UserError(
             f"Expected {name} ({tokens:,}) to be at most the positions of the model (model.max_positions - "
-            f"model.random_start={longest:,}). Decrease the former or increase the latter."
+            f"model.random_start={longest:,}). Decrease {name} to {longest:,}, or increase "
+            f"model.max_positions to {tokens + getattr(model, 'random_start', 0):,}."
         )

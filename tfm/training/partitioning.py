@@ -101,9 +101,10 @@ class Partitioner:
             )
         hosts = jax.process_count()
         if len(devices) // tensor % hosts:
+            possible = [n for n in range(1, tensor) if tensor % n == 0 and len(devices) // n % hosts == 0]
             raise UserError(
                 f"training.mesh_tensor {tensor} does not divide the {len(devices) // hosts} devices of each "
-                f"host. Each host reads separate rows, so lower training.mesh_tensor."
+                f"host. Each host reads separate rows, so lower training.mesh_tensor to {max(possible)}."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
         self.devices, self.row_shards = len(devices), len(devices) // tensor

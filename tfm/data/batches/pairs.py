@@ -197,12 +197,27 @@ def make_rows(lengths: np.ndarray, config: PairsConfig, seed: int) -> Rows:
     if not len(usable):
         raise UserError(
             f"None of the {len(lengths):,} pairs has text on both sides and at most {config.max_side_length} "
-            "tokens: check the data, or raise data.max_length and data.row_length."
+            f"tokens on each side: check the data{_advise_length(lengths[~empty], config)}."
         )
     if config.batching == "packed":
         # In random order, because neighbours in a corpus are similar and the pairs of a row stay together.
         return pack(np.random.default_rng(seed).permutation(usable), lengths, config.row_length)
     return bucket(usable, lengths, config.max_side_length)
+
+
+def _advise_length(lengths: np.ndarray, config: PairsConfig) -> str:
+    """Returns the continuation of an error message, with a limit that allows half of the pairs.
+
+    Args:
+      lengths: tokens of the sides of the pairs with text on both sides, int [N, 2]. All pairs are too long.
+      config: how the pairs are batched.
+    """
+    if not len(lengths):
+        return ""
+    needed = int(np.ceil(np.median(lengths.max(1))))
+    names = ["max_length", "row_length"] if config.batching == "packed" else ["max_length"]
+    fields = " and ".join(f"data.{name}" for name in names if getattr(config, name) < needed)
+    return f", or raise {fields} to {needed:,}, which half of the pairs do not exceed"
 
 
 def compute_repeats(sizes: Sequence[int], mixing: str) -> np.ndarray:

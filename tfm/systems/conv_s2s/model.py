@@ -311,7 +311,7 @@ class ConvS2S(nn.Module):
         if length > self.config.max_positions:
             raise ValueError(
                 f"Expected at most {self.config.max_positions} positions (model.max_positions), got "
-                f"{length}. Shorten the sequence or increase model.max_positions."
+                f"{length}. Shorten the sequence, or train with model.max_positions={length}."
             )
 
 
