@@ -6,10 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tests.support.tokenizers import make_json
 from tfm.data import inspection
 from tfm.data.inspection import SplitReader, find_hints, make_histogram, read_split
 from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.learning import learn_word_pieces
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 
 LANGUAGES = ("en", "de")
 SENTENCES = [
@@ -27,10 +29,10 @@ def random_rows(count, seed):
 
 def summarize(rows, training=None, languages=LANGUAGES, lengths=None, tokenizer=None):
     """Returns the summary of rows that are read in parts."""
-    reader = SplitReader(languages)
+    reader = SplitReader(languages, tokenizer)
     for first in range(0, len(rows), 7):
         reader.add(rows[first : first + 7])
-    return reader.summarize("split", training, lengths, tokenizer)
+    return reader.summarize("split", training, lengths)
 
 
 def hashes(rows):
@@ -93,6 +95,21 @@ def test_unknown_characters_are_counted(tmp_path):
         [("д", 1)],
     ]
     assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []
+
+
+@pytest.mark.parametrize("rows_at_a_time", [1, 3])
+def test_unknown_words_of_a_vocabulary_of_words_are_counted(rows_at_a_time):
+    """Single letters are no words of the vocabulary, but known words contain them."""
+    tokenizer = TokenizerJson(make_json("words", texts=["the red dog sees a cat"]))
+    reader = SplitReader(("",), tokenizer)
+    rows = [("the god sees",), ("the god \u2603 sees a dog",), ("a toad \u2603s",)]
+    for first in range(0, 3, rows_at_a_time):
+        reader.add(rows[first : first + rows_at_a_time])
+    split = reader.summarize("test", None, None)
+    (side,) = split.sides
+    assert (side.unknown, side.unknown_count) == ([("\u2603", 2)], 1)
+    assert (side.unknown_words, side.unknown_word_count) == ([("god", 2), ("toad", 1)], 2)
+    assert find_hints(split)[-1] == "2 words of the text are unknown to the tokenizer"
 
 
 def test_empty_repeated_and_identical_rows_yield_hints():

@@ -2,7 +2,8 @@
 
 For each split of texts, prints the number of pairs or documents, words, a histogram of lengths, duplicates,
 sources with several targets, and rows that are also in the training split. With --workdir=DIR, a run, lengths
-are in tokens of its tokenizer. The command then also lists the characters that the tokenizer does not know.
+are in tokens of its tokenizer. The command then also lists the characters and the words that the tokenizer
+does not know, the most frequent first.
 Without --config, it reads the data of the run.
 --split=train --split=dev reads only these splits. Each split is checked and then read once. Memory holds two
 hashes for each row. A task with other data, such as images, summarizes its splits itself.
@@ -26,6 +27,7 @@ from tfm.errors import UserError
 from tfm.workdir import runs
 from tfm.workdir.starts import warn_of_changed_split
 
+MAX_SHOWN_CHARACTERS = 40  # of a word
 BAR = 40  # width of the longest bar, in characters
 log = logging.getLogger(__name__)
 
@@ -129,11 +131,11 @@ def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> 
     summaries, training = [], None
     for name in names:
         source = open_split(data, name)
-        reader = read_split(source, languages, lambda line: log.info("%s", line))
+        reader = read_split(source, languages, lambda line: log.info("%s", line), tokenizer)
         lengths = None
         if tokenizer is not None and type(data) in (PairsConfig, DocumentsConfig):  # others batch otherwise
             lengths = TokenCache.open(source, tokenizer, data.cache).lengths
-        summaries.append(reader.summarize(name, training, lengths, tokenizer))
+        summaries.append(reader.summarize(name, training, lengths))
         if name == "train":
             training = reader.hashes()
     return summaries
@@ -183,6 +185,8 @@ def _show_side(side: Side) -> Iterator[str]:
     yield _row("characters", f"{side.distinct:,} different")
     if side.unknown is not None:
         yield _row("unknown", f"{side.unknown_count:,} {_show_characters(side.unknown)}".rstrip())
+    if side.unknown_words:
+        yield _row("", f"{side.unknown_word_count:,} words: {_show_words(side.unknown_words)}")
     yield _row("length", f"in {side.unit}")
     most = max(side.histogram.values())
     for name, count in side.histogram.items():
@@ -198,6 +202,11 @@ def _row(name: str, text: str) -> str:
 def _show_characters(characters: Iterable[tuple[str, int]]) -> str:
     """Returns each character with its count, such as "x(3)"."""
     return " ".join(f"{_show_character(each)}({count:,})" for each, count in characters)
+
+
+def _show_words(words: Iterable[tuple[str, int]]) -> str:
+    """Returns the beginning of each word with its count, such as "dog(3)"."""
+    return " ".join(f"{word[:MAX_SHOWN_CHARACTERS]}({count:,})" for word, count in words)
 
 
 def _show_character(character: str) -> str:

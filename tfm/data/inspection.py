@@ -17,6 +17,7 @@ import numpy as np
 from tfm.data.source import CHUNK_ROWS, read_in_chunks
 from tfm.data.threads import read_in_threads
 from tfm.data.tokenizers.protocol import source_tokenizer
+from tfm.data.tokenizers.unknown_text import UnknownCounter
 
 MAX_SHOWN_CHARACTERS = 20
 MIN_HINT_FRACTION = 0.01  # of the rows
@@ -39,6 +40,10 @@ class Side(NamedTuple):
       unknown: (character, count) of characters without a piece in the tokenizer, the most frequent first, at
         most 20. None without a tokenizer.
       unknown_count: number of different unknown characters. None without a tokenizer.
+      unknown_words: (word, count) of words that the tokenizer does not know although it knows their
+        characters, the most frequent first, at most 20. A vocabulary of whole words has such words. None
+        without a tokenizer.
+      unknown_word_count: number of different unknown words. None without a tokenizer.
     """
 
     language: str
@@ -51,6 +56,8 @@ class Side(NamedTuple):
     unit: str
     unknown: list[tuple[str, int]] | None
     unknown_count: int | None
+    unknown_words: list[tuple[str, int]] | None
+    unknown_word_count: int | None
 
 
 class Split(NamedTuple):
@@ -111,13 +118,16 @@ class SplitReader:
 
     Args:
       languages: languages of the sides. Documents have one side, with the language "".
+      tokenizer: tokenizer whose unknown characters and words are counted, or None.
     """
 
-    def __init__(self, languages: Sequence[str]):
+    def __init__(self, languages: Sequence[str], tokenizer: Any = None):
         self._languages = list(languages)
         self._row_hashes, self._source_hashes = array.array("Q"), array.array("Q")
         self._characters: list[Counter[str]] = [Counter() for _ in languages]
         self._word_counts: list[Counter[int]] = [Counter() for _ in languages]
+        tokenizers = [] if tokenizer is None else [source_tokenizer(tokenizer), tokenizer][: len(languages)]
+        self._unknown = [UnknownCounter(each) for each in tokenizers]
         self._longest = [(0, 0) for _ in languages]
         self._rows = self._empty = self._identical = 0
 
@@ -125,6 +135,8 @@ class SplitReader:
         """Adds the next rows to the statistics. A row has a text for each side."""
         for characters, texts in zip(self._characters, zip(*rows, strict=True), strict=True):
             characters.update("".join(texts))  # joining the texts first is three times as fast
+        for counter, texts in zip(self._unknown, zip(*rows, strict=True), strict=False):
+            counter.add(texts)
         for texts in rows:
             hashes = [hash_text(text) for text in texts]
             self._row_hashes.append(hash_text(" ".join(map(str, hashes))))
@@ -141,16 +153,13 @@ class SplitReader:
         """Returns the hashes of all rows that were added so far."""
         return Hashes(np.array(self._row_hashes, np.uint64), np.array(self._source_hashes, np.uint64))
 
-    def summarize(
-        self, name: str, training: Hashes | None, lengths: np.ndarray | None, tokenizer: Any
-    ) -> Split:
+    def summarize(self, name: str, training: Hashes | None, lengths: np.ndarray | None) -> Split:
         """Returns the statistics of all rows that were added.
 
         Args:
           name: name of the split.
           training: hashes of the training split. None if this is the training split or if it was not read.
           lengths: number of tokens of each text, int [rows, sides]. None without a tokenizer.
-          tokenizer: object with a method `unknown_characters`, or None.
         """
         hashes = self.hashes()
         different_rows, first = np.unique(hashes.rows, return_index=True)
@@ -162,7 +171,7 @@ class SplitReader:
         return Split(
             name,
             self._rows,
-            [self._summarize_side(side, lengths, tokenizer) for side in range(len(self._languages))],
+            [self._summarize_side(side, lengths) for side in range(len(self._languages))],
             self._empty,
             self._identical,
             self._rows - len(different_rows),
@@ -170,12 +179,10 @@ class SplitReader:
             overlap,
         )
 
-    def _summarize_side(self, side: int, lengths: np.ndarray | None, tokenizer: Any) -> Side:
+    def _summarize_side(self, side: int, lengths: np.ndarray | None) -> Side:
         characters, words = self._characters[side], self._word_counts[side]
-        unknown = None
-        if tokenizer is not None:
-            missing = (tokenizer if side else source_tokenizer(tokenizer)).unknown_characters(characters)
-            unknown = Counter({character: characters[character] for character in missing}).most_common()
+        unknown = self._unknown[side].characters() if self._unknown else None
+        unknown_words = self._unknown[side].words() if self._unknown else None
         return Side(
             self._languages[side],
             words[0],
@@ -187,18 +194,23 @@ class SplitReader:
             "words" if lengths is None else "tokens",
             unknown and unknown[:MAX_SHOWN_CHARACTERS],
             None if unknown is None else len(unknown),
+            unknown_words and unknown_words[:MAX_SHOWN_CHARACTERS],
+            None if unknown_words is None else len(unknown_words),
         )
 
 
-def read_split(source: Any, languages: Sequence[str], show: Callable[[str], None]) -> SplitReader:
+def read_split(
+    source: Any, languages: Sequence[str], show: Callable[[str], None], tokenizer: Any = None
+) -> SplitReader:
     """Reads all rows of a source and returns the reader with their statistics.
 
     Args:
       source: see `tfm.data.source`.
       languages: languages of the sides.
       show: is called with a line of progress at most every ten seconds.
+      tokenizer: see `SplitReader`.
     """
-    reader = SplitReader(languages)
+    reader = SplitReader(languages, tokenizer)
     began = last_shown = time.monotonic()
     done = 0
     for rows in read_in_chunks(source, CHUNK_ROWS):
@@ -274,9 +286,11 @@ def find_hints(split: Split) -> list[str]:
     if split.overlap and split.overlap["rows"]:
         hints.append(f"{split.overlap['rows']:,} rows are also in the training split, so scores are too good")
     for side in split.sides:
+        text = f"'{side.language}'" if side.language else "the text"
         if side.unknown_count:
-            text = f"'{side.language}'" if side.language else "the text"
             hints.append(f"{side.unknown_count:,} characters of {text} are unknown to the tokenizer")
+        if side.unknown_word_count:
+            hints.append(f"{side.unknown_word_count:,} words of {text} are unknown to the tokenizer")
     return hints
 
 

@@ -64,15 +64,16 @@ def _sort_by_count(counts: dict[str, int]) -> list[tuple[str, int]]:
 
 
 def find_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
-    """Returns the characters and words of texts that become bytes or unknown pieces, sorted.
+    """Returns the characters and then the words of texts that become bytes or unknown pieces.
 
-    See `UnknownCounter`. Characters that the tokenizer leaves out are not listed.
+    The most frequent are the first, see `UnknownCounter`. Characters that the tokenizer leaves out are not
+    listed.
     """
     counter = UnknownCounter(tokenizer)
     counter.add(list(texts))
     characters = [character for character, _ in counter.characters()]
     encoded = zip(characters, tokenizer.encode(characters), strict=True)
-    return sorted([character for character, ids in encoded if ids] + [word for word, _ in counter.words()])
+    return [character for character, ids in encoded if ids] + [word for word, _ in counter.words()]
 
 
 class UnknownTextWarning:
