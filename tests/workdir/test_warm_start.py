@@ -238,6 +238,30 @@ def test_parameters_of_another_tokenizer_are_a_warning(fingerprint, warns, monke
     assert ("vocabulary.model of this run differs from the file of pretrained" in caplog.text) == warns
 
 
+@pytest.mark.parametrize(("count", "warns"), [(2, True), (3, False)])
+def test_head_of_other_classes_is_a_warning_only_if_it_fits(count, warns, monkeypatch, caplog):
+    def task(fingerprint, names):
+        return types.SimpleNamespace(assets=lambda: {"labels.json": fingerprint}, label_names=names)
+
+    parameters = {"params": {"head": np.zeros(2)}}
+    source = types.SimpleNamespace(task=task("b", ["x"] * count), variables=parameters)
+    monkeypatch.setattr(runs, "load", lambda _: source)
+    load = warm_start.find_initial_variables(task("a", ["cat", "dog"]), "pretrained", ["*=*"])
+    load(parameters)
+    assert ("classes of pretrained have other names" in caplog.text) == warns
+    assert "Copy that file" not in caplog.text
+
+
+def test_arrays_of_another_shape_are_resized_if_the_model_can(caplog):
+    def resize(path, array, shape):
+        return array[: shape[0]] if path == "head/w" else None
+
+    with caplog.at_level("INFO", "tfm"):
+        result = load_tree(MODEL, ELSEWHERE, ["head/w=head/w"], "x", resize)
+    assert result["head"]["w"].tolist() == [4.0] * 4
+    assert "1 of 4 parameters taken from x and resized to the shape here: head/w" in caplog.text
+
+
 def test_map_loads_model_state_with_the_parameters_of_its_module():
     initial = {"params": {"a": {"scale": np.zeros(2)}}, "stats": {"a": {"mean": np.zeros(2)}}}
     source = {"params": {"b": {"scale": np.ones(2)}}, "stats": {"b": {"mean": np.full(2, 2.0)}}}

@@ -3,7 +3,7 @@
 import collections
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,9 @@ from tfm.errors import UserError
 
 EXAMPLE = "encoder/*=encoder/*"
 MAX_EXAMPLES = 3  # paths in an error message
+# Maps the path and the array of a parameter, and the shape that a model needs, to an array of this shape, or
+# to None if the model has no such conversion.
+Resize = Callable[[str, np.ndarray, tuple[int, ...]], np.ndarray | None]
 log = logging.getLogger(__name__)
 
 
@@ -54,7 +57,11 @@ class Entry(NamedTuple):
 
 
 def load_tree(
-    initial: Mapping[str, Any], source: Mapping[str, Any], entries: Iterable[str], what: str
+    initial: Mapping[str, Any],
+    source: Mapping[str, Any],
+    entries: Iterable[str],
+    what: str,
+    resize: Resize | None = None,
 ) -> dict[str, Any]:
     """Replaces the leaves of a tree that a map finds in another tree. Logs what was taken, and why not.
 
@@ -63,10 +70,11 @@ def load_tree(
       source: nested dicts of arrays, of another model or from elsewhere.
       entries: "TARGET=SOURCE" patterns. The first entry that matches a path counts.
       what: names the source in messages.
+      resize: converts arrays that have a different shape than the leaf.
 
     Returns:
-      A tree like `initial`. Leaves without an entry, without a source, or with a different shape stay as they
-      are. Taken leaves have the dtypes of `initial`.
+      A tree like `initial`. Leaves without an entry, without a source, or with a different shape that
+      `resize` does not convert stay as they are. Taken leaves have the dtypes of `initial`.
 
     Raises:
       UserError: if an entry has the wrong form, no leaf can be taken by it, or a value is too large for the
@@ -75,7 +83,7 @@ def load_tree(
     parsed = list(map(Entry.parse, entries))
     theirs = flatten_dict(source, sep="/")
     result = flatten_dict(initial, sep="/")
-    taken = f"taken from {what}"
+    taken, resized = f"taken from {what}", f"taken from {what} and resized to the shape here"
     matches: dict[str, Entry | None] = {}  # the first entry that matches each path
     reasons: dict[str, str] = {}
     for path, leaf in result.items():
@@ -85,14 +93,19 @@ def load_tree(
             reasons[path] = "not taken, because no entry of the map matches"
         elif name not in theirs:
             reasons[path] = f"not taken, because {what} has no such parameter"
-        elif np.shape(theirs[name]) != np.shape(leaf):
-            shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
-            reasons[path] = f"not taken, because the shape is {shapes}"
         else:
-            result[path] = _convert(theirs[name], leaf.dtype, f"{name} of {what}")
+            array = theirs[name]
             reasons[path] = taken
+            if np.shape(array) != np.shape(leaf):
+                array = resize and resize(path, np.asarray(array), np.shape(leaf))
+                reasons[path] = resized
+            if array is None:
+                shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
+                reasons[path] = f"not taken, because the shape is {shapes}"
+            else:
+                result[path] = _convert(array, leaf.dtype, f"{name} of {what}")
     for entry in parsed:
-        if problem := _find_problem(entry, matches, reasons, taken):
+        if problem := _find_problem(entry, matches, reasons, {taken, resized}):
             raise UserError(
                 f"Expected each entry of the map of parameters to take a parameter from {what}, but "
                 f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
@@ -119,7 +132,7 @@ def _convert(array: Any, dtype: Any, name: str) -> np.ndarray:
 
 
 def _find_problem(
-    entry: Entry, matches: Mapping[str, Entry | None], reasons: Mapping[str, str], taken: str
+    entry: Entry, matches: Mapping[str, Entry | None], reasons: Mapping[str, str], taken: Collection[str]
 ) -> str:
     """Returns why an entry takes no parameter, or "" if it takes one.
 
@@ -127,10 +140,10 @@ def _find_problem(
       entry: the entry.
       matches: {path of each parameter: the first entry that matches it}.
       reasons: {path of each parameter: why it was taken or not}.
-      taken: the reason of parameters that were taken.
+      taken: the reasons of parameters that were taken.
     """
     paths = [path for path, match in matches.items() if match == entry]
-    if any(reasons[path] == taken for path in paths):
+    if any(reasons[path] in taken for path in paths):
         return ""
     if paths:
         return f"{paths[0]} {reasons[paths[0]]}"

@@ -14,8 +14,9 @@ from tfm.config import changes, to_config_dict, walk_fields
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.io.files import atomic_file
+from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX, write_frozen
-from tfm.training.parameter_map import Entry, load_tree
+from tfm.training.parameter_map import Entry, Resize, load_tree
 from tfm.training.setup import has_checkpoint
 from tfm.training.task import Task, Variables
 from tfm.workdir import runs
@@ -48,7 +49,8 @@ def check_warm_start(source: str, new_config: Any, workdir: str, entries: Sequen
     if changed and not entries:
         raise UserError(
             f"The run in {source} has another model: {'; '.join(map(str, changed))}. Use its "
-            "config.model, or choose the parameters to take with --warm_start_map."
+            "config.model, or choose the parameters to take with --warm_start_map. "
+            "--warm_start_map='*=*' takes all whose shapes fit."
         )
 
 
@@ -107,7 +109,8 @@ def find_initial_variables(
         if not entries:
             return {**initial, **variables}
         _warn_of_other_assets(task, run.task, source)
-        return load_variables(initial, variables, entries, source)
+        resize = getattr(getattr(task, "model", None), "resize_parameter", None)
+        return load_variables(initial, variables, entries, source, resize)
 
     return load
 
@@ -134,14 +137,18 @@ def copy_frozen_models(config: Any, workdir: str) -> None:
 
 
 def load_variables(
-    initial: Variables, source: Variables, entries: Sequence[str], what: str
+    initial: Variables,
+    source: Variables,
+    entries: Sequence[str],
+    what: str,
+    resize: Resize | None = None,
 ) -> dict[str, Any]:
     """Replaces parameters and the state of their modules by the source variables that a map selects.
 
     The path of a state is the path of the module and its name, followed by its collection in parentheses. For
     the arguments and the errors, see `tfm.training.parameter_map.load_tree`.
     """
-    taken = flatten_dict(load_tree(_join(initial), _join(source), entries, what), sep="/")
+    taken = flatten_dict(load_tree(_join(initial), _join(source), entries, what, resize), sep="/")
     return {
         collection: unflatten_dict(
             {path: taken[path + _suffix(collection)] for path in flatten_dict(tree, sep="/")}, sep="/"
@@ -168,10 +175,28 @@ def _warn_of_other_assets(task: Task, other: Task, source: str) -> None:
     """Warns if parameters of tokens or classes mean something else in the source."""
     theirs = other.assets()
     for name, fingerprint in task.assets().items():
-        if theirs.get(name, fingerprint) != fingerprint:
+        if theirs.get(name, fingerprint) == fingerprint:
+            continue
+        if name == LABELS_FILE:
+            _warn_of_other_labels(task, other, source)
+        else:
             log.warning(
                 "The %s of this run differs from the file of %s. Parameters that depend on it, such as "
                 "embeddings, mean something else here. Copy that file into the folder of the new run before "
                 "its first start to use it.",
                 *(name, source),
             )
+
+
+def _warn_of_other_labels(task: Any, other: Any, source: str) -> None:
+    """Warns if the head of the source is taken although its classes have other names.
+
+    A head with another number of classes has another shape, so it is not taken.
+    """
+    if len(task.label_names) == len(other.label_names):
+        log.warning(
+            "The classes of %s have other names, so a head that is taken from there predicts other classes "
+            "until it is trained. To begin with a new head, choose only the other parameters in "
+            "--warm_start_map.",
+            source,
+        )

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import scipy.ndimage
 
 from tests.models.cases import CLASSIFIERS, VIT
 from tests.systems.vit import numpy_vit
-from tfm.systems.vit.model import VisionTransformer
+from tfm.systems.vit.model import VisionTransformer, resize_positions
 from tfm.testing.models import quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -34,3 +35,21 @@ def test_patches_are_read_row_by_row():
     model = CLASSIFIERS["ViT"]
     assert np.abs(apply(model, params, swapped) - apply(model, params, IMAGES)).max() > 1e-3
     np.testing.assert_allclose(apply(model, same, swapped), apply(model, same, IMAGES), atol=1e-5)
+
+
+@pytest.mark.parametrize(("old", "new"), [(4, 7), (7, 4), (3, 3), (4, 1), (1, 3)])
+def test_positions_are_interpolated_as_by_the_authors(old, new):
+    """The authors' checkpoint.py calls scipy.ndimage.zoom of order 1 on the grid of the patches."""
+    table = np.random.default_rng(0).normal(size=(1 + old * old, 5)).astype(np.float32)
+    grid = table[1:].reshape(old, old, 5)
+    expected = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1).reshape(-1, 5)
+    resized = resize_positions(table, new)
+    np.testing.assert_array_equal(resized[0], table[0])
+    np.testing.assert_allclose(resized[1:], expected, atol=1e-6)
+
+
+def test_only_the_positions_of_a_square_grid_are_resized():
+    assert resize_positions(np.zeros((7, 5)), 3) is None
+    model = CLASSIFIERS["ViT"]
+    assert model.resize_parameter("head/kernel", np.zeros((5, 3)), (5, 2)) is None
+    assert model.resize_parameter("positions/table", np.zeros((5, 3)), (5, 2)) is None

@@ -8,12 +8,14 @@ width.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from tfm import layers
 from tfm.layers.block_config import BlockConfig, fixed_field
@@ -109,6 +111,23 @@ class VisionTransformer(layers.TransformerBase):
         init = nn.initializers.normal(POSITION_DEVIATION)
         return layers.LearnedPositions(self.config.patches + 1, self.config.d_model, init)
 
+    def resize_parameter(self, path: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray | None:
+        """Interpolates the position table of a model for pictures of another size (section 3.2).
+
+        A run with `--warm_start_map` calls this for arrays of another shape.
+
+        Args:
+          path: path of the parameter.
+          array: the parameter of the other model.
+          shape: shape of the parameter in this model.
+
+        Returns:
+          The array of this shape, or None for parameters that cannot be resized.
+        """
+        if path != "positions/table" or array.shape[1:] != shape[1:]:
+            return None
+        return resize_positions(array, self.config.image_size // self.config.patch_size)
+
     def make_encoder_layer(self, index: int) -> nn.Module:
         """Returns the layer with this index, counted from 0."""
         del index  # all layers are equal
@@ -153,6 +172,32 @@ class VisionTransformer(layers.TransformerBase):
         index = jnp.arange(config.patches + 1)
         x = self.add_positions("encoder", x, self.positions, index, train=train)
         return self.encoder(x, mask=None, positions=index, train=train)[:, 0]
+
+
+def resize_positions(table: np.ndarray, size: int) -> np.ndarray | None:
+    """Interpolates the vectors of a square grid of patches linearly, as the authors' code does.
+
+    The vectors of the four corners and the vector of the class token, which is the first, stay as they are.
+
+    Args:
+      table: [1 + n * n, D] for any n.
+      size: height and width of the new grid in patches.
+
+    Returns:
+      [1 + size * size, D], or None if the patches of the table are no square grid.
+    """
+    features = table.shape[-1]
+    old_size = math.isqrt(len(table) - 1)
+    if old_size == 0 or old_size**2 != len(table) - 1:
+        return None
+    grid = table[1:].astype(np.float64).reshape(old_size, old_size, features)
+    places = np.linspace(0, old_size - 1, size)
+    lower = np.minimum(places.astype(int), max(old_size - 2, 0))
+    upper = np.minimum(lower + 1, old_size - 1)
+    share = places - lower
+    grid = (1 - share)[:, None, None] * grid[lower] + share[:, None, None] * grid[upper]
+    grid = (1 - share)[:, None] * grid[:, lower] + share[:, None] * grid[:, upper]
+    return np.concatenate([table[:1], grid.reshape(-1, features).astype(table.dtype)])
 
 
 def split_patches(images: jax.Array, size: int) -> jax.Array:
