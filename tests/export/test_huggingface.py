@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
+from tests.support.comparison import assert_trees_equal
 from tests.support.imported import Imported
 from tfm.errors import UserError
 from tfm.export.fairseq import import_checkpoint
@@ -34,13 +35,27 @@ FOLDER = pathlib.Path(__file__).parent / "huggingface"
 NAMES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
 
 
+def pad_pictures(pictures):
+    """Returns the images of a batch, from -1 to 1 and 0 in padding, and which pixels are no padding."""
+    height, width = np.max([picture.shape[:2] for picture in pictures], axis=0)
+    images = np.zeros((len(pictures), height, width, 3), np.float32)
+    valid = np.zeros((len(pictures), height, width), bool)
+    for row, picture in enumerate(pictures):
+        place = row, slice(picture.shape[0]), slice(picture.shape[1])
+        images[place] = picture / 127.5 - 1
+        valid[place] = True
+    return images, valid
+
+
 @pytest.mark.parametrize(
     "name", [name if name == "marian-swish" else pytest.param(name, marks=pytest.mark.long) for name in NAMES]
 )
 def test_logits_of_an_imported_model_equal_those_of_transformers(name):
     imported, check = Imported(FOLDER / name), np.load(FOLDER / name / "check.npz")
     task, expected = imported.task, check["logits"]
-    if task == "image_classification":
+    if task == "detection":
+        arguments = pad_pictures([check["picture_0"], check["picture_1"]])
+    elif task == "image_classification":
         arguments = (check["pixel_values"].transpose(0, 2, 3, 1),)
     elif task == "language_modeling":
         arguments = (imported.new_ids(check["input_ids"]),)
@@ -53,12 +68,15 @@ def test_logits_of_an_imported_model_equal_those_of_transformers(name):
         arguments[1][:, 0] = 1
     apply = quick_jit(functools.partial(imported.model.apply, train=False))
     logits = apply(imported.variables, *arguments)
+    if task == "detection":
+        logits, boxes = (x[-1] for x in logits)
+        np.testing.assert_allclose(boxes, check["pred_boxes"], atol=1e-5)
     if task == "masked_language_modeling":
         logits, follows = logits
         expected_follows = check.get("seq_relationship_logits", np.zeros(follows.shape))
         np.testing.assert_allclose(follows[:, ::-1], expected_follows, atol=2e-5)
     logits = np.asarray(logits)
-    if not task.endswith("classification"):
+    if not task.endswith(("classification", "detection")):
         assert (logits[..., imported.order.excluded] < -9e3).all()
         kept = ~imported.order.excluded & (imported.order.ids < expected.shape[-1])
         logits, expected = logits[..., kept], expected[..., imported.order.ids[kept]]
@@ -155,6 +173,123 @@ def test_folder_of_an_image_classifier_becomes_an_export(tmp_path):
     found = run.task.classify(run.variables, check["pixel_values"].transpose(0, 2, 3, 1))
     np.testing.assert_allclose(found, jax.nn.log_softmax(check["logits"]), atol=1e-5)
     assert run.task.label_names[3] == "label 3"
+
+
+@pytest.mark.parametrize("pooler", [True, False], ids=["pooler", "no pooler"])
+def test_encoder_without_a_classifier_is_imported_with_a_head_of_zeros(pooler, folder, tmp_path, caplog):
+    """`ViTModel` is the class of the usual checkpoints for ImageNet-21k. Its arrays have no prefix."""
+    arrays = {
+        name.removeprefix("vit."): x
+        for name, x in safetensors.numpy.load_file(folder / "model.safetensors").items()
+        if not name.startswith("classifier")
+    }
+    if pooler:
+        arrays |= {
+            "pooler.dense.weight": np.ones((8, 8), np.float32),
+            "pooler.dense.bias": np.ones(8, np.float32),
+        }
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text()) | {"architectures": ["ViTModel"]}
+    (folder / "config.json").write_text(json.dumps(values))
+    import_folder(str(folder), str(tmp_path / "headless"))
+    assert "has no classifier" in caplog.text
+    assert "--warm_start_map='*=*'" in caplog.text
+    import_folder(str(FOLDER / "vit"), str(tmp_path / "whole"))
+    headless, whole = (runs.load(str(tmp_path / name)) for name in ("headless", "whole"))
+    assert headless.task.config.model.classes == 2
+    assert not np.any(headless.params["head"]["kernel"])
+    for name in ("class_token", "embedding", "encoder", "positions"):
+        assert_trees_equal(headless.params[name], whole.params[name])
+
+
+def test_decoder_of_masked_patches_is_left_out(folder, tmp_path):
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    del arrays["classifier.weight"], arrays["classifier.bias"]
+    arrays |= {"vit.embeddings.mask_token": np.ones((1, 1, 8), np.float32)}
+    arrays |= {
+        "decoder.0.weight": np.ones((48, 8, 1, 1), np.float32),
+        "decoder.0.bias": np.ones(48, np.float32),
+    }
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"architectures": ["ViTForMaskedImageModeling"]}
+    (folder / "config.json").write_text(json.dumps(values))
+    import_folder(str(folder), str(tmp_path / "out"))
+    assert runs.load(str(tmp_path / "out")).task.config.model.classes == 2
+
+
+@pytest.mark.parametrize("name", ["vit", pytest.param("detr", marks=pytest.mark.long)])
+def test_assumed_normalization_is_a_warning(name, tmp_path, caplog):
+    folder = shutil.copytree(FOLDER / name, tmp_path / "model")
+    (folder / "preprocessor_config.json").unlink(missing_ok=True)
+    import_folder(str(folder), str(tmp_path / "out"))
+    mean = {"vit": "0.5, 0.5, 0.5", "detr": "0.485, 0.456, 0.406"}[name]
+    assert "no preprocessor_config.json. Assumed the normalization that transformers uses" in caplog.text
+    assert mean in caplog.text
+
+
+@pytest.mark.long
+def test_detector_with_names_of_timm_equals_the_detector_with_names_of_transformers(tmp_path):
+    """The usual checkpoints, such as facebook/detr-resnet-50, have timm's names."""
+    folder = shutil.copytree(FOLDER / "detr", tmp_path / "model")
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    safetensors.numpy.save_file(
+        {to_timm(name): x for name, x in arrays.items()}, folder / "model.safetensors"
+    )
+    theirs = Imported(FOLDER / "detr").parameters
+    for name, x in Imported(folder).parameters.items():
+        np.testing.assert_array_equal(x, theirs[name])
+
+
+def to_timm(name):
+    """Returns timm's name of an array of the ResNet of transformers."""
+    prefix, inside, rest = name.partition("model.backbone.conv_encoder.model.")
+    kind = {"convolution": "conv", "normalization": "bn"}
+    if match := re.fullmatch(r"embedder\.embedder\.(\w+)\.(\w+)", rest):
+        rest = f"{kind[match[1]]}1.{match[2]}"
+    elif match := re.fullmatch(r"encoder\.stages\.(\d)\.layers\.(\d)\.layer\.(\d)\.(\w+)\.(\w+)", rest):
+        stage, block, part, module, leaf = match.groups()
+        rest = f"layer{int(stage) + 1}.{block}.{kind[module]}{int(part) + 1}.{leaf}"
+    elif match := re.fullmatch(r"encoder\.stages\.(\d)\.layers\.(\d)\.shortcut\.(\w+)\.(\w+)", rest):
+        stage, block, module, leaf = match.groups()
+        number = {"convolution": 0, "normalization": 1}[module]
+        rest = f"layer{int(stage) + 1}.{block}.downsample.{number}.{leaf}"
+    return prefix + inside + rest
+
+
+@pytest.mark.long
+def test_detector_becomes_an_export_for_pictures_in_cocos_format(tmp_path):
+    import_folder(str(FOLDER / "detr"), str(tmp_path / "out"))
+    config = runs.load(str(tmp_path / "out")).task.config
+    assert (config.task, config.data.kind) == ("detection", "coco")
+    assert (config.model.classes, config.model.queries) == (3, 3)
+    assert config.model.pixel_mean == (0.485, 0.456, 0.406)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("dilation", True, "dilation"),
+        ("position_embedding_type", "learned", "position_embedding_type"),
+        ("decoder_ffn_dim", 16, "decoder_ffn_dim to be 12, got 16"),
+        ("architectures", ["DetrForSegmentation"], "DetrForObjectDetection.*DetrForSegmentation"),
+    ],
+)
+def test_detector_that_tfm_lacks_is_an_error(field, value, message, tmp_path):
+    folder = shutil.copytree(FOLDER / "detr", tmp_path / "model")
+    values = json.loads((folder / "config.json").read_text()) | {field: value}
+    (folder / "config.json").write_text(json.dumps(values))
+    with pytest.raises(UserError, match=message):
+        import_folder(str(folder), str(tmp_path / "out"))
+
+
+def test_backbone_without_bottlenecks_is_an_error(tmp_path):
+    folder = shutil.copytree(FOLDER / "detr", tmp_path / "model")
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    arrays = {name: x for name, x in arrays.items() if ".layer.2." not in name}
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    with pytest.raises(UserError, match=r"ResNet-50.*layer1\.0\.conv3"):
+        import_folder(str(folder), str(tmp_path / "out"))
 
 
 def test_two_classes_without_names_have_the_default_names(folder, tmp_path):
@@ -264,7 +399,8 @@ def test_shards_are_read(folder, tmp_path):
 
 def test_pickles_are_not_read(folder, tmp_path):
     os.rename(folder / "model.safetensors", folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match=r"pytorch_model\.bin may execute code"):
+    advice = r"pytorch_model\.bin may execute code.*ViTForImageClassification\.from_pretrained"
+    with pytest.raises(UserError, match=advice):
         import_folder(str(folder), str(tmp_path / "out"))
 
 

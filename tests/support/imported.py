@@ -13,7 +13,12 @@ from tfm.huggingface.lookup import find_families
 from tfm.workdir.bundle import flatten, unflatten
 
 # {family: task of its models}. All other families translate.
-TASKS = {"gpt2": "language_modeling", "bert": "masked_language_modeling", "vit": "image_classification"}
+TASKS = {
+    "gpt2": "language_modeling",
+    "bert": "masked_language_modeling",
+    "vit": "image_classification",
+    "detr": "detection",
+}
 
 
 class Imported:
@@ -23,15 +28,16 @@ class Imported:
         path = str(folder)
         self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
         self.family = find_families()[self.values["model_type"]]
-        self.fields = Fields(self.values, path, self.weights)
+        self.fields = Fields(self.values, f"{path}/config.json", self.weights, self.weights.shapes)
         self.config, self.order = self.family.model(self.fields), None
         one = jnp.ones((1, 1), jnp.int32)
         self.task = TASKS.get(self.values["model_type"], "translation")
         if getattr(self.config, "head", "pretraining") != "pretraining":
             self.task = "text_classification"
         arguments, size = [one] * (1 + (self.task == "translation")), {}
-        if self.task == "image_classification":
-            arguments = [jnp.zeros((1, self.config.image_size, self.config.image_size, 3))]
+        if self.task in ("image_classification", "detection"):
+            size_of_images = getattr(self.config, "image_size", 32)
+            arguments = [jnp.zeros((1, size_of_images, size_of_images, 3))]
         else:
             tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
             end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))

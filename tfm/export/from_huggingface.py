@@ -50,7 +50,7 @@ def import_folder(
     if family is None:
         raise UserError(f"{path}: expected model_type to be one of {', '.join(families)}, got {name!r}.")
     weights = Weights(folder, family.prefix)
-    fields = Fields(values, path, weights)
+    fields = Fields(values, path, weights, weights.shapes)
     model = family.model(fields)
     check_sizes(model, {name: ("F32", shape) for name, shape in weights.shapes.items()}, folder)
     files: dict[str, bytes] = {}

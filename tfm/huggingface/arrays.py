@@ -23,9 +23,10 @@ class Entry(NamedTuple):
     Attributes:
       ours: name in an export of tfm.
       theirs: name in the other project. "" means zeros, because the other project has no such array.
-      layout: "same", "linear" ([out, in] in PyTorch), "conv1d" ([in, out] in GPT-2), "patches" (a
-        convolution), "one_row" (a first axis of length 1), "tokens" (rows of tokens, see `TokenOrder`), or
-        "token_row" (a first axis of length 1, and then tokens).
+      layout: "same", "linear" ([out, in] in PyTorch), "conv1d" ([in, out] in GPT-2), "convolution"
+        ([out, in, height, width] in PyTorch), "patches" (a convolution that is a linear layer in tfm),
+        "one_row" (a first axis of length 1), "tokens" (rows of tokens, see `TokenOrder`), or "token_row" (a
+        first axis of length 1, and then tokens).
       part: index of this parameter in an array that fuses queries, keys and values, or None.
       skip: number of rows at the beginning of a table of positions that the other model never uses.
       factor: factor that the parameter has in tfm.
@@ -55,7 +56,7 @@ def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
         x = x[::-1]
     if entry.layout == "linear":
         x = x.T
-    if entry.layout == "patches":
+    if entry.layout in ("convolution", "patches"):
         x = x.transpose(2, 3, 1, 0)
     return (x[entry.skip :] if entry.skip else x).reshape(shape) * np.float32(entry.factor)
 
@@ -72,6 +73,8 @@ def to_theirs(entry: Entry, x: np.ndarray, patch_size: int = 0) -> np.ndarray:
         x = x.reshape(int(np.prod(x.shape[:input_axes])), -1)
         x = x.T if entry.layout == "linear" else x
         return x[::-1] if entry.reverse else x
+    if entry.layout == "convolution":
+        return x.transpose(3, 2, 0, 1) if x.ndim == 4 else x.T[:, :, None, None]
     if entry.layout == "patches":
         return x.reshape(patch_size, patch_size, -1, x.shape[-1]).transpose(3, 2, 0, 1)
     if entry.layout == "one_row":

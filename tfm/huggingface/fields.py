@@ -23,13 +23,21 @@ class Fields:
     Args:
       values: {name of a field: value}.
       path: path of the file, for messages.
-      arrays: names of the arrays of the model.
+      arrays: names of the arrays of the model. It is empty for the export.
+      shapes: {name of an array: shape}.
     """
 
-    def __init__(self, values: Mapping[str, Any], path: str, arrays: Collection[str] = ()):
+    def __init__(
+        self,
+        values: Mapping[str, Any],
+        path: str,
+        arrays: Collection[str] = (),
+        shapes: Mapping[str, tuple[int, ...]] | None = None,
+    ):
         self._values = values
         self.path = path
         self.arrays = arrays
+        self.shapes = shapes or {}
 
     def get(self, name: str, kind: type, default: Any = MISSING) -> Any:
         """Returns the value of a field.

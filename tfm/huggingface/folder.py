@@ -106,8 +106,8 @@ def _list_files(folder: str) -> dict[str, list[str] | None]:
         advice = "Copy the whole folder."
         if pickles:
             advice = (
-                f"{pickles[0]} may execute code when it is read, so tfm does not read it. Convert it with "
-                "model.save_pretrained(FOLDER) of transformers."
+                f"{pickles[0]} may execute code when it is read, so tfm does not read it. If you trust it, "
+                f"add safetensors to the folder with transformers: {_format_conversion(folder)}"
             )
         raise UserError(f"Expected {SINGLE_FILE} or {INDEX_FILE} in {folder}, but there is none. {advice}")
     places = read_json(index).get("weight_map")
@@ -124,6 +124,13 @@ def _list_files(folder: str) -> dict[str, list[str] | None]:
     if len(files) > MAX_FILES:
         raise UserError(f"{index} has {len(files):,} files. Expected at most {MAX_FILES:,}.")
     return dict(files)
+
+
+def _format_conversion(folder: str) -> str:
+    """Returns the Python code that writes safetensors into a folder, with the class in config.json."""
+    names = read_json_if_present(os.path.join(folder, CONFIG_FILE)).get("architectures") or ["AutoModel"]
+    name = names[0] if isinstance(names, list) and str(names[0]).isidentifier() else "AutoModel"
+    return f"transformers.{name}.from_pretrained({folder!r}).save_pretrained({folder!r})"
 
 
 def _open(path: str) -> Any:

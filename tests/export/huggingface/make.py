@@ -1,10 +1,12 @@
 """Writes the models of this folder: python tests/export/huggingface/make.py FOLDER
 
 Each folder is a model of transformers with random weights (config.json and model.safetensors), and check.npz
-with inputs and the logits of transformers. The Python that runs this script needs torch and transformers.
+with inputs and the logits of transformers. The Python that runs this script needs torch and transformers, and
+Pillow for DETR.
 """
 
 import os
+import re
 import sys
 
 import numpy as np
@@ -55,15 +57,16 @@ def pairs(pad, start, end, *, low=3, forced=(), prefix=(), length=9):
 
 
 def write(folder, name, model, **inputs):
-    """Adds noise to the parameters and writes a model with its logits."""
-    biases = [x for key, x in model.named_buffers() if key == "final_logits_bias"]
+    """Adds noise to the parameters and frozen statistics, and writes a model with its logits."""
+    frozen = re.compile(r"final_logits_bias|.*\.normalization\.(weight|bias|running_mean|running_var)")
+    biases = [x for key, x in model.named_buffers() if frozen.fullmatch(key)]
     with torch.no_grad():
         for x in [*(x for x in model.parameters() if x.requires_grad), *biases]:
             x.add_(NOISE * torch.randn_like(x))
         path = os.path.join(folder, name)
         model.eval().save_pretrained(path)
         outputs = model(**inputs)
-    tensors = inputs | {key: x for key, x in outputs.items() if key.endswith("logits")}
+    tensors = inputs | {key: x for key, x in outputs.items() if key.endswith(("logits", "pred_boxes"))}
     arrays = {key.removeprefix("prediction_"): x.numpy() for key, x in tensors.items()}
     np.savez(os.path.join(path, "check.npz"), **arrays)
     if os.path.exists(os.path.join(path, "generation_config.json")):
@@ -128,6 +131,41 @@ def main(folder):
     classes = hf.BertConfig(**bert, num_labels=3)
     write(folder, "bert-classes", hf.BertForSequenceClassification(classes), **texts)
     write(folder, "bert-tags", hf.BertForTokenClassification(hf.BertConfig(**bert)), **texts)
+    write_detr(folder)
+
+
+def write_detr(folder):
+    """Writes DETR with the ResNet of transformers, and its outputs for pictures of two sizes."""
+    torch.manual_seed(0)
+    backbone = hf.ResNetConfig(
+        embedding_size=2,
+        hidden_sizes=[8, 16],
+        depths=[2, 1],
+        layer_type="bottleneck",
+        out_features=["stage2"],
+    )
+    config = hf.DetrConfig(
+        use_timm_backbone=False,
+        backbone_config=backbone,
+        backbone=None,
+        num_queries=3,
+        d_model=8,
+        id2label={i: f"label {i}" for i in range(3)},
+        **{f"{stack}_layers": 1 for stack in ("encoder", "decoder")},
+        **{f"{stack}_attention_heads": 2 for stack in ("encoder", "decoder")},
+        **{f"{stack}_ffn_dim": 12 for stack in ("encoder", "decoder")},
+    )
+    preprocessor = hf.DetrImageProcessor(do_resize=False)
+    sizes = (20, 32), (32, 17)
+    pictures = [torch.randint(0, 256, (height, width, 3), dtype=torch.uint8) for height, width in sizes]
+    pixels = preprocessor([x.numpy() for x in pictures], return_tensors="pt")
+    write(folder, "detr", hf.DetrForObjectDetection(config), **pixels)
+    preprocessor.save_pretrained(os.path.join(folder, "detr"))
+    path = os.path.join(folder, "detr", "check.npz")
+    arrays = {f"picture_{i}": x.numpy() for i, x in enumerate(pictures)}
+    np.savez(
+        path, **{key: x for key, x in np.load(path).items() if key.endswith(("logits", "boxes"))}, **arrays
+    )
 
 
 if __name__ == "__main__":

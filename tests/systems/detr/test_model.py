@@ -1,5 +1,7 @@
 """Tests of DETR: published sizes, padding of images, and encodings of places."""
 
+import dataclasses
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -68,3 +70,29 @@ def test_places_are_relative_to_the_valid_part():
 def test_width_that_does_not_divide_into_sines_and_cosines_of_two_axes_is_an_error():
     with pytest.raises(UserError, match=r"multiple of 4.*got 6"):
         DETRConfig(d_model=6, heads=2)
+
+
+def test_backbone_reads_pixels_with_the_mean_and_deviation_of_the_config():
+    image = np.random.default_rng(0).uniform(-1, 1, (1, 8, 8, 2)).astype(np.float32)
+    valid = np.ones((1, 8, 8), bool)
+    valid[:, 6:] = False
+    config = dataclasses.replace(MODEL.config, pixel_mean=(0.4, 0.6), pixel_deviation=(0.2, 0.3))
+    model = PatchDETR(config)
+    variables = quick_jit(lambda key: model.init(key, image, train=False))(jax.random.key(0))
+    normalized = ((image + 1) / 2 - (0.4, 0.6)) / (0.2, 0.3) * valid[..., None]
+    found = model.apply(variables, image, valid, train=False)
+    expected = PatchDETR(MODEL.config).apply(variables, normalized.astype(np.float32), valid, train=False)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), found, expected)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"pixel_mean": (0.5,), "pixel_deviation": (0.5,)}, "3 channels.*got 1 and 1"),
+        ({"pixel_mean": (0.5, 0.5, 0.5)}, "pixel_deviation.*got 3 and 0"),
+        ({"pixel_mean": (0.5, 0.5, 0.5), "pixel_deviation": (1.0, 0.0, 1.0)}, "above 0"),
+    ],
+)
+def test_mean_and_deviation_have_a_value_for_each_channel(fields, message):
+    with pytest.raises(UserError, match=message):
+        DETRConfig(**fields)

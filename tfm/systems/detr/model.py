@@ -60,6 +60,14 @@ class DETRConfig(BlockConfig):
         "a 3 x 3 convolution that shrinks it by 2, for images of few pixels.",
         choices=STEMS,
     )
+    pixel_mean: tuple[float, ...] = fixed_field(
+        (),
+        "Mean of each channel, for pixels from 0 to 1, that a pretrained backbone expects to be subtracted. "
+        "Empty: the backbone reads pixels from -1 to 1.",
+    )
+    pixel_deviation: tuple[float, ...] = fixed_field(
+        (), "Deviation of each channel, by which pixels are divided after the mean is subtracted."
+    )
     d_model: int = 256
     attention_bias: bool = True
     layer_norm_epsilon: float = 1e-5
@@ -67,6 +75,14 @@ class DETRConfig(BlockConfig):
 
     def _problems(self) -> Iterator[str]:
         yield from super()._problems()
+        sizes = len(self.pixel_mean), len(self.pixel_deviation)
+        if sizes not in ((0, 0), (self.channels, self.channels)):
+            yield (
+                f"Expected model.pixel_mean and model.pixel_deviation to have a value for each of the "
+                f"{self.channels} channels, or to be empty, got {sizes[0]} and {sizes[1]} values."
+            )
+        if any(deviation <= 0 for deviation in self.pixel_deviation):
+            yield f"Expected model.pixel_deviation to be above 0, got {self.pixel_deviation}."
         if self.d_model % 4:
             yield (
                 "Expected model.d_model to be a multiple of 4, because the vector of a place has sines and "
@@ -184,7 +200,7 @@ class DETR(layers.TransformerBase):
           The `Detections` of all decoder layers, in the compute dtype.
         """
         config = self.config
-        features = self.backbone(images, train=train)
+        features = self.backbone(self._normalize(images, valid), train=train)
         batch, height, width, _ = features.shape
         if valid is None:
             valid = jnp.ones(features.shape[:3], bool)
@@ -201,6 +217,14 @@ class DETR(layers.TransformerBase):
         where: Any = {"position_vectors": queries, "source_vectors": places}
         x = self.decoder(jnp.zeros_like(queries), x, mask=None, source_mask=mask, **where, train=train)
         return Detections(observe(self, "logits", self.class_head(x), "NBLV"), self.box_head(x))
+
+    def _normalize(self, images: jax.Array, valid: jax.Array | None) -> jax.Array:
+        """Returns images with the mean and deviation that the backbone expects, with 0 in padding."""
+        config = self.config
+        if not config.pixel_mean:
+            return images
+        normalized = ((images + 1) / 2 - jnp.array(config.pixel_mean)) / jnp.array(config.pixel_deviation)
+        return normalized if valid is None else jnp.where(valid[..., None], normalized, 0)
 
 
 def encode_places(valid: jax.Array, features: int) -> jax.Array:

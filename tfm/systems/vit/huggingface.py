@@ -1,14 +1,14 @@
 """ViT in transformers: the fields of its config, its arrays and its preprocessing, in both directions."""
 
 import dataclasses
-import os
+import logging
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tfm import tasks
-from tfm.errors import UserError
 from tfm.huggingface.arrays import Entry
 from tfm.huggingface.family import (
     PIPELINE,
@@ -21,16 +21,21 @@ from tfm.huggingface.family import (
     to_json,
 )
 from tfm.huggingface.fields import TWO_LABELS, Fields
-from tfm.huggingface.folder import read_json_if_present
+from tfm.huggingface.preprocessor import PREPROCESSOR_FILE, read_normalization
 from tfm.huggingface.vocabulary import Vocabulary
 from tfm.systems.vit.model import ViTConfig
 
-PREPROCESSOR_FILE = "preprocessor_config.json"
+ARCHITECTURE = "ViTForImageClassification"
+# Arrays of other classes of transformers with the same encoder: a pooler, and the decoder of masked patches.
+UNUSED = re.compile(
+    r"vit\.pooler\.dense\.(weight|bias)|vit\.embeddings\.mask_token|decoder\.0\.(weight|bias)"
+)
+log = logging.getLogger(__name__)
 
 
 def vit_model(fields: Fields) -> ViTConfig:
-    """Returns the config of ViT."""
-    labels = fields.get("id2label", dict, TWO_LABELS)
+    """Returns the config of ViT. A model without a classifier gets the smallest number of classes."""
+    labels = TWO_LABELS if is_headless(fields) else fields.get("id2label", dict, TWO_LABELS)
     fields.require("qkv_bias", True)
     activation, _ = fields.activation("hidden_act")
     return ViTConfig(
@@ -57,10 +62,32 @@ def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
     yield Entry("embedding/kernel", "vit.embeddings.patch_embeddings.projection.weight", "patches")
     yield Entry("embedding/bias", "vit.embeddings.patch_embeddings.projection.bias")
     yield from norm_entries("encoder/norm", "vit.layernorm")
-    yield from linear_entries("head", "classifier")
+    yield from linear_entries("head", "classifier", optional=is_headless(fields))
     for i in range(model.encoder_layers):
         norms = "layernorm_before", "layernorm_after"
         yield from encoder_layer_entries(i, f"vit.encoder.layer.{i}", "attention", norms)
+
+
+def is_headless(fields: Fields) -> bool:
+    """Returns whether a folder has an encoder without a classifier, such as `ViTModel` for ImageNet-21k."""
+    if not fields.arrays or {"classifier.weight", "classifier.bias"} & set(fields.arrays):
+        return False
+    return ARCHITECTURE not in (fields.get("architectures", list, None) or [])
+
+
+def finish_import(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
+    """Folds the normalization into the patches, and warns if the folder had no classifier.
+
+    See `fold_normalization` for the arguments and the errors.
+    """
+    fold_normalization(folder, model, parameters)
+    if not parameters["head/kernel"].any() and not parameters["head/bias"].any():
+        log.warning(
+            "%s has no classifier, so the head of the export is 0 and predicts nothing. Train a head for "
+            "your own classes: tfm train --config=EXPORT/config.json --warm_start=EXPORT "
+            "--warm_start_map='*=*' --config.model.classes=N",
+            folder,
+        )
 
 
 def fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray]) -> None:
@@ -69,26 +96,11 @@ def fold_normalization(folder: str, model: Any, parameters: dict[str, np.ndarray
     transformers reads (x - mean) / deviation of pixels x from 0 to 1, or x if do_normalize is false.
 
     Raises:
-      UserError: if preprocessor_config.json does not have a mean and a deviation above 0 for each channel, or
-        does not divide the pixels by 255.
+      UserError: see `read_normalization`.
     """
-    path = os.path.join(folder, PREPROCESSOR_FILE)
-    details = read_json_if_present(path)
-    fields = Fields(details, path)
-    fields.require("do_rescale", True)
-    fields.require("rescale_factor", 1 / 255)
-    half = [0.5] * model.channels
-    if not fields.get("do_normalize", bool, True):
-        details = {"image_mean": [0] * model.channels, "image_std": [1] * model.channels}
-    try:
-        mean, deviation = (np.asarray(details.get(f"image_{name}", half), float) for name in ("mean", "std"))
-    except (TypeError, ValueError):
-        mean = deviation = np.zeros(0)
-    if mean.shape != (model.channels,) or deviation.shape != mean.shape or not (deviation > 0).all():
-        raise UserError(
-            f"{folder}: expected image_mean and image_std in {PREPROCESSOR_FILE} to have a value for "
-            f"each of {model.channels} channels."
-        )
+    mean, deviation = map(
+        np.asarray, read_normalization(folder, [0.5] * model.channels, [0.5] * model.channels)
+    )
     kernel = parameters["embedding/kernel"].reshape(-1, model.channels, model.d_model)
     shift = ((0.5 - mean) / deviation)[:, None]
     bias = parameters["embedding/bias"] + (kernel * shift).sum((0, 1))
@@ -135,13 +147,14 @@ def _vit_files(run: Any, workdir: str) -> dict[str, bytes]:
 
 FAMILIES = {
     "vit": Family(
-        architecture="ViTForImageClassification",
+        architecture=ARCHITECTURE,
         prefix="vit.",
         model=vit_model,
         entries=vit_entries,
         make_config=make_config,
         has_labels=lambda model: True,
-        finish=fold_normalization,
+        finish=finish_import,
+        unused=UNUSED,
     )
 }
 TARGETS = {
