@@ -294,7 +294,7 @@ VALUES: dict[type, dict[str, Any]] = {
     image_generation.Config: {"judge": "elsewhere"},
     text_to_image.Config: {"judge": "elsewhere", "first_stage": "elsewhere"},
     ResNetConfig: {"depths": (2,)},
-    DETRConfig: {"backbone_depths": (2,)},
+    DETRConfig: {"backbone_depths": (2,), "pixel_mean": (0.25,), "pixel_deviation": (0.25,)},
     TrainingConfig: {
         "freeze": ("offset",),
         "learning_rate_factors": ("offset=0.5",),

@@ -56,6 +56,8 @@ DETR = DETRConfig(
     backbone_depths=(1,),
     backbone_width=4,
     backbone_stem="small",
+    pixel_mean=(0.5,),
+    pixel_deviation=(0.5,),
     d_model=8,
     d_ff=12,
     heads=2,
@@ -125,7 +127,8 @@ def observe_image_model(model: Any) -> Observation:
 
 def observe_scenes(data: Any) -> Observation:
     """Observes a detector with this data section."""
-    model = dataclasses.replace(DETR, channels=3 if data.kind in ("coco", "yolo") else 1)
+    channels = 3 if data.kind in ("coco", "yolo") else 1
+    model = dataclasses.replace(DETR, channels=channels, pixel_mean=(), pixel_deviation=())
     return observe_system(detection.Config(model=model, data=data, validation_samples=1))
 
 
