@@ -144,6 +144,8 @@ def test_scores_agree_in_their_units(task, params):
     assert scores["validation/bits_per_byte"] == pytest.approx(by_name["bits per byte"].value)
     total = scores["validation/bits_per_byte"] * sum(sizes) * math.log(2)
     assert scores["validation/perplexity"] == pytest.approx(math.exp(total / tokens), rel=1e-6)
+    words = sum(len(text.split()) + 1 for text in texts)
+    assert scores["validation/perplexity_per_word"] == pytest.approx(math.exp(total / words), rel=1e-6)
     characters = total / math.log(2) / sum(map(len, texts))
     assert scores["validation/bits_per_character"] == pytest.approx(characters)
     mean = np.average([float(output) for output in report.outputs], weights=sizes)

@@ -1,4 +1,4 @@
-"""Bits per byte, bits per character and perplexity of texts, computed from their log-probabilities."""
+"""Bits per byte and per character, and perplexity per token and per word, from log-probabilities of texts."""
 
 import math
 
@@ -8,10 +8,10 @@ from tfm.evaluation.score import Score
 
 
 def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str) -> list[Score]:
-    """Computes bits per byte, bits per character, and perplexity per token.
+    """Computes bits per byte, bits per character, perplexity per token, and perplexity per word.
 
-    Bits per byte and bits per character of models with different tokenizers can be compared if the tokenizers
-    keep all texts exactly. Perplexities can be compared only between models with the same tokenizer.
+    Models with different tokenizers can be compared by all of them except the perplexity per token, if the
+    tokenizers keep all texts exactly.
 
     Args:
       nats: float [texts], the negative log-probability of each text, including its EOS.
@@ -22,13 +22,35 @@ def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str)
     total = float(np.sum(nats, dtype=np.float64))
     size = sum(len(text.encode("utf-8")) for text in texts)
     characters = sum(map(len, texts))
+    words = sum(map(count_words, texts))
     bits = total / math.log(2)
     counted = f"{len(texts):,} documents, ends counted, {how}"
     return [
         Score("bits per byte", bits / size, f"{size:,} bytes of {counted}", digits=4),
         Score("bits per character", bits / characters, f"{characters:,} characters of {counted}", digits=4),
         Score("perplexity", compute_perplexity(total / tokens), f"{tokens:,} tokens of {counted}"),
+        Score(
+            "perplexity per word",
+            compute_perplexity(total / words),
+            f"{words:,} words and line ends of {counted}",
+        ),
     ]
+
+
+def count_words(text: str) -> int:
+    """Returns the number of words between white space, plus one for the end of each line.
+
+    Published perplexities of the Penn Treebank and of WikiText are counted so: each line of a file ends in a
+    token <eos>. The end of a document is the end of its last line.
+
+    Examples:
+      >>> count_words("a <unk> @-@ b\\nc")
+      7
+      >>> count_words("")
+      1
+    """
+    line_ends = text.count("\n") + (not text.endswith("\n"))
+    return len(text.split()) + line_ends
 
 
 def compute_perplexity(nats: float) -> float:

@@ -108,7 +108,12 @@ class Config:
         resume=OnResume.FREE,
     )
 
-    SCORES: ClassVar[tuple[str, ...]] = ("bits per byte", "bits per character", "perplexity")
+    SCORES: ClassVar[tuple[str, ...]] = (
+        "bits per byte",
+        "bits per character",
+        "perplexity",
+        "perplexity per word",
+    )
     output_suffix: ClassVar[str] = "bits"  # of the file names SPLIT.bits.hypotheses: bits per byte
 
     def __post_init__(self):
@@ -237,7 +242,12 @@ class LanguageModeling(Task):
     """
 
     best = Best("validation/bits_per_byte", "min")
-    validation_scores = ("validation/bits_per_byte", "validation/bits_per_character", "validation/perplexity")
+    validation_scores = (
+        "validation/bits_per_byte",
+        "validation/bits_per_character",
+        "validation/perplexity",
+        "validation/perplexity_per_word",
+    )
     validation_loss = "validation/bits_per_byte"
     unit = "tokens"
     averages_models = True
