@@ -11,6 +11,7 @@ from tests.support import tfds_sets
 from tfm.data.config import DocumentsConfig
 from tfm.data.sources.opening import check_splits, open_documents
 from tfm.errors import UserError
+from tfm.training.assets import sample_bytes
 
 TEXT = "one\ntwo\n\n\nthree \n"
 
@@ -28,12 +29,62 @@ def make(folder, **fields):
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("file", [TEXT]), ("paragraph", ["one\ntwo", "three "]), ("line", ["one", "two", "three "])],
+    [
+        ("file", [TEXT]),
+        ("paragraph", ["one\ntwo", "three "]),
+        ("line", ["one", "two", "three "]),
+        ("each_line", ["one", "two", "", "", "three "]),
+    ],
 )
 def test_documents_are_files_paragraphs_or_lines(folder, kind, expected):
     documents = open_documents(make(folder, documents=kind), "train")
     assert documents[: len(documents)] == [(text,) for text in expected]
     assert documents[0] == (expected[0],)
+
+
+@pytest.mark.parametrize("separator", ["<|end|>", "\n--\n", "x"])
+def test_separator_may_stand_at_the_edge_of_a_block(separator, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.sources.text_files.BLOCK_BYTES", 4)
+    texts = ["one\ntwo", "three", "a\n\nb", "é"]
+    (tmp_path / "train").write_text(separator.join([texts[0], *texts]) + separator, encoding="utf-8")
+    documents = open_documents(make(tmp_path, separator=separator), "train")
+    assert documents[:] == [(text,) for text in [texts[0], *texts]]
+
+
+@pytest.mark.parametrize("fields", [{"documents": "line"}, {"documents": "paragraph"}, {"separator": "###"}])
+def test_documents_of_a_large_file_are_not_in_memory_together(fields, tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.sources.text_files.BLOCK_BYTES", 1 << 14)
+    with open(tmp_path / "train", "w") as file:
+        file.writelines("a few words of text in a line\n" * 99 + "###\n\n" for _ in range(1000))
+    size = (tmp_path / "train").stat().st_size
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in open_documents(make(tmp_path, **fields), "train")) >= 1000
+        assert tracemalloc.get_traced_memory()[1] < size / 2
+    finally:
+        tracemalloc.stop()
+
+
+def test_large_file_that_is_one_document_is_a_warning(folder, monkeypatch, caplog):
+    monkeypatch.setattr("tfm.data.sources.documents.LARGE_DOCUMENT_BYTES", len(TEXT) - 1)
+    open_documents(make(folder, documents="line"), "train")
+    assert not caplog.records
+    open_documents(make(folder), "train")
+    assert "train (0 MB) is read as a single document" in caplog.text
+
+
+def test_line_that_is_longer_than_any_document_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setattr("tfm.data.sources.documents.MAX_LINE_BYTES", 100)
+    (tmp_path / "train").write_text("one\ntwo\n" + 101 * "x")
+    with pytest.raises(UserError, match=r"Line 3 of .*train has more than 100 bytes"):
+        check_splits(make(tmp_path, documents="line"), ("train",))
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"), [(12, ["aaaa", "bb", "é", "cccc"]), (6, ["aaaa", "cc"]), (3, ["aaa"]), (1, ["a"])]
+)
+def test_sample_of_bytes_is_spread_evenly(most, expected):
+    assert list(sample_bytes(["aaaa", "bb", "é", "cccc"], most)) == expected
 
 
 def test_fingerprint_depends_on_the_ends_of_documents(tmp_path):

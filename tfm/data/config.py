@@ -370,8 +370,8 @@ class DocumentsConfig(TextSection):
     documents: str = vocabulary_field(
         "file",
         "Unit of a text file that is a document: the whole file, a paragraph (separated by blank lines) or a "
-        "line.",
-        choices=("file", "paragraph", "line"),
+        "line. Blank lines are left out, except for each_line.",
+        choices=("file", "paragraph", "line", "each_line"),
     )
     separator: str = vocabulary_field(
         "",
@@ -402,6 +402,15 @@ class DocumentsConfig(TextSection):
         maximum=10_000_000,
         word=AUTO,
         unit="pieces",
+        resume=OnResume.FIXED,
+    )
+    vocabulary_bytes: int = vocabulary_field(
+        100_000_000,
+        "Maximum bytes of training documents, evenly spaced, that word pieces are learned on. Learning needs "
+        "about 10 times as much memory.",
+        minimum=1,
+        maximum=10**12,
+        unit="bytes",
         resume=OnResume.FIXED,
     )
     rows: str = field(

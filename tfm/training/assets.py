@@ -64,12 +64,15 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
     Raises:
       UserError: if the training split or the user's file cannot be used.
     """
-    options: dict[str, Any]
+    texts = RepeatableTexts(lambda: read_training_texts(data))
     if isinstance(data, PairsConfig):
-        options = {"normalization": data.normalization, "symbols": sorted(set(split_tags(data.tags)) - {""})}
-    else:
-        options = {"has_lines": data.rows != "sentences"}
-    write_tokenizer(data, RepeatableTexts(lambda: read_training_texts(data)), path, **options)
+        symbols = sorted(set(split_tags(data.tags)) - {""})
+        write_tokenizer(data, texts, path, normalization=data.normalization, symbols=symbols)
+        return
+    if data.tokenizer == "word_pieces":
+        all_texts, most = texts, data.vocabulary_bytes
+        texts = RepeatableTexts(lambda: sample_bytes(all_texts, most))
+    write_tokenizer(data, texts, path, has_lines=data.rows != "sentences")
 
 
 def write_tokenizer(data: Any, texts: Iterable[str], path: str, **options: Any) -> None:
@@ -110,6 +113,27 @@ def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:
     stride = -(-len(pairs) // most)
     rows = itertools.islice(pairs, 0, None, stride)
     return itertools.chain.from_iterable(row[:sides] for row in rows)
+
+
+def sample_bytes(texts: Iterable[str], most: int) -> Iterator[str]:
+    """Yields texts of at most `most` bytes in UTF-8, spread evenly. The texts are read twice if that is less.
+
+    Yields all texts if they have no more bytes. A text that is longer than the rest of the sample is cut.
+    """
+    total = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
+    if total <= most:
+        yield from texts
+        return
+    log.info("Learning from %s of %s bytes of the training documents", f"{most:,}", f"{total:,}")
+    seen = taken = 0
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        seen += len(content)
+        if taken >= most * seen / total:
+            continue
+        part = content[: most - taken]
+        taken += len(part)
+        yield text if len(part) == len(content) else part.decode("utf-8", "ignore")
 
 
 def write_labels(path: str, names: Sequence[str]) -> None:

@@ -117,15 +117,22 @@ class TextFile:
       path: the path of the file.
       expected: what a line holds, for error messages.
       max_line_bytes: a longer line is an error.
+      may_be_empty: whether a file without any content has no lines. Otherwise it is an error.
 
     Attributes:
       path: the path of the file.
     """
 
     def __init__(
-        self, path: str, expected: str = "one sentence a line", max_line_bytes: int = MAX_LINE_BYTES
+        self,
+        path: str,
+        expected: str = "one sentence a line",
+        max_line_bytes: int = MAX_LINE_BYTES,
+        *,
+        may_be_empty: bool = False,
     ):
         self.path, self._expected, self._max_line_bytes = path, expected, max_line_bytes
+        self._may_be_empty = may_be_empty
         check_no_pipe(path)  # the file is read several times
         self._descriptor = os.open(path, os.O_RDONLY)
         _keep_descriptors_free(self._descriptor)
@@ -134,6 +141,14 @@ class TextFile:
 
     def __iter__(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self._read_lines())
+
+    def blocks(self) -> Iterator[str]:
+        """Yields the text in blocks of whole lines, each with a line end.
+
+        Raises:
+          UserError: as for the lines.
+        """
+        return ("\n".join([*lines, ""]) for lines in self._read_lines())
 
     def check(self) -> int:
         """Reads the whole file and returns the number of its lines.
@@ -218,7 +233,7 @@ class TextFile:
                 lines[0] = lines[0].removeprefix("\ufeff")
             yield lines
             number += len(lines)
-        if number == 1:
+        if number == 1 and not self._may_be_empty:
             raise UserError(f"{self.path} is empty: expected {self._expected}.")
 
     def _read_blocks(self) -> Iterator[bytes]:

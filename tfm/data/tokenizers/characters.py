@@ -74,7 +74,10 @@ def learn_characters(texts: Iterable[str], path: str) -> Characters:
 
     If writing fails, no partial file remains.
     """
-    tokenizer = Characters("".join(set().union(*texts)))
+    characters: set[str] = set()
+    for text in texts:
+        characters.update(text)
+    tokenizer = Characters("".join(characters))
     with atomic_file(path) as file:
         file.write(tokenizer.serialize())
     return tokenizer
