@@ -4,7 +4,8 @@ import dataclasses
 import functools
 import os
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from tfm.config import DOTTED, OnResume, check_fields, field, field_like
 from tfm.errors import UserError
@@ -86,6 +87,8 @@ class TextSection(DataSection):
 
     batch_tokens: int
     cache_dir: str
+    # {kind: function "package.module:function"} of the kinds of data that only this section has.
+    own_kinds: ClassVar[Mapping[str, str]] = {}
 
     @property
     def cache(self) -> str:
@@ -94,7 +97,12 @@ class TextSection(DataSection):
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """Those of the columns whose values may be integers, booleans or classes instead of texts."""
+        """Those of the columns whose values may be numbers, booleans or classes instead of texts."""
+        return ()
+
+    @property
+    def list_columns(self) -> tuple[str, ...]:
+        """Those of the columns whose values may be lists of words, or of a label for each word."""
         return ()
 
     @property

@@ -28,6 +28,8 @@ class Source:
       count: returns the number of rows. By default, counting reads all rows.
       find_problems: returns a message for each problem of the content. By default, reading all rows finds
         the first problem.
+      locate: returns where a row is, for messages, such as "line 7 of train.tsv". Its argument is the number
+        of the row, counted from 0. By default, a row is only known by its number.
     """
 
     def __init__(
@@ -36,10 +38,12 @@ class Source:
         fingerprint: Callable[[], str],
         count: Callable[[], int] | None = None,
         find_problems: Callable[[], list[str]] | None = None,
+        locate: Callable[[int], str] | None = None,
     ):
         self._read, self._fingerprint = read, functools.cache(fingerprint)
         self._count = functools.cache(count or (lambda: sum(1 for _ in self)))
         self.find_problems = find_problems or self._read_all
+        self.locate = locate or locate_by_number
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._read())
@@ -71,15 +75,29 @@ class Source:
         return problems
 
 
+def locate_by_number(row: int) -> str:
+    """Returns where a row is in a source that knows nothing else. `row` is counted from 0."""
+    return f"row {row + 1:,}"
+
+
 def join(sources: Sequence[Source]) -> Source:
     """Returns one source with the rows of one or more sources in turn."""
     if len(sources) == 1:
         return sources[0]
+
+    def locate(row: int) -> str:
+        for source in sources[:-1]:
+            if row < len(source):
+                return source.locate(row)
+            row -= len(source)
+        return sources[-1].locate(row)
+
     return Source(
         lambda: itertools.chain.from_iterable(sources),
         lambda: f"joined-{hash_text(' '.join(source.fingerprint for source in sources))}",
         lambda: sum(map(len, sources)),
         lambda: [problem for source in sources for problem in source.find_problems()],
+        locate,
     )
 
 

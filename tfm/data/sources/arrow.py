@@ -15,7 +15,7 @@ from pyarrow import types
 
 from tfm.data.data_errors import damage_error
 from tfm.data.source import CHUNK_ROWS, Row, Source
-from tfm.data.sources.columns import Path, find_path, follow, label_text, name_class
+from tfm.data.sources.columns import Path, find_path, follow, join_words, label_text, name_class
 from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, check_unpacked, compression
 from tfm.errors import UserError
 
@@ -35,7 +35,11 @@ class TextColumn(NamedTuple):
 
 
 def open_parquet(
-    path: str, columns: Sequence[str], clean: Callable[[str], str], labels: Sequence[str] = ()
+    path: str,
+    columns: Sequence[str],
+    clean: Callable[[str], str],
+    labels: Sequence[str] = (),
+    lists: Sequence[str] = (),
 ) -> Source:
     """Returns the texts of a Parquet file. Some rows are read at a time.
 
@@ -43,7 +47,7 @@ def open_parquet(
       path: the path of the file.
       columns: the columns of the texts of a row.
       clean: applied to each text.
-      labels: those of the columns that contain labels, see `find_text_columns`.
+      labels, lists: see `find_text_columns`.
     """
     file = TextFile(path)
 
@@ -63,7 +67,7 @@ def open_parquet(
 
     def read():
         with open_reader() as reader:
-            found = find_text_columns(reader.schema_arrow, columns, path, labels)
+            found = find_text_columns(reader.schema_arrow, columns, path, labels, lists)
             names = [".".join(column.path) for column in found]
             unpacked = 0
             for batch in reader.iter_batches(CHUNK_ROWS, columns=names):
@@ -82,15 +86,19 @@ def open_parquet(
                 digest.update(block)
         return f"parquet-{digest.hexdigest()}"
 
-    return Source(read, compute_fingerprint, count)
+    return Source(read, compute_fingerprint, count, locate=lambda row: f"row {row + 1:,} of {path}")
 
 
 def find_text_columns(
-    schema: pyarrow.Schema, columns: Sequence[str], name: str, labels: Sequence[str] = ()
+    schema: pyarrow.Schema,
+    columns: Sequence[str],
+    name: str,
+    labels: Sequence[str] = (),
+    lists: Sequence[str] = (),
 ) -> list[TextColumn]:
     """Returns columns of text, and columns of labels.
 
-    Labels may also be integers or booleans. The integers of a ClassLabel of `datasets` become the names of
+    Labels may also be numbers or booleans. The integers of a ClassLabel of `datasets` become the names of
     the classes.
 
     Args:
@@ -98,6 +106,7 @@ def find_text_columns(
       columns: names of columns.
       name: what error messages call the data.
       labels: those of the columns that contain labels.
+      lists: those of the columns that may also contain lists of words, or of a label for each word.
 
     Raises:
       UserError: if a column is missing, or is not text.
@@ -110,12 +119,16 @@ def find_text_columns(
     found = []
     for column, path in zip(columns, paths, strict=True):
         kind, is_label = follow(tree, path), column in labels
-        is_number = not isinstance(kind, dict) and _is_integer_or_boolean(kind)
-        if isinstance(kind, dict) or not (_is_text(kind) or (is_label and is_number)):
+        is_list = column in lists and not isinstance(kind, dict) and _is_list(kind)
+        element = kind.value_type if is_list else kind
+        is_number = not isinstance(element, dict) and _is_number_or_boolean(element)
+        if isinstance(element, dict) or not (_is_text(element) or (is_label and is_number)):
             shown = "a struct" if isinstance(kind, dict) else kind
-            expected = "text, integers or booleans" if is_label else "text"
+            expected = "text, numbers or booleans" if is_label else "text"
+            expected += f", or lists of {'them' if is_label else 'words'}" if column in lists else ""
             raise UserError(f"The column {'.'.join(path)!r} of {name} is not {expected}, but {shown}.")
-        found.append(TextColumn(path, _make_number_reader(schema, path, name) if is_number else _keep_text))
+        to_text = _make_number_reader(schema, path, name) if is_number else _keep_text
+        found.append(TextColumn(path, functools.partial(_join_texts, to_text) if is_list else to_text))
     return found
 
 
@@ -148,8 +161,13 @@ def _keep_text(value: str | None) -> str:
     return value or ""
 
 
-def _make_number_reader(schema: pyarrow.Schema, path: Path, name: str) -> Callable[[int | None], str]:
-    """Returns a function from the integer or the boolean of a label to its text."""
+def _join_texts(to_text: Callable[[Any], str], values: Sequence[Any] | None) -> str:
+    """Returns the texts of the values of a list as one text."""
+    return join_words(map(to_text, values or ()))
+
+
+def _make_number_reader(schema: pyarrow.Schema, path: Path, name: str) -> Callable[[Any], str]:
+    """Returns a function from the number or the boolean of a label to its text."""
     names = _find_class_names(schema, path)
     if names:
         return functools.partial(name_class, names=names, shown_as=name)
@@ -162,9 +180,18 @@ def _find_class_names(schema: pyarrow.Schema, path: Path) -> list[str]:
         feature = json.loads((schema.metadata or {})[METADATA_KEY])["info"]["features"]
         for key in path:
             feature = feature[key]
+        if isinstance(feature, list):
+            (feature,) = feature  # older versions write the feature of a list in this form
+        feature = feature.get("feature", feature)  # of the elements of a list
         is_class = feature["_type"] == "ClassLabel"
         names = feature["names"] if is_class else []
-    except (KeyError, TypeError, ValueError, RecursionError):  # other writers may use this key, too
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+    ):  # other writers may use this key, too
         return []
     is_usable = isinstance(names, list) and all(isinstance(name, str) for name in names)
     return names if is_usable else []
@@ -191,8 +218,13 @@ def _is_text(kind: pyarrow.DataType) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
-def _is_integer_or_boolean(kind: pyarrow.DataType) -> bool:
-    """Returns whether a type is an integer or a boolean, dictionary-encoded or not."""
+def _is_number_or_boolean(kind: pyarrow.DataType) -> bool:
+    """Returns whether a type is a number or a boolean, dictionary-encoded or not."""
     if types.is_dictionary(kind):
         kind = kind.value_type
-    return types.is_integer(kind) or types.is_boolean(kind)
+    return types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+
+
+def _is_list(kind: pyarrow.DataType) -> bool:
+    """Returns whether a type is a list."""
+    return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)

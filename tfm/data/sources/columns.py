@@ -1,6 +1,6 @@
 """Columns by name, also columns within others, such as "translation": {"de": ..., "en": ...}."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfm.errors import UserError
@@ -9,9 +9,17 @@ PAIR = "translation"  # the column in which Hugging Face's data sets for transla
 Path = tuple[str, ...]
 
 
-def label_text(value: int) -> str:
-    """Returns the text of a label that is an integer or a boolean, as JSON writes it: 1, true."""
+def label_text(value: float) -> str:
+    """Returns the text of a label that is a number or a boolean, as JSON writes it: 1, 2.5, true."""
     return str(value).lower()
+
+
+def join_words(words: Iterable[str]) -> str:
+    """Returns words, or their tags, as a text with a blank between two words.
+
+    White space within a word becomes "_", and so does an empty word, so that the text has as many words.
+    """
+    return " ".join("_".join(word.split()) or "_" for word in words)
 
 
 def name_class(value: int | None, names: Sequence[str], shown_as: str) -> str:

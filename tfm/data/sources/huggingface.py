@@ -20,6 +20,7 @@ def open_dataset(
     columns: Sequence[str],
     clean: Callable[[str], str],
     labels: Sequence[str] = (),
+    lists: Sequence[str] = (),
 ) -> Source:
     """Returns the texts of a split, whose Arrow files are memory-mapped.
 
@@ -30,7 +31,7 @@ def open_dataset(
       split: name of the split.
       columns: names of the columns whose texts a row consists of.
       clean: applied to each text.
-      labels: those of the columns that contain labels, see `tfm.data.sources.arrow.find_text_columns`.
+      labels, lists: see `tfm.data.sources.arrow.find_text_columns`.
 
     Raises:
       UserError: if `datasets` is not installed, or has no such data set, split or columns.
@@ -39,7 +40,7 @@ def open_dataset(
 
     shown_as = f"the split '{split}' of {directory or name}"
     loaded = load_split(name, directory, split)
-    found = find_text_columns(loaded.features.arrow_schema, columns, shown_as, labels)
+    found = find_text_columns(loaded.features.arrow_schema, columns, shown_as, labels, lists)
     if not len(loaded):
         raise UserError(f"{shown_as} has no rows: expected a text in each column.")
     texts = loaded.select_columns(list(dict.fromkeys(column.path[0] for column in found))).with_format(
@@ -56,7 +57,12 @@ def open_dataset(
                 raise damage_error(error, f"{shown_as} is damaged", "save it again") from None
             yield from read_texts(table, found, clean, shown_as)
 
-    return Source(read, lambda: f"huggingface-{hash_rows(read())}", lambda: len(texts))
+    return Source(
+        read,
+        lambda: f"huggingface-{hash_rows(read())}",
+        lambda: len(texts),
+        locate=lambda row: f"row {row + 1:,} of {shown_as}",
+    )
 
 
 def load_split(name: str, directory: str, split: str) -> Any:

@@ -145,11 +145,19 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
     if config.kind == "text":
         return open_parallel_text(config.directory, name, config.columns)
     if config.kind == "table":
-        options = TableOptions(config.columns, config.format, clean, config.label_columns)
+        options = TableOptions(
+            config.columns, config.format, clean, config.label_columns, config.list_columns
+        )
         return tables.open_tables(config.directory, name, options)
     if config.kind == "huggingface":
         return huggingface.open_dataset(
-            config.name, config.directory, name, config.columns, clean, config.label_columns
+            config.name,
+            config.directory,
+            name,
+            config.columns,
+            clean,
+            config.label_columns,
+            config.list_columns,
         )
     if config.kind == "tfds":
         records = tfds.open_records(config.name, config.directory, name, config.columns, config.label_columns)
@@ -161,7 +169,8 @@ def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str
 
 def _open_by_function(config: PairsConfig | DocumentsConfig, name: str) -> Source:
     """Calls the function that `data.kind` names, and checks the source that it returns."""
-    function = find_by_name({}, config.kind, "config.data.kind", needs=("__call__",))
+    kind = config.own_kinds.get(config.kind, config.kind)
+    function = find_by_name({}, kind, "config.data.kind", needs=("__call__",))
     source = function(config, name)
     missing = [member for member in SOURCE_MEMBERS if not hasattr(source, member)]
     if missing:

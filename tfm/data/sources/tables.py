@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from tfm.data.config import FORMATS
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_text, join
-from tfm.data.sources.columns import PAIR, Path, find_path, follow, label_text
+from tfm.data.sources.columns import PAIR, Path, find_path, follow, join_words, label_text
 from tfm.data.sources.text_files import (
     ADVICE,
     ENDINGS,
@@ -52,13 +52,15 @@ class TableOptions(NamedTuple):
       columns: the columns of the texts of a row, names or numbers.
       form: one of `tfm.data.config.FORMATS`; "" takes it from the ending of each file.
       clean: applied to each text.
-      labels: those of the columns that contain labels. A label may also be an integer or a boolean.
+      labels: those of the columns that contain labels. A label may also be a number or a boolean.
+      lists: those of the columns that may contain lists of words, or of a label for each word.
     """
 
     columns: tuple[str, ...]
     form: str
     clean: Callable[[str], str]
     labels: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()
 
 
 def open_tables(directory: str, name: str, options: TableOptions) -> Source:
@@ -87,13 +89,19 @@ def open_table(path: str, options: TableOptions) -> Source:
     if form == "parquet":
         from tfm.data.sources.arrow import open_parquet  # PyArrow takes a third of a second to import
 
-        return open_parquet(path, options.columns, options.clean, options.labels)
+        return open_parquet(path, options.columns, options.clean, options.labels, options.lists)
     file = TextFile(path, "one row a line", MAX_ROW_BYTES)
     has_header = form != "jsonl" and not all(column.isdecimal() for column in options.columns)
+
+    def locate(row: int) -> str:
+        number, _ = next(itertools.islice(READERS[form](file), has_header + row, None))
+        return f"line {number:,} of {file.path}"
+
     return Source(
         lambda: _read_rows(file, form, options, has_header),
         lambda: f"table-{hash_text(json.dumps([form, options.columns, file.content.sha256]))}",
         lambda: sum(1 for _ in itertools.islice(READERS[form](file), has_header, None)),
+        locate=locate,
     )
 
 
@@ -217,24 +225,26 @@ READERS: dict[str, Callable[[TextFile], Iterator[tuple[int, Any]]]] = {
 def _make_parser(form: str, options: TableOptions, first: Any) -> Parser:
     """Returns a function that takes the columns out of a record. `first` is the first record of the file."""
     if form == "jsonl":
-        return _make_json_parser(options.columns, options.labels, first)
-    return _make_field_parser(options.columns, first)
+        return _make_json_parser(options, first)
+    return _make_field_parser(options, first)
 
 
-def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
+def _make_field_parser(options: TableOptions, first: Sequence[str]) -> Parser:
     """Returns a function that takes the columns out of the fields of a row.
 
     Args:
-      columns: names or numbers.
+      options: the columns have names or numbers.
       first: the fields of the first line.
 
     Raises:
       ValueError: if a column is missing, or several columns have its name.
     """
+    columns: Sequence[str] = options.columns
     names = [name.strip() for name in first]
     if all(column.isdecimal() for column in columns):
         columns = [str(int(column)) for column in columns]
         names = [str(number) for number in range(1, len(names) + 1)]
+    _check_has_label(options.labels, names)
     for column in columns:
         if names.count(column) > 1:
             raise ValueError(f"{names.count(column)} columns have the name {column!r}")
@@ -248,10 +258,21 @@ def _make_field_parser(columns: Sequence[str], first: Sequence[str]) -> Parser:
     return parse
 
 
-def _make_json_parser(columns: Sequence[str], labels: Sequence[str], first: Any) -> Parser:
+def _check_has_label(labels: Sequence[str], names: Sequence[str]) -> None:
+    """Raises a ValueError if a column of labels is missing, as in test splits whose labels are secret."""
+    for label in labels:
+        if not label.isdecimal() and label not in names:
+            raise ValueError(
+                f"it has no column {label!r} with labels, but {', '.join(map(repr, names))}. Name the "
+                "column, or leave data.test empty if this is a test split without labels"
+            )
+
+
+def _make_json_parser(options: TableOptions, first: Any) -> Parser:
     """Returns a function that takes the columns out of a line of JSON, or of an element of an array."""
+    columns = options.columns
     paths: list[Path] = []
-    readers = [_read_label if column in labels else _require_text for column in columns]
+    readers = [_choose_json_reader(column, options) for column in columns]
 
     def parse(line):
         record = _load_object(line)
@@ -293,13 +314,27 @@ def _load_object(line: str) -> dict[str, Any]:
     return record
 
 
+def _choose_json_reader(column: str, options: TableOptions) -> Callable[[Any, Path], str]:
+    """Returns the function that converts the value of a column to text."""
+    read = _read_label if column in options.labels else _require_text
+    if column not in options.lists:
+        return read
+
+    def read_list(value: Any, path: Path) -> str:
+        if not isinstance(value, list):
+            return read(value, path)
+        return join_words(read(element, path) for element in value)
+
+    return read_list
+
+
 def _read_label(value: Any, path: Path) -> str:
-    """Returns the text of a label. Raises a ValueError if it is no text, integer or boolean."""
-    if isinstance(value, int):
+    """Returns the text of a label. Raises a ValueError if it is no text, number or boolean."""
+    if isinstance(value, int | float):
         return label_text(value)
     if value is not None and not isinstance(value, str):
         raise ValueError(
-            f"expected a text, an integer or a boolean in the column {'.'.join(path)!r}, got "
+            f"expected a text, a number or a boolean in the column {'.'.join(path)!r}, got "
             f"{type(value).__name__}"
         )
     return _require_text(value, path)

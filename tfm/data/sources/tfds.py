@@ -70,7 +70,7 @@ def read_records(builder: Any, split: str, features: Sequence[str], labels: Sequ
                 yield tuple(decode(number, *pair) for pair in zip(to_texts, values, strict=True))
 
     def decode(number, to_text, value):
-        values = value.bytes_list.value or value.int64_list.value
+        values = value.bytes_list.value or value.int64_list.value or value.float_list.value
         if len(values) != 1:
             raise UserError(describe_damage(folder, f"example {number} has no text"))
         try:
@@ -85,14 +85,14 @@ def _decode_text(value: bytes, name: str) -> str:
     return value.decode("utf-8")
 
 
-def _make_label_reader(kind: Any) -> Callable[[int, str], str]:
-    """Returns a function from the integer of a label and the name of the data set to the label's text."""
+def _make_label_reader(kind: Any) -> Callable[[Any, str], str]:
+    """Returns a function from the number of a label and the name of the data set to the label's text."""
     import tensorflow_datasets as tfds
 
     if isinstance(kind, tfds.features.ClassLabel):
         names = list(kind.names)
         return lambda value, name: name_class(value, names, name)
-    number = bool if kind.np_dtype == np.bool_ else int
+    number = {"b": bool, "f": float}.get(np.dtype(kind.np_dtype).kind, int)
     return lambda value, name: label_text(number(value))
 
 
@@ -196,7 +196,7 @@ def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str
     Args:
       builder: the builder of a data set.
       features: names of features.
-      labels: those of the features that contain labels, which may also be integers, booleans or classes.
+      labels: those of the features that contain labels, which may also be numbers, booleans or classes.
     """
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
     problems: list[str] = []
@@ -207,7 +207,7 @@ def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str
                 f"it has {', '.join(known) or 'none with a name'}."
             )
         elif not _is_text(known[name]) and not (name in labels and _is_label(known[name])):
-            expected = "text, an integer, a boolean or a class" if name in labels else "text"
+            expected = "text, a number, a boolean or a class" if name in labels else "text"
             problems.append(
                 f"The feature '{name}' of {builder.info.full_name} is not {expected}: {known[name]}."
             )
@@ -220,8 +220,8 @@ def _is_text(kind: Any) -> bool:
 
 
 def _is_label(kind: Any) -> bool:
-    """Returns whether a feature of TFDS is an integer, a boolean or a class."""
-    return kind.shape == () and np.dtype(kind.np_dtype).kind in "iub"
+    """Returns whether a feature of TFDS is a number, a boolean or a class."""
+    return kind.shape == () and np.dtype(kind.np_dtype).kind in "iufb"
 
 
 def split_problems(builder: Any, names: Iterable[str]) -> list[str]:
