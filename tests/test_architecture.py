@@ -73,10 +73,11 @@ MAY_IMPORT = {
 BUILDS_ON = {"rnn_seq2seq": {"lstm_lm"}}
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")
 HOST_SIDE_FILES = (
-    *("tfm.io.files", "tfm.commands.terminal", "tfm.commands.main", "tfm.family"),
-    *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "labelled_texts", "mask", "masked_pairs")),
-    *(f"tfm.systems.dalle.{name}" for name in ("captioned_pictures", "caption_text", "captions")),
-    *(f"tfm.systems.dalle.{name}" for name in ("checker", "inspection", "stored_captions")),
+    *("tfm.commands.main", "tfm.commands.terminal", "tfm.family", "tfm.io.files"),
+    *(f"tfm.systems.bert.{name}" for name in ("builtin_labels", "conll", "label_statistics")),
+    *(f"tfm.systems.bert.{name}" for name in ("labelled_texts", "mask", "masked_pairs", "scores")),
+    *(f"tfm.systems.dalle.{name}" for name in ("caption_text", "captioned_pictures", "captions", "checker")),
+    *(f"tfm.systems.dalle.{name}" for name in ("inspection", "stored_captions")),
     *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "inspection", "metrics", "scenes")),
     *(f"tfm.systems.detr.{name}" for name in ("stored_pictures", "yolo", "yolo_folder")),
     "tfm.systems.memory_network.stories",

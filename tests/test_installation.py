@@ -84,7 +84,7 @@ def test_wheel_of_an_sdist_contains_configs_and_page(installed, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "extra", ["zstd", "datasets", "ctranslate2", "tokenizers", "tracking", "digits", "rouge"]
+    "extra", ["zstd", "datasets", "ctranslate2", "tokenizers", "tracking", "digits", "rouge", "tags"]
 )
 def test_message_of_a_wheel_names_the_packages_of_a_missing_extra(extra, installed, tmp_path):
     """A user of a wheel has no checkout in which pip could install the extra."""

@@ -213,6 +213,8 @@ BERT_HEADS = {
     "bert, classes": ("classes", {}),
     "bert, classes of pairs": ("classes", {"second_column": "second"}),
     "bert, tags": ("tags", {"label_column": "tags"}),
+    "bert, entities in columns": ("tags", {"kind": "conll", **labelled_texts.CONLL_FILES}),
+    "bert, regression of pairs": ("regression", {"second_column": "second", "label_column": "number"}),
 }
 # {name of a task: {name of a model, and what else differs after a comma: (folder) -> config}}
 TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {

@@ -109,7 +109,7 @@ SECTIONS = [
     Case(LSTMConfig(features=6), observers.observe_model),
     Case(FeedForwardLMConfig(embedding_features=6, hidden_features=5, dropout=0.1), observers.observe_model),
     *make_cases(VIT, observers.observe_model, POST, SINUSOIDS),
-    *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}),
+    *make_cases(BERT, observers.observe_model, {"attention_dropout": 0.0}, {"head": "classes"}, {"types": 0}),
     *make_cases(RNNConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(LuongConfig(**RNN_SIZES), observers.observe_model, LSTM),
     *make_cases(

@@ -114,7 +114,10 @@ CLASSES, TAGS = (dataclasses.replace(BERT, head=head) for head in ("classes", "t
             lambda: text_classification.Config(model=CLASSES, data=LabelledConfig(max_length=33)),
             r"data\.max_length \(33\) to be at most the positions of the model .*=32\)",
         ),
-        (lambda: text_classification.Config(model=BERT), r"model\.head=classes or tags, got 'pretraining'"),
+        (
+            lambda: text_classification.Config(model=BERT),
+            r"model\.head=classes, tags or regression, got 'pretraining'",
+        ),
         (
             lambda: text_classification.Config(
                 model=TAGS, data=LabelledConfig(max_length=32, second_column="b")
@@ -262,3 +265,5 @@ def test_data_command_describes_each_column():
     assert result.code == 0, result.error
     names = ["text", "translation", "label"]
     assert [line.strip() for line in result.output.splitlines() if line.strip() in names] == names
+    rows = [line.split() for line in result.output.splitlines()]
+    assert ["yes", "500", "50.0", "%"] in rows

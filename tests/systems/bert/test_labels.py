@@ -108,6 +108,7 @@ def reviews(tmp_path_factory):
         ("label", ["neg", "pos", "pos"]),
         ("stars", ["0", "3", "6"]),
         ("is_long", ["false", "true", "false"]),
+        ("share", ["0.5", "0.5", "0.5"]),
         ("text", TEXTS),
     ],
 )
@@ -117,9 +118,6 @@ def test_labels_of_tfds_are_classes_integers_or_booleans(reviews, feature, label
 
 
 def test_other_features_of_tfds_are_no_labels(reviews):
-    config = LabelledConfig(kind="tfds", name="tiny_reviews", directory=reviews, label_column="share")
-    with pytest.raises(UserError, match=r"'share' .* is not text, an integer, a boolean or a class"):
-        open_pairs(config, "train")
     numbers = LabelledConfig(kind="tfds", name="tiny_reviews", directory=reviews, text_column="stars")
     with pytest.raises(UserError, match=r"'stars' .* is not text:"):
         open_pairs(numbers, "train")
@@ -131,7 +129,7 @@ def test_unknown_classes_of_tfds_are_an_error(reviews):
         open_pairs(config, "unsupervised")[:]
 
 
-@pytest.mark.parametrize("label", [1.5, [1], {"a": 1}])
+@pytest.mark.parametrize("label", [{"a": 1}, [[1]]])
 def test_other_values_are_no_labels(tmp_path, label):
     (tmp_path / "train.jsonl").write_text(json.dumps({"text": "good", "label": label}) + "\n")
     config = LabelledConfig(kind="table", directory=str(tmp_path), train="train.jsonl")
@@ -204,7 +202,9 @@ def test_classes_that_are_integers_keep_their_order(tmp_path):
 
 def test_rows_without_a_label_are_an_error(tmp_path):
     splits = write_splits(tmp_path, train=[0, None, 1], validation=[0], test=[1])
-    with pytest.raises(UserError, match=r"'train': .* 1 rows have none, for example row 2, 'the dog 1'"):
+    with pytest.raises(
+        UserError, match=r"'train': .* 1 rows have none, for example line 2 of .*train.jsonl, 'the dog 1'"
+    ):
         create(tmp_path, 2, **splits)
 
 

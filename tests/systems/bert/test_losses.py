@@ -38,7 +38,8 @@ def make_task(module, head, seed=0, **fields):
         task = pretraining.MaskedLanguageModeling(config, range(23))
     else:
         config = classification.Config(model=model, data=classification.LabelledConfig(max_length=32))
-        task = classification.TextClassification(config, range(23), ["a", "b", "c"], "")
+        kind = classification.TextRegression if head == "regression" else classification.TextClassification
+        task = kind(config, range(23), ["a", "b", "c"], "")
     return task, random_parameters(task.model, TOKENS, seed=seed)
 
 
@@ -114,6 +115,24 @@ def test_loss_metrics_and_gradient_of_classification_equal_numpy(head):
     def compute(params):
         return class_sums(params, batch, head)[0]
 
+    assert_gradient_close(gradient, compute, params, rtol=1e-3, atol=1e-4)
+
+
+def test_loss_metrics_and_gradient_of_regression_equal_numpy():
+    task, params = make_task(classification, "regression")
+    batch = make_class_batch("regression")
+    batch["labels"] = batch["labels"].astype(np.float32) - 0.5
+    terms, metrics, gradient = value_and_gradient(task, params, batch)
+
+    def compute(params):
+        predicted = [
+            class_logits(params, tokens[tokens > 0], types[tokens > 0], "regression")[0, 0]
+            for tokens, types in zip(TOKENS[:3], TYPES, strict=False)
+        ]
+        return np.square(predicted - batch["labels"][:3, 0]).sum()
+
+    np.testing.assert_allclose(terms["loss"], (compute(params), 3), rtol=1e-5)
+    np.testing.assert_array_equal(metrics["squared_error"], terms["loss"])
     assert_gradient_close(gradient, compute, params, rtol=1e-3, atol=1e-4)
 
 

@@ -1,6 +1,6 @@
-"""Batches of texts with labels: a label of each text, of each pair of texts, or of each word.
+"""Batches of texts with labels: a class or a number of each text or pair of texts, or a tag of each word.
 
-A batch is a dict of int32 arrays [B, L]:
+A batch is a dict of int32 arrays [B, L]. Labels that are numbers are float32:
 
     tokens      BOS, the text, EOS, and for a pair the second text and another EOS
     types       0 up to the first EOS, 1 after it
@@ -9,11 +9,14 @@ A batch is a dict of int32 arrays [B, L]:
 """
 
 import dataclasses
+import functools
 import itertools
 import logging
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,14 +24,16 @@ from tfm.config import DOTTED, field, without_fields
 from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, PairsConfig, vocabulary_field
-from tfm.data.source import Row
+from tfm.data.source import Row, locate_by_number
 from tfm.data.tokenizers.protocol import Tokenizer, encode_inside
 from tfm.errors import UserError
 from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, fit_lengths, join_texts
 
 NO_LABEL = "-"  # in place of the tag of a word without a tag
+UNKNOWN = -1  # the label of texts whose labels are not published
 MAX_SHOWN_LABELS = 9  # in an error message
-KINDS = ("table", "huggingface", "tfds")
+OWN_KINDS = {"conll": "tfm.systems.bert.conll:open_conll"}
+KINDS = ("table", *OWN_KINDS, "huggingface", "tfds")
 log = logging.getLogger(__name__)
 
 
@@ -53,20 +58,26 @@ class LabelledConfig(PairsConfig):
 
     kind: str = vocabulary_field(
         "table",
-        "Kind of the data. table: TSV, CSV, JSON Lines or Parquet files. huggingface: a data set of the "
-        "package datasets. tfds: a TFDS data set. package.module:function: your function (LabelledConfig, "
-        "split) -> source, see `tfm.data.source`.",
+        "Kind of the data. table: TSV, CSV, JSON Lines or Parquet files. conll: files with a word and its "
+        "tags in each line. huggingface: a data set of the package datasets. tfds: a TFDS data set. "
+        "package.module:function: your function (LabelledConfig, split) -> source, see `tfm.data.source`.",
         pattern=re.compile(f"{'|'.join(KINDS)}|{DOTTED.pattern}", re.ASCII),
         form=f"one of {', '.join(KINDS)}, or package.module:function",
     )
-    text_column: str = vocabulary_field("text", "Column or feature of the text.")
+    text_column: str = vocabulary_field(
+        "text",
+        "Column or feature of the text. A number, counted from 1, selects a column of a TSV or CSV file "
+        "without a header, and then all columns are numbers. conll: number of the column of the "
+        "words; text is the first column.",
+    )
     second_column: str = vocabulary_field(
         "", "Column or feature of the second text of a pair. If empty, a row has one text."
     )
     label_column: str = vocabulary_field(
         "label",
-        f"Column or feature of the label: a text, an integer, a boolean or a ClassLabel. For tags: a tag for "
-        f"each word, separated by blanks, and {NO_LABEL!r} for a word without a tag.",
+        f"Column or feature of the label: a text, a number, a boolean or a ClassLabel. For tags: a tag for "
+        f"each word, separated by blanks or in a list, and {NO_LABEL!r} for a word without a tag. conll: "
+        "number of the column of the tags; label is the last column.",
     )
     max_length: int = field(
         128,
@@ -76,6 +87,8 @@ class LabelledConfig(PairsConfig):
         maximum=MAX_SIDE_TOKENS,
         unit="tokens",
     )
+
+    own_kinds: ClassVar[Mapping[str, str]] = OWN_KINDS
 
     @property
     def text_columns(self) -> tuple[str, ...]:
@@ -89,8 +102,13 @@ class LabelledConfig(PairsConfig):
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The column of the label, whose values may be integers, booleans or classes."""
+        """The column of the label, whose values may be numbers, booleans or classes."""
         return (self.label_column,)
+
+    @property
+    def list_columns(self) -> tuple[str, ...]:
+        """The columns that may be lists of words and of their tags."""
+        return () if self.second_column else (self.text_column, self.label_column)
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -112,20 +130,80 @@ def split_label(label: str, has_tags: bool) -> list[str]:
     return label.split() if has_tags else [label]
 
 
-def find_labels(rows: Sequence[Row], has_tags: bool) -> set[str]:
-    """Returns the names of all labels of some rows.
+def count_labels(
+    rows: Sequence[Row], has_tags: bool, locate: Callable[[int], str] = locate_by_number
+) -> Counter[str]:
+    """Returns {name of a label: number of the rows or words that have it}.
+
+    Args:
+      rows: one or two texts, and the label.
+      has_tags: whether a label consists of the tags of the words of a text.
+      locate: see `tfm.data.source.Source`.
 
     Raises:
-      UserError: if a row has no label.
+      UserError: if a row has no label, or the label of a text is a number with a fraction.
     """
-    unlabelled = [number for number, row in enumerate(rows, 1) if not row[-1]]
+    _check_no_label_is_empty(rows, locate)
+    names = itertools.chain.from_iterable(split_label(row[-1], has_tags) for row in rows)
+    counts = Counter(names)
+    if has_tags:
+        del counts[NO_LABEL]
+        return counts
+    fractions = [name for name in counts if not (read_number(name) or 0.0).is_integer()]
+    if fractions:
+        row = [row[-1] for row in rows].index(fractions[0])
+        raise UserError(
+            f"Expected classes as labels, but {locate(row)} has the number {fractions[0]}. Set model.head to "
+            "regression to predict numbers."
+        )
+    return counts
+
+
+def _check_no_label_is_empty(rows: Sequence[Row], locate: Callable[[int], str]) -> None:
+    """Raises a UserError if a row has no label."""
+    unlabelled = [number for number, row in enumerate(rows) if not row[-1]]
     if unlabelled:
         raise UserError(
-            f"Expected a label in each row, but {len(unlabelled):,} rows have none, for example row "
-            f"{unlabelled[0]:,}, {rows[unlabelled[0] - 1][0]!r}. Add the labels, or remove the rows."
+            f"Expected a label in each row, but {len(unlabelled):,} rows have none, for example "
+            f"{locate(unlabelled[0])}, {rows[unlabelled[0]][0]!r}. Add the labels, or remove the rows."
         )
-    names = itertools.chain.from_iterable(split_label(row[-1], has_tags) for row in rows)
-    return set(names) - ({NO_LABEL} if has_tags else set())
+
+
+def read_numbers(rows: Sequence[Row], locate: Callable[[int], str] = locate_by_number) -> list[float]:
+    """Returns the labels of rows as numbers.
+
+    Args:
+      rows, locate: see `count_labels`.
+
+    Raises:
+      UserError: if a label is missing or no finite number, or if all labels are -1, as in test splits whose
+        labels are secret.
+    """
+    _check_no_label_is_empty(rows, locate)
+    numbers: list[float] = []
+    for row, (*_, label) in enumerate(rows):
+        number = read_number(label)
+        if number is None:
+            raise UserError(
+                f"Expected a number as the label of {locate(row)}, got {label!r}. Correct it, or set "
+                "model.head to classes."
+            )
+        numbers.append(number)
+    if set(numbers) == {UNKNOWN}:
+        raise UserError(
+            f"All labels are {UNKNOWN}, which stands for an unknown label in test splits without labels. Set "
+            "data.test to another split, or leave data.test empty."
+        )
+    return numbers
+
+
+def read_number(label: str) -> float | None:
+    """Returns a label as a finite number, or None if it is none."""
+    try:
+        number = float(label)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def sort_labels(names: Iterable[str]) -> list[str]:
@@ -137,9 +215,14 @@ def sort_labels(names: Iterable[str]) -> list[str]:
 
 
 def encode_rows(
-    rows: Sequence[Row], tokenizer: Tokenizer, names: Sequence[str], max_length: int, has_tags: bool
+    rows: Sequence[Row],
+    tokenizer: Tokenizer,
+    names: Sequence[str],
+    max_length: int,
+    has_tags: bool,
+    locate: Callable[[int], str] = locate_by_number,
 ) -> list[LabelledText]:
-    """Returns the arrays of rows of texts and labels.
+    """Returns the arrays of rows of texts and classes.
 
     Args:
       rows: one or two texts, and the label.
@@ -147,12 +230,13 @@ def encode_rows(
       names: names of the classes.
       max_length: maximum number of tokens of a row.
       has_tags: whether a label consists of the tags of the words of a single text.
+      locate: see `tfm.data.source.Source`.
 
     Raises:
       UserError: if a label is missing or not among the names, the numbers of words and tags of a text differ,
         or a text with tags is too long.
     """
-    if unknown := sort_labels(find_labels(rows, has_tags) - set(names)):
+    if unknown := sort_labels(count_labels(rows, has_tags, locate).keys() - set(names)):
         raise UserError(
             f"Expected labels of the run ({', '.join(names[:MAX_SHOWN_LABELS])}), got "
             f"{', '.join(map(repr, unknown[:MAX_SHOWN_LABELS]))}. Correct the labels, or start a new run, "
@@ -161,16 +245,44 @@ def encode_rows(
     classes = {name: number for number, name in enumerate(names)}
     if has_tags:
         return [
-            _encode_words(number, text, label, tokenizer, classes, max_length)
-            for number, (text, label) in enumerate(rows, 1)
+            _encode_words(functools.partial(locate, number), text, label, tokenizer, classes, max_length)
+            for number, (text, label) in enumerate(rows)
         ]
+    return [
+        _label(*texts, np.array([0]), [classes[row[-1]]], [1])
+        for row, texts in zip(rows, _encode_texts(rows, tokenizer, max_length), strict=True)
+    ]
+
+
+def encode_numbers(
+    rows: Sequence[Row],
+    tokenizer: Tokenizer,
+    max_length: int,
+    locate: Callable[[int], str] = locate_by_number,
+) -> list[LabelledText]:
+    """Returns the arrays of rows of texts and numbers.
+
+    Args:
+      rows, tokenizer, max_length, locate: see `encode_rows`.
+
+    Raises:
+      UserError: see `read_numbers`.
+    """
+    texts = _encode_texts(rows, tokenizer, max_length)
+    return [
+        _label(*row, np.array([0]), [number], [1], dtype=np.float32)
+        for row, number in zip(texts, read_numbers(rows, locate), strict=True)
+    ]
+
+
+def _encode_texts(
+    rows: Sequence[Row], tokenizer: Tokenizer, max_length: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Returns the tokens and the types of rows with one or two texts, which are cut to `max_length`."""
     encoded = [tokenizer.encode(texts) for texts in zip(*(row[:-1] for row in rows), strict=True)]
     cut = [cut_texts(ids, max_length) for ids in zip(*encoded, strict=True)]
     _warn_of_cuts(list(zip(*encoded, strict=True)), cut, max_length)
-    return [
-        _label(*join_texts(*texts), np.array([0]), [classes[row[-1]]], [1])
-        for row, texts in zip(rows, cut, strict=True)
-    ]
+    return [join_texts(*texts) for texts in cut]
 
 
 def _warn_of_cuts(
@@ -204,40 +316,52 @@ def _label(
     tokens: np.ndarray,
     types: np.ndarray,
     places: np.ndarray,
-    place_labels: Sequence[int],
+    place_labels: Sequence[float],
     place_weights: Sequence[int],
+    dtype: type = np.int32,
 ) -> LabelledText:
     """Returns the arrays of a row with labels at some places."""
-    labels, weights = np.zeros_like(tokens), np.zeros_like(tokens)
+    labels: np.ndarray = np.zeros(tokens.shape, dtype)
+    weights = np.zeros_like(tokens)
     labels[places], weights[places] = place_labels, place_weights
     return LabelledText(tokens, types, labels, weights)
 
 
 def _encode_words(
-    number: int, text: str, label: str, tokenizer: Tokenizer, classes: dict[str, int], max_length: int
+    locate: Callable[[], str],
+    text: str,
+    label: str,
+    tokenizer: Tokenizer,
+    classes: dict[str, int],
+    max_length: int,
 ) -> LabelledText:
-    """Returns the arrays of a text whose words have tags. `number` is the number of its row, from 1."""
+    """Returns the arrays of a text whose words have tags. `locate` returns the place of the row."""
     tags, words = label.split(), text.split()
     if len(words) != len(tags):
         raise UserError(
-            f"Expected a tag for each of the {len(words)} words of row {number:,}, {text!r}, got {len(tags)} "
+            f"Expected a tag for each of the {len(words)} words of {locate()}, {text!r}, got {len(tags)} "
             f"tags: {label!r}. Words are separated by blanks."
         )
     ids = [*tokenizer.encode(words[:1]), *encode_inside(tokenizer, [f" {word}" for word in words[1:]])]
     if not all(ids):
         raise UserError(
-            f"Row {number:,}: the tokenizer has no token for {words[ids.index([])]!r}, so its tag "
+            f"The tokenizer has no token for {words[ids.index([])]!r} in {locate()}, so its tag "
             f"{tags[ids.index([])]!r} has no place. Remove the word, or use another tokenizer."
         )
     tokens, types = join_texts(list(itertools.chain.from_iterable(ids)))
     if len(tokens) > max_length:
         raise UserError(
-            f"Expected texts with tags to have at most data.max_length ({max_length:,}) tokens, but row "
-            f"{number:,} has {len(tokens):,}. Increase data.max_length, or shorten the text."
+            f"Expected texts with tags to have at most data.max_length ({max_length:,}) tokens, but "
+            f"{locate()} has {len(tokens):,}. Increase data.max_length, or shorten the text."
         )
     starts = np.cumsum([1, *map(len, ids[:-1])])
     has_label = [tag != NO_LABEL for tag in tags]
     return _label(tokens, types, starts, [classes.get(tag, 0) for tag in tags], has_label)
+
+
+def _batch_dtype(array: np.ndarray) -> type:
+    """Returns the dtype in a batch: int32, or float32 for labels that are numbers."""
+    return np.float32 if array.dtype == np.float32 else np.int32
 
 
 class LabelledTexts:
@@ -267,7 +391,7 @@ class LabelledTexts:
 
     def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
         """See `Epochs`."""
-        arrays = LabelledText(*(np.zeros(shape, np.int32) for _ in LabelledText._fields))
+        arrays = LabelledText(*(np.zeros(shape, _batch_dtype(array)) for array in self._texts[0]))
         for place, number in enumerate(self._rows.pieces[rows]):
             for array, values in zip(arrays, self._texts[number], strict=True):
                 array[place, : len(values)] = values

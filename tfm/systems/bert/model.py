@@ -26,7 +26,8 @@ from tfm.masks import PAD_ID, AttentionMask
 
 # Standard deviation of the truncated normal initial values of all matrices, from the authors' code.
 INITIAL_DEVIATION = 0.02
-HEADS = ("pretraining", "classes", "tags")
+HEADS = ("pretraining", "classes", "tags", "regression")
+POOLER_ACTIVATIONS = {"tanh": jnp.tanh, "relu": jax.nn.relu}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,18 +50,24 @@ class BertConfig(SequenceConfig):
     max_positions: int = 512
     types: int = fixed_field(
         2,
-        "Number of types of tokens: 0 for the first text, 1 for the second.",
-        minimum=2,
+        "Number of types of tokens: 0 for the first text, 1 for the second. 1: both texts have the same "
+        "type, as in RoBERTa. 0: no embedding of types, as in DistilBERT.",
+        minimum=0,
         maximum=64,
     )
     head: str = fixed_field(
         "pretraining",
         "Output of the model. pretraining: the tokens, and whether the second text follows the first. "
-        "classes: a class of the row. tags: a class of each token.",
+        "classes: a class of the row. tags: a class of each token. regression: a number for the row.",
         choices=HEADS,
     )
     classes: int = fixed_field(
         2, "Number of classes of the heads classes and tags.", minimum=2, maximum=1_000_000, unit="classes"
+    )
+    pooler_activation: str = fixed_field(
+        "tanh",
+        "Activation of the layer between the first token and the output for a row. DistilBERT has relu.",
+        choices=tuple(POOLER_ACTIVATIONS),
     )
 
 
@@ -88,7 +95,8 @@ class Bert(layers.TransformerBase):
         self.check_device()
         self.embedding = self.make_embedding()
         self.positions = self.make_positions()
-        self.types = self.make_types()
+        if config.types:
+            self.types = self.make_types()
         self.embedding_norm = self.make_norm()
         self.dropout = layers.Dropout(config.dropout)
         self.encoder = self.make_stack(self.make_encoder_layer, config.encoder_layers)
@@ -98,7 +106,7 @@ class Bert(layers.TransformerBase):
             self.transform, self.transform_norm = self.make_projection(config.d_model), self.make_norm()
             self.follows = self.make_projection(2)
         else:
-            self.head = self.make_projection(config.classes)
+            self.head = self.make_projection(1 if config.head == "regression" else config.classes)
 
     def make_initializers(self) -> tuple[Initializer, Initializer]:
         """Returns the same truncated normal initializer for all kernels."""
@@ -142,7 +150,7 @@ class Bert(layers.TransformerBase):
 
         Returns:
           pretraining: the logits of every token [B, L, V], and of whether the second text does not follow (0)
-          or follows (1), [B, 2]. classes: [B, C]. tags: [B, L, C].
+          or follows (1), [B, 2]. classes: [B, C]. tags: [B, L, C]. regression: the predicted numbers [B, 1].
         """
         x = self.features(tokens, types=types, train=train)
         if self.config.head == "pretraining":
@@ -173,7 +181,7 @@ class Bert(layers.TransformerBase):
 
         Args:
           tokens: int [B, L], padded with 0.
-          types: Type of each token, int [B, L]. None means 0.
+          types: Type of each token, int [B, L]. None means 0. A model with fewer than two types ignores them.
           train: Whether dropout is on.
 
         Returns:
@@ -183,7 +191,10 @@ class Bert(layers.TransformerBase):
           ValueError: If L is above `config.max_length`.
         """
         index = self.positions_or_index(None, tokens)
-        x = self.embedding(tokens) + self.types(jnp.zeros_like(tokens) if types is None else types)
+        x = self.embedding(tokens)
+        if self.config.types:
+            has_types = types is not None and self.config.types > 1
+            x = x + self.types(types if has_types else jnp.zeros_like(tokens))
         x = self.add_positions("encoder", x, self.positions, index, norm=self.embedding_norm, train=train)
         return self.encoder(x, mask=AttentionMask(None, tokens != PAD_ID), positions=index, train=train)
 
@@ -193,7 +204,8 @@ class Bert(layers.TransformerBase):
 
     def pooled(self, x: jax.Array) -> jax.Array:
         """Returns the features [B, D] of each row, from the output x [B, L, D] at the first token."""
-        return observe(self, "pooled", jnp.tanh(self.pooler(x[:, 0])), "BD")
+        activation = POOLER_ACTIVATIONS[self.config.pooler_activation]
+        return observe(self, "pooled", activation(self.pooler(x[:, 0])), "BD")
 
 
 Config = BertConfig

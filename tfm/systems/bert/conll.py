@@ -1,0 +1,150 @@
+"""Words with tags in columns, the form of the shared tasks of CoNLL.
+
+    -DOCSTART- -X- -X- O
+
+    EU NNP B-NP B-ORG
+    rejects VBZ B-VP O
+    German JJ B-NP B-MISC
+
+Each line has a word and its tags, and a blank line ends a sentence. Columns are separated by tabs, or by
+blanks if the first line with a word has no tab. A line of the word -DOCSTART- begins a document and is left
+out. In a file with tabs, lines that begin with "#" and have no tab are comments. In CoNLL-U, which has ten
+columns, the lines of contracted words (3-4) and of words that the text lacks (5.1) are left out as well.
+"""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tfm.data.source import Row, Source, hash_text, join
+from tfm.data.sources.columns import join_words
+from tfm.data.sources.text_files import TextFile, expand_names, find_file
+from tfm.errors import UserError
+
+DOCUMENT_START = "-DOCSTART-"
+CONLL_U_COLUMNS = 10
+CONLL_U_OTHER_LINES = re.compile(r"\d+[-.]\d+")  # first column of lines that are no words of the sentence
+WORD_COLUMN, TAG_COLUMN = "text", "label"  # the default names mean the first and the last column
+
+
+class Sentence(NamedTuple):
+    """A sentence of a file.
+
+    Attributes:
+      line: number of the line of its first word, from 1.
+      words, tags: the values of the two columns.
+    """
+
+    line: int
+    words: list[str]
+    tags: list[str]
+
+
+def open_conll(config: Any, split: str) -> Source:
+    """Returns (words, tags) of each sentence of a split, both with blanks between them.
+
+    Args:
+      config: a `tfm.systems.bert.labelled_texts.LabelledConfig`.
+      split: the files, between commas, or a pattern such as corpus/*.conll.
+
+    Raises:
+      UserError: if a file is missing, or a column is no number.
+    """
+    columns = (
+        _find_column(config, "text_column", WORD_COLUMN),
+        _find_column(config, "label_column", TAG_COLUMN),
+    )
+    if config.second_column:
+        raise UserError(
+            f"data.kind={config.kind} has one text for each sentence, but data.second_column is "
+            f"{config.second_column!r}. Leave it empty."
+        )
+    return join([_open_file(find_file(path), columns) for path in expand_names(config.directory, split)])
+
+
+def _find_column(config: Any, field: str, default: str) -> int:
+    """Returns the index of the column that a field of the config names."""
+    value = getattr(config, field)
+    if value == default:
+        return 0 if default == WORD_COLUMN else -1
+    if not value.isdecimal() or int(value) < 1:
+        raise UserError(
+            f"Expected data.{field} to be the number of a column, counted from 1, because the columns of "
+            f"data.kind={config.kind} have no names, got {value!r}."
+        )
+    return int(value) - 1
+
+
+def _open_file(path: str, columns: tuple[int, int]) -> Source:
+    """Returns the sentences of a file."""
+    file = TextFile(path, "a word and its tags a line")
+
+    def locate(row: int) -> str:
+        sentence = next(itertools.islice(_read_sentences(file, columns), row, None))
+        return f"line {sentence.line:,} of {path}"
+
+    return Source(
+        lambda: (_make_row(sentence) for sentence in _read_sentences(file, columns)),
+        lambda: f"conll-{hash_text(json.dumps([columns, file.content.sha256]))}",
+        locate=locate,
+    )
+
+
+def _make_row(sentence: Sentence) -> Row:
+    return join_words(sentence.words), join_words(sentence.tags)
+
+
+def _read_sentences(file: TextFile, columns: tuple[int, int]) -> Iterator[Sentence]:
+    """Yields the sentences of a file.
+
+    Raises:
+      UserError: with the number of the line that has too few or too many columns, or if there is no word.
+    """
+    has_tabs, width, width_line = False, 0, 0
+    sentence = Sentence(0, [], [])
+    has_words = False
+    for number, line in enumerate(file, 1):
+        if not width:
+            has_tabs = "\t" in line
+        fields = line.rstrip("\r").split("\t") if has_tabs else line.split()
+        if not line.strip() or fields[0] == DOCUMENT_START:
+            if sentence.words:
+                yield sentence
+            sentence = Sentence(0, [], [])
+            continue
+        if line.startswith("#") and "\t" not in line and (has_tabs or not width):
+            continue
+        if not width:
+            width, width_line = len(fields), number
+            _check_columns(file, number, columns, width)
+        if len(fields) != width:
+            raise file.error(
+                number, f"must have {width} columns, as line {width_line:,} has, but it has {len(fields)}"
+            )
+        if width == CONLL_U_COLUMNS and CONLL_U_OTHER_LINES.fullmatch(fields[0]):
+            continue
+        has_words = True
+        word, tag = (fields[column].strip() for column in columns)
+        if not tag:
+            raise file.error(number, f"has no tag for the word {word!r}")
+        if not sentence.words:
+            sentence = Sentence(number, [], [])
+        sentence.words.append(word)
+        sentence.tags.append(tag)
+    if sentence.words:
+        yield sentence
+    if not has_words:
+        raise UserError(f"{file.path} has no words: expected a word and its tags in each line.")
+
+
+def _check_columns(file: TextFile, number: int, columns: tuple[int, int], width: int) -> None:
+    """Raises a UserError if the first line with a word lacks a column, or has a single column."""
+    missing = max(columns) + 1
+    if width < 2 or missing > width:
+        raise file.error(
+            number,
+            f"has {width} columns, but column {max(missing, 2)} is needed. Expected a word and its tags, "
+            "separated by tabs or blanks. Check data.text_column and data.label_column",
+        )
