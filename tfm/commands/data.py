@@ -6,11 +6,12 @@ are in tokens of its tokenizer. The command then also lists the characters and t
 does not know, the most frequent first.
 Without --config, it reads the data of the run.
 --split=train --split=dev reads only these splits. Each split is checked and then read once. Memory holds two
-hashes for each row. A task with other data, such as images, summarizes its splits itself.
+hashes for each row. A task with other data, such as images, summarizes its splits itself. A task with
+labelled texts adds the statistics of the labels.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfm import tasks
@@ -47,10 +48,15 @@ def main(options: command_options.Data) -> None:
     if options.workdir:
         for split in summaries:
             warn_of_changed_split(config, options.workdir, split.name)
+    inspect_labels = getattr(tasks.find(config.task), "inspect_labels", None)
+    labels: Mapping[str, Summary] = {}
+    if inspect_labels is not None:
+        labels = inspect_labels(config, [split.name for split in summaries])
     if options.format == "json":
-        print(to_json([as_json(split) for split in summaries], indent=2))
+        print(to_json([as_json(split, labels.get(split.name)) for split in summaries], indent=2))
         return
-    print("\n\n".join("\n".join(show_split(split)) for split in summaries))
+    shown = ("\n".join(show_split(split, labels.get(split.name))) for split in summaries)
+    print("\n\n".join(shown))
 
 
 def summarize_splits(
@@ -141,21 +147,32 @@ def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> 
     return summaries
 
 
-def as_json(split: Split) -> dict[str, Any]:
-    """Returns a split with its hints as a dict for JSON."""
+def as_json(split: Split, labels: Summary | None = None) -> dict[str, Any]:
+    """Returns a split with the statistics of its labels and its hints as a dict for JSON."""
     content = split._asdict() | {"sides": [side._asdict() for side in split.sides]}
-    return content | {"hints": find_hints(split)}
+    if labels is None:
+        return content | {"hints": find_hints(split)}
+    return content | {"labels": labels.values, "hints": find_hints(split) + labels.hints}
 
 
-def show_split(split: Split) -> Iterator[str]:
-    """Yields the lines of text about a split."""
+def show_split(split: Split, labels: Summary | None = None) -> Iterator[str]:
+    """Yields the lines of text about a split.
+
+    Args:
+      split: the split.
+      labels: the statistics of its labels. Its title is the name of the side that contains the labels.
+    """
     unit = "pairs" if len(split.sides) > 1 else "documents"
-    yield f"{split.name}: {split.rows:,} {unit}"
+    yield f"{split.name}: {split.rows:,} {unit if labels is None else 'rows'}"
     yield from _show_rows(split)
     for side in split.sides:
         yield ""
-        yield from _show_side(side)
-    hints = find_hints(split)
+        if labels is not None and side.language == labels.title:
+            yield f"  {labels.title}"
+            yield from (_row(name, text) for name, text in labels.lines)
+        else:
+            yield from _show_side(side)
+    hints = find_hints(split) + (labels.hints if labels is not None else [])
     if hints:
         yield ""
     yield from (f"  hint: {hint}" for hint in hints)

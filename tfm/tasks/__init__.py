@@ -3,6 +3,7 @@
 The module of a task defines its batches, its loss and its evaluation. It must define `Config` and `create`.
 It can also define `plan(config)`, which the plan of a sweep calls to get the task before the data are read.
 For `tfm data`, it can define `inspect_split(config, split)`, which returns a `tfm.data.inspection.Summary`.
+A task with labelled texts can define `inspect_labels(config, splits)` instead. It returns {split: Summary}.
 """
 
 from typing import Any
