@@ -285,18 +285,32 @@ def test_damaged_or_misnamed_compressed_input_is_an_error(tmp_path, name):
         list(read_lines(source))
 
 
-@pytest.mark.parametrize(
-    "start",
-    [
-        '<refset setid="newstest2014" srclang="any" trglang="de">',
-        '\ufeff<?xml version="1.0" encoding="utf-8"?>',
-        '<!DOCTYPE tmx SYSTEM "tmx14.dtd">',
-        '<tmx version="1.4">',
-    ],
+UNITS = (
+    "<tu><tuv xml:lang='de'><seg>x</seg></tuv><tuv lang='EN-us'><seg>red <ph>{1}</ph>dog</seg></tuv></tu>\n"
+    "<tu><tuv xml:lang='en'><seg>two\ncats</seg></tuv></tu><tu><tuv xml:lang='de'><seg>y</seg></tuv></tu>"
 )
-def test_markup_is_no_input(start):
-    with pytest.raises(UserError, match=r"SGML or XML.*one on each line"):
-        list(read_lines(io.BytesIO(f'{start}\n<seg id="1">red dog</seg>\n'.encode())))
+TMX = f"<?xml version='1.0'?>\n<!DOCTYPE tmx SYSTEM 'tmx14.dtd'>\n<tmx><body>{UNITS}</body></tmx>"
+SEGMENTS = "<seg id='1'>red dog</seg><seg id='2'>R&amp;D</seg>"
+MARKED_UP = {
+    "TMX": (TMX.encode(), ["red dog", "two cats", ""]),
+    "TMX in UTF-16": (TMX.encode("utf-16"), ["red dog", "two cats", ""]),
+    "XML": (
+        f"\ufeff<dataset><doc id='1'><src>{SEGMENTS}</src><ref>{SEGMENTS}</ref></doc></dataset>".encode(),
+        ["red dog", "R&D"],
+    ),
+    "SGML": (f"<srcset setid='x'>\n<doc docid='1'>\n{SEGMENTS}\n".encode(), ["red dog", "R&D"]),
+}
+
+
+@pytest.mark.parametrize(("content", "texts"), MARKED_UP.values(), ids=MARKED_UP.keys())
+def test_each_source_segment_of_a_file_with_tags_is_a_line(content, texts):
+    assert list(read_lines(io.BytesIO(content), "en")) == texts
+
+
+@pytest.mark.parametrize("start", ['<?xml version="1.0" encoding="utf-8"?>\n<html>', "<xliff version='1.2'>"])
+def test_other_markup_is_no_input(start):
+    with pytest.raises(UserError, match=r"neither TMX nor.*one on each line"):
+        list(read_lines(io.BytesIO(f"{start}\nred dog\n".encode())))
 
 
 def test_tags_in_a_line_of_text_are_text():
@@ -584,7 +598,9 @@ class Terminal(io.BytesIO):
 def test_lines_from_a_terminal_are_translated_one_by_one(stream, lines, tiny_run, monkeypatch):
     limits = []
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream()))
-    monkeypatch.setattr(translate_module, "translate_lines", lambda *_, most_lines: limits.append(most_lines))
+    monkeypatch.setattr(
+        translate_module, "translate_lines", lambda *_, most_lines, **__: limits.append(most_lines)
+    )
     translate_module.main([f"--workdir={tiny_run}"])
     assert limits == [lines]
 

@@ -2,6 +2,7 @@
 
 import functools
 import json
+from xml.sax.saxutils import escape
 
 import numpy as np
 from PIL import Image
@@ -43,8 +44,48 @@ def write_two_corpora(folder, rows):
         write_text(folder, [(source.partition("> ")[2] or source, target) for source, target in part], stem)
 
 
+def write_tmx(folder, rows):
+    """Writes a translation memory with a language more than is read, and with a unit that has only one."""
+    units = [
+        "<tu><tuv xml:lang='fr'><seg>x</seg></tuv>"
+        f"<tuv xml:lang='en-GB'><seg>{escape(source)}</seg></tuv>"
+        f"<tuv lang='DE'>\n<seg>\n  {escape(target)} </seg></tuv></tu>\n"
+        for source, target in rows
+    ]
+    units.append("<tu><tuv xml:lang='en'><seg>alone</seg></tuv></tu>")
+    header = "<?xml version='1.0'?>\n<!DOCTYPE tmx SYSTEM 'tmx14.dtd'>\n<tmx version='1.4'><header/><body>\n"
+    (folder / "train.tmx").write_text(f"{header}{''.join(units)}</body></tmx>\n", encoding="utf-8")
+
+
+def write_segments(texts):
+    return "".join(f'<seg id="{number}">{escape(text)}</seg>\n' for number, text in enumerate(texts, 1))
+
+
+def write_test_set(folder, rows):
+    """Writes a test set of WMT in XML, with references by two translators."""
+    sources, targets = zip(*rows, strict=True)
+    sides = [f'<src lang="en"><p>{write_segments(sources)}</p></src>']
+    for name, texts in (("A", targets), ("B", [f"{text}!" for text in targets])):
+        sides.append(f'<ref lang="de" translator="{name}"><p>{write_segments(texts)}</p></ref>')
+    content = f'<dataset id="x"><doc id="1" origlang="en">{"".join(sides)}</doc></dataset>\n'
+    (folder / "train.xml").write_text(content, encoding="utf-8")
+
+
+def write_sgml(folder, rows):
+    for root, role, language, texts in zip(
+        ("srcset", "refset"), ("src", "ref"), LANGUAGES, zip(*rows, strict=True), strict=True
+    ):
+        content = f'<{root} setid="x">\n<DOC docid=a sysid="ref">\n{write_segments(texts)}</DOC>\n</{root}>\n'
+        (folder / f"train-{role}.{language}.sgm").write_text(content, encoding="utf-8")
+
+
 PAIRS = {
     "text": Reader(write_text, functools.partial(open_source, kind="text"), options=REVERSED),
+    "translation memory": Reader(
+        write_tmx, functools.partial(open_source, kind="text", train="train.tmx"), options=REVERSED
+    ),
+    "test set in XML": Reader(write_test_set, functools.partial(open_source, kind="text", train="train.xml")),
+    "test set in SGML": Reader(write_sgml, functools.partial(open_source, kind="text")),
     "several files": Reader(
         write_two_corpora,
         functools.partial(open_source, kind="text", train="a,b"),

@@ -51,7 +51,10 @@ CONTENTS = {
     "zeros": (bytes(1000), "NUL"),
     "Latin-1": ("fine\nMünchen\n".encode("latin-1"), "Line 2 of .*train.en is not UTF-8"),
     "bytes": (bytes(range(128, 256)) + b"\nx\n", "Line 1 of .*train.en is not UTF-8"),
-    "SGML": (b'<srcset setid="newstest2014" srclang="any">\n<seg id="1">One.</seg>\n', "SGML .*sacrebleu"),
+    "SGML": (
+        b'<srcset setid="newstest2014" srclang="any">\n<seg id="1">One.</seg>\n',
+        r"train\.en is SGML .*\.sgm",
+    ),
     "TMX": (b'\xef\xbb\xbf<?xml version="1.0"?>\n<tmx version="1.4">\n', r"train\.en is SGML or XML"),
     "gzip": (gzip.compress(GOOD), r"train\.en .*\.gz"),
     "zip": (b"PK\x03\x04" + bytes(100), r"train\.en is a zip archive: unpack it"),

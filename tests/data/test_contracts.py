@@ -11,6 +11,8 @@ from tests.support.reader_contracts import ImageReaderContract, ReaderContract
 # {file with sources, below tfm: the case that covers it}
 CASE_OF = {
     "data/sources/parallel_text.py": "text",
+    "data/sources/tmx.py": "translation memory",
+    "data/sources/test_sets.py": "test set in XML",
     "data/sources/tables.py": "tsv",
     "data/sources/arrow.py": "parquet",
     "data/sources/huggingface.py": "huggingface",

@@ -258,3 +258,23 @@ def test_tokenizer_without_its_package_is_an_error(monkeypatch):
     monkeypatch.setitem(sys.modules, "MeCab", None)
     with pytest.raises(UserError, match=r"bleu_tokenizer=ja-mecab.*sacrebleu\[ja\]"):
         translation_metrics.bleu(["a"], ["a"], "ja-mecab")
+
+
+@pytest.mark.parametrize("name", DIRECT)
+def test_scores_of_several_references_equal_sacrebleu(name):
+    """The second sentence has one reference, as sacreBLEU allows."""
+    others = [["Der Hund schläft daheim.", None, "Die Fahne weht."]]
+    scores = translation_metrics.scores(HYPOTHESES, REFERENCES, "de", others=others)
+    score = {score.name: score for score in scores}[name]
+    assert score.value == DIRECT[name].corpus_score(HYPOTHESES, [REFERENCES, *others]).score
+    assert score.signature == str(DIRECT[name].get_signature())
+    assert score.signature.startswith("nrefs:var|")
+    full = translation_metrics.bleu(HYPOTHESES, REFERENCES, others=[REFERENCES])
+    assert full.signature.startswith("nrefs:2|")
+
+
+def test_comparisons_of_several_references_use_the_best_reference():
+    others = [["x"] * 3, HYPOTHESES]
+    (comparison, *_) = translation_metrics.paired_bootstrap(HYPOTHESES, REFERENCES, REFERENCES, others=others)
+    assert comparison.first.score == comparison.second.score == pytest.approx(100)
+    assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES, others) == [100] * 3

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tfm.commands.command import command
 from tfm.commands.options import Compare
 from tfm.config import from_mapping
-from tfm.data.sources.opening import fingerprint_texts, read_sides
+from tfm.data.sources.opening import fingerprint_texts, read_references, read_sides
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
@@ -31,6 +31,7 @@ class System(NamedTuple):
       language: code of the language of the references and the hypotheses, such as "de".
       tokenizer: sacreBLEU's tokenizer of BLEU.
       sources, references, hypotheses: texts in the order of the test set, of equal number.
+      others: further references.
     """
 
     path: str
@@ -39,6 +40,7 @@ class System(NamedTuple):
     sources: list[str]
     references: list[str]
     hypotheses: list[str]
+    others: list[list[str | None]]
 
 
 @command
@@ -65,7 +67,8 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
         raise UserError(f"Two evaluations have at most two names, got {', '.join(names)}.")
     names = (names[0], names[-1]) if names else ("", "")
     systems = [read_system(folder, name, split) for folder, name in zip((first, second), names, strict=True)]
-    if len({(tuple(system.sources), tuple(system.references)) for system in systems}) > 1:
+    texts = [(system.sources, system.references, system.others) for system in systems]
+    if texts[0] != texts[1]:
         raise UserError(
             f"{systems[0].path} and {systems[1].path} have different sources or references. "
             "Only runs on the same test set can be compared."
@@ -75,7 +78,10 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
 
 def most_different(first: System, second: System, count: int) -> list[tuple[int, float, float]]:
     """Returns (number of the sentence from 1, chrF2 of both) where they differ most, the largest first."""
-    scores = (translation_metrics.sentence_chrf(run.hypotheses, run.references) for run in (first, second))
+    scores = (
+        translation_metrics.sentence_chrf(run.hypotheses, run.references, run.others)
+        for run in (first, second)
+    )
     rows = [row for row in zip(itertools.count(1), *scores, strict=False) if row[1] != row[2]]
     return sorted(rows, key=lambda row: abs(row[1] - row[2]), reverse=True)[:count]
 
@@ -85,7 +91,9 @@ def show_scores(first: System, second: System) -> None:
     print(f"A  {first.path}\nB  {second.path}\n{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
     scores = [
-        translation_metrics.scores(one.hypotheses, one.references, one.language, one.tokenizer)
+        translation_metrics.scores(
+            one.hypotheses, one.references, one.language, one.tokenizer, others=one.others
+        )
         for one in (first, second)
     ]
     for a, b in zip(*scores, strict=True):
@@ -100,7 +108,7 @@ def show_significance(first: System, second: System) -> None:
     )
     print(f"{'':<6}{'A':>21} {'B':>21} {'p':>7}")
     for row in translation_metrics.paired_bootstrap(
-        first.hypotheses, second.hypotheses, first.references, first.tokenizer
+        first.hypotheses, second.hypotheses, first.references, first.tokenizer, first.others
     ):
         a, b = (f"{one.score:.2f} ({one.mean:.2f} ± {one.ci:.2f})" for one in (row.first, row.second))
         print(f"{row.name:<6}{a:>21} {b:>21} {row.p_value:7.4f}  {row.signature}")
@@ -156,4 +164,5 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
             "that was evaluated, or evaluate again."
         )
     tokenizer = config.choose_bleu_tokenizer(references)
-    return System(path, data.target_language, tokenizer, sources, references, hypotheses)
+    others = read_references(data, split)
+    return System(path, data.target_language, tokenizer, sources, references, hypotheses, others)

@@ -1,6 +1,7 @@
 """Translates lines with a trained run: tfm translate --workdir=DIR < source.txt > translation.txt
 
-Writes exactly one line for every line of the input. Empty lines stay empty. The command reads and writes in
+Writes exactly one line for every line of the input. Empty lines stay empty. For a translation memory (TMX)
+or a test set in the XML or SGML of WMT, the command writes a line for each source segment. It works in
 chunks, so its memory does not grow with the input. --format=jsonl writes a JSON object on each line, with
 the --n_best best translations, their scores and, with --alignments, word alignments.
 
@@ -30,7 +31,8 @@ from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Translate
 from tfm.commands.resumable_output import count_finished_lines, explain_kept_part, open_output
-from tfm.data.sources.text_files import NULS, find_markup, find_problem, one_line, unpack
+from tfm.data.sources.segments import read_source_texts
+from tfm.data.sources.text_files import NULS, find_problem, is_markup, one_line, unpack
 from tfm.decoding.translate import check_n_best
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -45,15 +47,21 @@ LINE_BYTES = 1 << 20
 PROGRESS_SECONDS = 10
 
 
-def read_lines(source: BinaryIO) -> Iterator[str]:
+def read_lines(source: BinaryIO, language: str = "en") -> Iterator[str]:
     """Yields the lines of a binary file as texts, without a byte-order mark.
 
     A line ends in "\\n", and "\\r" before it is removed. Bytes that are not UTF-8 become replacement
     characters. Only the first MiB of a line is kept. For both, a warning names the first line, and at the end
-    of the input another warning counts the lines.
+    of the input another warning counts the lines. If the first line shows that the input is SGML or XML,
+    yields the texts of its source segments instead.
+
+    Args:
+      source: the input.
+      language: the source language, which selects the texts of TMX.
 
     Raises:
-      UserError: if the first line shows that the input is compressed, UTF-16, SGML or XML.
+      UserError: if the first line shows that the input is compressed or UTF-16, or if a file with tags is
+        damaged or has another form than TMX and WMT's.
     """
     repairs: collections.Counter[str] = collections.Counter()
 
@@ -65,6 +73,9 @@ def read_lines(source: BinaryIO) -> Iterator[str]:
     number = 0
     while line := source.readline(LINE_BYTES):
         number += 1
+        if number == 1 and is_markup(line):
+            yield from read_source_texts(line, source, language)
+            return
         if number == 1 and (problem := find_problem(line, {b"\0": NULS})):
             raise UserError(f"The input {problem}.")
         if len(line) == LINE_BYTES and not line.endswith(b"\n"):
@@ -78,8 +89,6 @@ def read_lines(source: BinaryIO) -> Iterator[str]:
             warn(number, "is not valid UTF-8: replaced the invalid bytes")
         if number == 1:
             text = text.removeprefix("\ufeff")
-            if problem := find_markup(text):
-                raise UserError(f"The input {problem}.")
         yield text
     for problem, count in repairs.items():
         if count > 1:
@@ -157,6 +166,7 @@ def translate_lines(
     *,
     done: int = 0,
     most_lines: int = CHUNK_LINES,
+    language: str = "en",
 ) -> None:
     """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
@@ -166,12 +176,13 @@ def translate_lines(
       source, target: binary files.
       done: number of lines of the source that the target already contains.
       most_lines: maximum number of lines in a chunk.
+      language: see `read_lines`.
 
     Raises:
       UserError: if the source has fewer than `done` lines.
       KeyboardInterrupt: if the user interrupts. Its text says how many lines are translated.
     """
-    lines = read_lines(source)
+    lines = read_lines(source, language)
     for number in range(done):
         if next(lines, None) is None:
             raise UserError(
@@ -223,21 +234,22 @@ def main(options: Translate) -> None:
             "Several hosts cannot read standard input. Give --input=FILE, which all hosts can read."
         )
     is_first = join_hosts(options) == 0  # the first host writes what all hosts translate
+    language = options.config.data.source_language
     with open_source(options) as source, open(os.devnull, "wb") as nothing:
         if not options.output:
             if is_first:
                 terminal.check_open("stdout", "--output=FILE")
             at_once = 1 if source.isatty() else CHUNK_LINES
             target = sys.stdout.buffer if is_first else nothing
-            translate_lines(_load(options)[1], source, target, most_lines=at_once)
+            translate_lines(_load(options)[1], source, target, most_lines=at_once, language=language)
         elif is_first:
             with open_output(options.output) as part:
                 run, translate = _load(options)
-                translate_file(translate, source, part, describe_origin(run, options))
+                translate_file(translate, source, part, describe_origin(run, options), language=language)
         else:
             run, translate = _load(options)
             describe_origin(run, options)  # fetches parameters, like the first host
-            translate_lines(translate, source, nothing, done=_share_done(0))
+            translate_lines(translate, source, nothing, done=_share_done(0), language=language)
 
 
 def _share_done(done: int) -> int:

@@ -5,11 +5,15 @@ import functools
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfm.config import DOTTED, OnResume, check_fields, field, field_like
 from tfm.errors import UserError
 from tfm.io.files import user_cache
+
+if TYPE_CHECKING:
+    from tfm.data.source import Source
+    from tfm.data.sources.columns import ListColumns
 
 LANGUAGE = re.compile(r"\w[\w.-]*")  # a language becomes part of file names
 LANGUAGE_FORM = "letters, digits, '.', '_' or '-'"
@@ -101,9 +105,14 @@ class TextSection(DataSection):
         return ()
 
     @property
-    def list_columns(self) -> tuple[str, ...]:
-        """Those of the columns whose values may be lists of words, or of a label for each word."""
-        return ()
+    def list_columns(self) -> "ListColumns":
+        """Those of the columns whose values may be lists of texts, with the function that joins a list."""
+        return {}
+
+    def open_rows(self, name: str) -> "Source | None":
+        """Returns the rows of a split by a rule of this section, or None if `kind` says how to open them."""
+        del name
+        return None
 
     @property
     def summary(self) -> str:
@@ -139,7 +148,8 @@ class PairsConfig(TextSection):
 
     kind: str = vocabulary_field(
         "tfds",
-        "Kind of the data. text: two files of lines. table: TSV, CSV, JSON Lines or Parquet files. "
+        "Kind of the data. text: two files of lines, a translation memory (.tmx), or a test set in the XML "
+        "or SGML of WMT. table: TSV, CSV, JSON Lines or Parquet files. "
         "huggingface: a data set of the package datasets. tfds: a TFDS data set. builtin: the built-in "
         "language. package.module:function: a function (PairsConfig, split) -> source, see "
         "`tfm.data.source`.",
@@ -161,13 +171,15 @@ class PairsConfig(TextSection):
     )
     source_language: str = vocabulary_field(
         "en",
-        "Source language. text: extension of the files. tfds: key of the feature.",
+        "Source language. text: extension of the files, or the code in a TMX or XML file. tfds: key of the "
+        "feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
     )
     target_language: str = vocabulary_field(
         "de",
-        "Target language. text: extension of the files. tfds: key of the feature.",
+        "Target language. text: extension of the files, or the code in a TMX or XML file. tfds: key of the "
+        "feature.",
         pattern=LANGUAGE,
         form=LANGUAGE_FORM,
     )
@@ -189,13 +201,21 @@ class PairsConfig(TextSection):
     train: str = vocabulary_field(
         "train",
         "Training split. text: common stem of the two files (train for train.en and train.de, also with "
-        ".gz, .xz, .bz2 or .zst). table: file name. text and table also accept several names separated by "
+        ".gz, .xz, .bz2 or .zst), or the name of a .tmx or .xml file. table: file name. text and table also "
+        "accept several names separated by "
         "commas, or a pattern (part-*). Other kinds: name of a split; TFDS also has slices such as "
         "train[:90%].",
     )
     validation: str = field("validation", "Validation split, in the form of data.train.")
     test: str = field(
         "test", "Test split, in the form of data.train. Training does not read it.", resume=OnResume.FREE
+    )
+    references: str = field(
+        "",
+        "Further references for the scores of an evaluation, separated by commas. text: extensions of the "
+        "files (de.1,de.2 for test.de.1 and test.de.2), or the translators in XML or SGML (B,C). Other "
+        "kinds: columns or features.",
+        resume=OnResume.FREE,
     )
     mixing: str = field(
         "",

@@ -18,6 +18,7 @@ from sacrebleu.tokenizers.tokenizer_zh import TokenizerZh
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 
+References = Sequence[Sequence[str | None]]  # further references: a text, or None, for each hypothesis
 RESAMPLES = 1000
 SLOW_TER_WORDS = 300  # words of a text for which TER takes seconds
 log = logging.getLogger(__name__)
@@ -61,14 +62,22 @@ class Comparison(NamedTuple):
     signature: str
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a") -> Score:
-    """Computes cased corpus BLEU, from 0 to 100, with one reference each and a tokenizer of sacreBLEU.
+def bleu(
+    hypotheses: Sequence[str], references: Sequence[str], tokenizer: str = "13a", others: References = ()
+) -> Score:
+    """Computes cased corpus BLEU, from 0 to 100, with a tokenizer of sacreBLEU.
+
+    Args:
+      hypotheses: the outputs.
+      references: a reference for each hypothesis.
+      tokenizer: tokenizer of sacreBLEU.
+      others: further references.
 
     Raises:
       UserError: if there are no texts, if the numbers of hypotheses and references differ, or the tokenizer
         needs a package that is not installed.
     """
-    return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references)
+    return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references, others)
 
 
 def bleu_tokenizer(language: str, references: Sequence[str] = ()) -> str:
@@ -120,14 +129,17 @@ def scores(
     tokenizer: str = "",
     *,
     ter: bool = True,
+    others: References = (),
 ) -> list[Score]:
     """Computes the scores that publications print.
 
     Args:
-      hypotheses, references: detokenised texts, one reference for each hypothesis.
+      hypotheses, references: detokenised texts, a reference for each hypothesis.
       language: language code of the references, for the tokenizers.
       tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language and the references decide.
       ter: whether to compute TER. It takes minutes for texts of more than a thousand words.
+      others: further references. Each score counts the best match, as sacreBLEU does, and its signature
+        contains the number of references.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
@@ -138,7 +150,7 @@ def scores(
     Raises:
       UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
-    sides = (hypotheses, references)
+    sides = (hypotheses, references, others)
     tokenizer = tokenizer or bleu_tokenizer(language, references)
     spaced = has_spaces(references)
     if not spaced:
@@ -146,7 +158,7 @@ def scores(
     if ter and max((text.count(" ") for text in references), default=0) > SLOW_TER_WORDS:
         log.info("Computing TER, which takes minutes for long texts. ter=False leaves it out")
     return [
-        bleu(*sides, tokenizer),
+        bleu(hypotheses, references, tokenizer, others),
         *([_corpus(_bleu_metric(tokenize="intl"), "BLEU, intl", *sides)] if spaced else []),
         _corpus(_bleu_metric(lowercase=True, tokenize=tokenizer), "BLEU, lowercased", *sides),
         _corpus(sacrebleu.CHRF(), "chrF2", *sides),
@@ -156,7 +168,11 @@ def scores(
 
 
 def paired_bootstrap(
-    first: Sequence[str], second: Sequence[str], references: Sequence[str], tokenizer: str = "13a"
+    first: Sequence[str],
+    second: Sequence[str],
+    references: Sequence[str],
+    tokenizer: str = "13a",
+    others: References = (),
 ) -> list[Comparison]:
     """Tests by sacreBLEU's paired bootstrap whether two systems differ by more than the choice of sentences.
 
@@ -165,8 +181,9 @@ def paired_bootstrap(
 
     Args:
       first, second: hypotheses of the two systems.
-      references: one reference for each hypothesis.
+      references: a reference for each hypothesis.
       tokenizer: sacreBLEU's tokenizer for BLEU.
+      others: further references.
 
     Returns:
       A list of `Comparison` with BLEU, chrF2 and TER.
@@ -177,10 +194,11 @@ def paired_bootstrap(
     for hypotheses in (first, second):
         _check(hypotheses, references)
     metrics = (_bleu_metric(tokenize=tokenizer), sacrebleu.CHRF(), sacrebleu.TER())
+    all_references: Any = [references, *others]  # the types of sacreBLEU leave out None
     test = PairedTest(
         [("first", first), ("second", second)],
         {type(metric).__name__: metric for metric in metrics},
-        [references],
+        all_references,
         test_type="bs",
         n_samples=RESAMPLES,
     )
@@ -188,7 +206,9 @@ def paired_bootstrap(
     return [_comparison(name, results[name], str(signature)) for name, signature in signatures.items()]
 
 
-def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
+def sentence_chrf(
+    hypotheses: Sequence[str], references: Sequence[str], others: References = ()
+) -> list[float]:
     """Computes the chrF2 of each sentence, from 0 to 100.
 
     Raises:
@@ -196,8 +216,11 @@ def sentence_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
     """
     _check(hypotheses, references)
     metric = sacrebleu.CHRF()
-    pairs = zip(hypotheses, references, strict=True)
-    return [metric.sentence_score(hypothesis, [reference]).score for hypothesis, reference in pairs]
+    rows = zip(hypotheses, references, *others, strict=True)
+    return [
+        metric.sentence_score(hypothesis, [text for text in texts if text is not None]).score
+        for hypothesis, *texts in rows
+    ]
 
 
 def exact_match(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -239,7 +262,7 @@ def paper_tokenizer(language: str) -> Callable[[str], str]:
     return lambda text: HYPHEN.sub(r"\1 ##AT##-##AT## \2", tokens(normalize(text)))
 
 
-def _moses_scores(language: str, sides: tuple[Sequence[str], Sequence[str]]) -> list[Score]:
+def _moses_scores(language: str, sides: tuple[Sequence[str], Sequence[str], References]) -> list[Score]:
     """Returns the BLEU of Moses tokens as in publications on Multi30k and in the Transformer paper."""
     return [
         _moses("BLEU, Moses, lowercased", "lc", lowercase_tokenizer(language), sides),
@@ -251,12 +274,14 @@ def _moses(
     name: str,
     label: str,
     tokens: Callable[[str], str],
-    sides: tuple[Sequence[str], Sequence[str]],
+    sides: tuple[Sequence[str], Sequence[str], References],
     smoothing: str = "exp",
 ) -> Score:
     """Computes the BLEU of both sides tokenised by `tokens`. The signature contains `label`."""
     metric = _bleu_metric(tokenize="none", smooth_method=smoothing)
-    score = _corpus(metric, name, *([tokens(text) for text in side] for side in sides))
+    hypotheses, references = ([tokens(text) for text in side] for side in sides[:2])
+    others = [[text and tokens(text) for text in side] for side in sides[2]]
+    score = _corpus(metric, name, hypotheses, references, others)
     tokenizer = f"tok:moses-sacremoses-{version('sacremoses')}-{label}"
     return score._replace(signature=score.signature.replace("tok:none", tokenizer))
 
@@ -270,10 +295,12 @@ def _bleu_metric(**options: Any) -> sacrebleu.BLEU:
         raise UserError(message) from None
 
 
-def _corpus(metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Score:
+def _corpus(
+    metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str], others: References = ()
+) -> Score:
     """Returns the corpus score by a metric of sacreBLEU."""
     _check(hypotheses, references)
-    value = metric.corpus_score(list(hypotheses), [list(references)]).score
+    value = metric.corpus_score(list(hypotheses), [list(references), *map(list, others)]).score
     # Each cache keeps 65,536 lines and their tokenizers. The memory of a run that evaluates often would grow.
     for tokenizer in (Tokenizer13a, TokenizerRegexp, TokenizerZh, TokenizerChar):
         tokenizer.__call__.cache_clear()

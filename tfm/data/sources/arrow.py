@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow
@@ -15,7 +16,7 @@ from pyarrow import types
 
 from tfm.data.data_errors import damage_error
 from tfm.data.source import CHUNK_ROWS, Row, Source
-from tfm.data.sources.columns import Path, find_path, follow, join_words, label_text, name_class
+from tfm.data.sources.columns import ListColumns, Path, find_path, follow, label_text, name_class
 from tfm.data.sources.text_files import BLOCK_BYTES, TextFile, check_unpacked, compression
 from tfm.errors import UserError
 
@@ -39,7 +40,7 @@ def open_parquet(
     columns: Sequence[str],
     clean: Callable[[str], str],
     labels: Sequence[str] = (),
-    lists: Sequence[str] = (),
+    lists: ListColumns = MappingProxyType({}),
 ) -> Source:
     """Returns the texts of a Parquet file. Some rows are read at a time.
 
@@ -94,7 +95,7 @@ def find_text_columns(
     columns: Sequence[str],
     name: str,
     labels: Sequence[str] = (),
-    lists: Sequence[str] = (),
+    lists: ListColumns = MappingProxyType({}),
 ) -> list[TextColumn]:
     """Returns columns of text, and columns of labels.
 
@@ -106,7 +107,7 @@ def find_text_columns(
       columns: names of columns.
       name: what error messages call the data.
       labels: those of the columns that contain labels.
-      lists: those of the columns that may also contain lists of words, or of a label for each word.
+      lists: those of the columns that may contain lists, with the function that joins the texts of a list.
 
     Raises:
       UserError: if a column is missing, or is not text.
@@ -128,7 +129,9 @@ def find_text_columns(
             expected += f", or lists of {'them' if is_label else 'words'}" if column in lists else ""
             raise UserError(f"The column {'.'.join(path)!r} of {name} is not {expected}, but {shown}.")
         to_text = _make_number_reader(schema, path, name) if is_number else _keep_text
-        found.append(TextColumn(path, functools.partial(_join_texts, to_text) if is_list else to_text))
+        found.append(
+            TextColumn(path, functools.partial(_join, lists[column], to_text) if is_list else to_text)
+        )
     return found
 
 
@@ -161,9 +164,11 @@ def _keep_text(value: str | None) -> str:
     return value or ""
 
 
-def _join_texts(to_text: Callable[[Any], str], values: Sequence[Any] | None) -> str:
+def _join(
+    join: Callable[[Iterable[str]], str], to_text: Callable[[Any], str], values: Sequence[Any] | None
+) -> str:
     """Returns the texts of the values of a list as one text."""
-    return join_words(map(to_text, values or ()))
+    return join(map(to_text, values or ()))
 
 
 def _make_number_reader(schema: pyarrow.Schema, path: Path, name: str) -> Callable[[Any], str]:

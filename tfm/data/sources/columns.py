@@ -1,6 +1,6 @@
 """Columns by name, also columns within others, such as "translation": {"de": ..., "en": ...}."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfm.errors import UserError
@@ -12,6 +12,15 @@ Path = tuple[str, ...]
 def label_text(value: float) -> str:
     """Returns the text of a label that is a number or a boolean, as JSON writes it: 1, 2.5, true."""
     return str(value).lower()
+
+
+# {column that may contain lists of texts: function that joins the texts of a list}
+ListColumns = Mapping[str, Callable[[Iterable[str]], str]]
+
+
+def join_texts(texts: Iterable[str]) -> str:
+    """Returns texts, such as the source documents of a summary, as one text with blanks between them."""
+    return " ".join(filter(None, texts))
 
 
 def join_words(words: Iterable[str]) -> str:

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from tfm.data.data_errors import MissingFile, damage_error
 from tfm.data.source import CHUNK_ROWS, Source, hash_rows
+from tfm.data.sources.columns import ListColumns
 from tfm.errors import UserError, install_extra
 from tfm.io.files import check_tree
 
@@ -20,7 +22,7 @@ def open_dataset(
     columns: Sequence[str],
     clean: Callable[[str], str],
     labels: Sequence[str] = (),
-    lists: Sequence[str] = (),
+    lists: ListColumns = MappingProxyType({}),
 ) -> Source:
     """Returns the texts of a split, whose Arrow files are memory-mapped.
 

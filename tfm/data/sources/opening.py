@@ -37,13 +37,14 @@ def open_pairs(config: PairsConfig, split: str) -> Source:
     return join(open_corpora(config, split))
 
 
-def open_corpora(config: PairsConfig, split: str) -> list[Source]:
+def open_corpora(config: PairsConfig, split: str, reference: str = "") -> list[Source]:
     """Returns the pairs of each corpus of a split. A config that neither tags nor mixes has one corpus.
 
     Args:
       config: the data section.
       split: "train", "validation" or "test", for the name in the config; any other text is itself the
         name, such as "pronoun" of the built-in language.
+      reference: one of `data.references`, whose texts are then the targets.
 
     Raises:
       UserError: if a corpus is missing or cannot be opened, or the tags do not fit the corpora. A split whose
@@ -51,7 +52,7 @@ def open_corpora(config: PairsConfig, split: str) -> list[Source]:
     """
     name = find_name(config, split)
     names = map(str.strip, name.split(",")) if config.tags or config.mixing else [name]
-    corpora = [_open(config, part, clean_line) for part in names]
+    corpora = [_open(config, part, clean_line, reference) for part in names]
     if split == "train":
         corpora = [join_neighbours(pairs, config.joined_share) for pairs in corpora]
     if config.source_prefix:
@@ -101,6 +102,33 @@ def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     return list(sources), list(map(make_normalizer(config.normalization), targets))
 
 
+def read_references(config: PairsConfig, split: str) -> list[list[str | None]]:
+    """Returns the texts of each of `data.references`, normalized like the target texts of `read_sides`.
+
+    A missing text is None, so that sacreBLEU scores the sentence with its other references.
+
+    Raises:
+      UserError: if the texts cannot be read, or belong to other sources than the targets.
+    """
+    names = list(filter(None, map(str.strip, config.references.split(","))))
+    if not names:
+        return []
+    config = dataclasses.replace(without_prefixes(config), joined_share=0.0, tags="", mixing="")
+    sources = [source for source, *_ in open_pairs(config, split)]
+    normalize = make_normalizer(config.normalization)
+    references = []
+    for name in names:
+        rows = list(join(open_corpora(config, split, name)))
+        if [source for source, *_ in rows] != sources:
+            raise UserError(
+                f"The {len(rows):,} sentences with the reference {name!r} of the split '{split}' are not the "
+                f"{len(sources):,} sentences of its targets. Correct the data, or leave the name out of "
+                "data.references."
+            )
+        references.append([normalize(text) or None for _, text, *_ in rows])
+    return references
+
+
 def without_prefixes(config: PairsConfig) -> PairsConfig:
     """Returns the config of the user's texts, to which no prefixes are added."""
     return dataclasses.replace(config, source_prefix="", target_prefix="")
@@ -138,30 +166,32 @@ def find_problems(config: PairsConfig | DocumentsConfig, splits: Sequence[str]) 
     return problems or find_split_problems(config, splits, _find_problems)
 
 
-def _open(config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str], str]) -> Source:
-    """Opens the rows of a name. A name may stand for several files."""
+def _open(
+    config: PairsConfig | DocumentsConfig, name: str, clean: Callable[[str], str], reference: str = ""
+) -> Source:
+    """Opens the rows of a name. A name may stand for several files. See `open_corpora` for `reference`."""
+    if (rows := config.open_rows(name)) is not None:
+        return rows
     if config.kind == "text" and isinstance(config, DocumentsConfig):
         return open_files(config.directory, name, config.documents, config.separator)
     if config.kind == "text":
-        return open_parallel_text(config.directory, name, config.columns)
+        return open_parallel_text(config.directory, name, config.columns, reference)
+    columns = (config.columns[0], reference) if reference else config.columns
     if config.kind == "table":
-        options = TableOptions(
-            config.columns, config.format, clean, config.label_columns, config.list_columns
-        )
+        options = TableOptions(columns, config.format, clean, config.label_columns, config.list_columns)
         return tables.open_tables(config.directory, name, options)
     if config.kind == "huggingface":
         return huggingface.open_dataset(
-            config.name,
-            config.directory,
-            name,
-            config.columns,
-            clean,
-            config.label_columns,
-            config.list_columns,
+            config.name, config.directory, name, columns, clean, config.label_columns, config.list_columns
         )
     if config.kind == "tfds":
-        records = tfds.open_records(config.name, config.directory, name, config.columns, config.label_columns)
+        records = tfds.open_records(config.name, config.directory, name, columns, config.label_columns)
         return clean_rows(records, clean)
+    if reference:
+        raise UserError(
+            f"data.references needs data.kind=text, table, huggingface or tfds, got {config.kind!r}. Leave "
+            "data.references empty."
+        )
     if config.kind == "builtin":
         return builtin.open_texts(config, name)
     return clean_rows(_open_by_function(config, name), clean)
@@ -217,6 +247,8 @@ def _find_problems(config: PairsConfig | DocumentsConfig, split: str) -> list[st
         return open_documents(config, split).find_problems()
     pairs = open_pairs(config, split)
     problems = pairs.find_problems()
+    if not problems and config.references and split == "test":
+        read_references(config, split)
     if not problems and not any(map(_is_usable, pairs)):
         problems = [
             f"No pair of the split '{find_name(config, split)}' has text of at most {MAX_TEXT_BYTES:,} bytes "

@@ -1,31 +1,98 @@
-"""Sentence pairs from two text files. Line i of one file translates line i of the other file."""
+"""Sentence pairs of files: two text files, a translation memory (TMX), or a test set in XML or SGML.
+
+Line i of one text file translates line i of the other file.
+"""
 
 import os
+import re
 from collections.abc import Sequence
 
 from tfm.data.data_errors import DataError, MissingFile, collect, raise_all
 from tfm.data.source import Source, join
-from tfm.data.sources.text_files import ENDINGS, TextFile, exists, expand_names, find_file, find_markup
+from tfm.data.sources.test_sets import find_sgml, open_sgml, open_xml, strip_sgml_name
+from tfm.data.sources.text_files import (
+    ADVICE,
+    ENDINGS,
+    TextFile,
+    compression,
+    exists,
+    expand_names,
+    find_file,
+    find_markup,
+)
+from tfm.data.sources.tmx import open_tmx
 from tfm.errors import UserError
 
+MARKED_UP = re.compile(r"\.(tmx|xml|sgml?)$", re.IGNORECASE)
 
-def open_parallel_text(directory: str, name: str, languages: Sequence[str]) -> Source:
-    """Returns the stripped pairs of the two files of a split, or of several such pairs of files.
+
+def open_parallel_text(directory: str, name: str, languages: Sequence[str], reference: str = "") -> Source:
+    """Returns the stripped pairs of the files of a split.
 
     Args:
       directory: folder of the files; "" is the current folder.
-      name: the name of the files without the languages; see `expand_names`.
-      languages: the endings of both files.
+      name: the names of the files without the languages; see `expand_names`. The names of a translation
+        memory (.tmx) and of a test set in one file (.xml) have their ending.
+      languages: the source and the target language, the endings of text files.
+      reference: a further reference in place of the targets: the ending of text files, the translator in XML
+        or the `sysid` in SGML.
 
     Raises:
       UserError: if a file is missing; a `MissingFile` if both files are missing.
     """
     endings = [f".{language}{ending}" for language in languages for ending in ENDINGS]
-    stems = expand_names(directory, name, endings)
-    return join([_open(stem, languages, endings) for stem in stems])
+    if not any(is_marked_up(part) for part in name.split(",")):
+        stems = expand_names(directory, name, endings)
+        return join([_open(stem, languages, endings, reference) for stem in stems])
+    sources = []
+    for part in map(str.strip, name.split(",")):
+        if is_marked_up(part):
+            paths = expand_names(directory, part)
+            sources += [_open_marked_up(path, languages, reference) for path in paths]
+        else:
+            stems = expand_names(directory, part, endings)
+            sources += [_open(stem, languages, endings, reference) for stem in stems]
+    return join(sources)
 
 
-def _open(stem: str, languages: Sequence[str], endings: Sequence[str]) -> Source:
+def is_marked_up(name: str) -> bool:
+    """Returns whether a name ends like a file of TMX, XML or SGML, compressed or not."""
+    return bool(MARKED_UP.search(name[: len(name) - len(compression(name))]))
+
+
+def _open_marked_up(path: str, languages: Sequence[str], reference: str) -> Source:
+    """Returns the pairs of a file with tags. One of two files of SGML stands for both."""
+    if compression(path) and not exists(path, [""]):
+        raise MissingFile(f"Expected the file {path}, but there is none: {ADVICE}.")
+    packed = compression(path)
+    plain = path.removesuffix(packed)
+    form = plain.rpartition(".")[2].lower()
+    stem = strip_sgml_name(plain, languages)
+    if form in ("sgm", "sgml") or (stem != plain and form == "xml"):
+        paths = find_sgml(stem, languages)
+        if stem == plain or not paths:
+            raise MissingFile(
+                f"Expected the name of a test set in SGML such as {stem}-src.{languages[0]}.sgm with "
+                f"{stem}-ref.{languages[1]}.sgm, or only {stem}, got {path}: {ADVICE}."
+            )
+        return open_sgml(paths[0], paths[1], reference)
+    if form == "xml":
+        return open_xml(find_file(plain), languages, reference)
+    if reference:
+        raise UserError(
+            f"{path} is a translation memory, which has no further references. Leave data.references empty."
+        )
+    return open_tmx(find_file(plain), languages)
+
+
+def _open(stem: str, languages: Sequence[str], endings: Sequence[str], reference: str) -> Source:
+    """Returns the pairs of two text files, or of a test set in SGML if there are no text files."""
+    if not exists(stem, endings) and (paths := find_sgml(stem, languages)):
+        return open_sgml(paths[0], paths[1], reference)
+    return _open_lines(stem, [languages[0], reference or languages[1]], endings)
+
+
+def _open_lines(stem: str, languages: Sequence[str], endings: Sequence[str]) -> Source:
     problems: list[str] = []
     paths = []
     for language in languages:

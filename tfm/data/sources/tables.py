@@ -14,12 +14,13 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from tfm.data.config import FORMATS
 from tfm.data.data_errors import MissingFile
 from tfm.data.source import Row, Source, hash_text, join
-from tfm.data.sources.columns import PAIR, Path, find_path, follow, join_words, label_text
+from tfm.data.sources.columns import PAIR, ListColumns, Path, find_path, follow, label_text
 from tfm.data.sources.text_files import (
     ADVICE,
     ENDINGS,
@@ -53,14 +54,14 @@ class TableOptions(NamedTuple):
       form: one of `tfm.data.config.FORMATS`; "" takes it from the ending of each file.
       clean: applied to each text.
       labels: those of the columns that contain labels. A label may also be a number or a boolean.
-      lists: those of the columns that may contain lists of words, or of a label for each word.
+      lists: those of the columns that may contain lists of texts, with the function that joins a list.
     """
 
     columns: tuple[str, ...]
     form: str
     clean: Callable[[str], str]
     labels: tuple[str, ...] = ()
-    lists: tuple[str, ...] = ()
+    lists: ListColumns = MappingProxyType({})
 
 
 def open_tables(directory: str, name: str, options: TableOptions) -> Source:
@@ -323,7 +324,7 @@ def _choose_json_reader(column: str, options: TableOptions) -> Callable[[Any, Pa
     def read_list(value: Any, path: Path) -> str:
         if not isinstance(value, list):
             return read(value, path)
-        return join_words(read(element, path) for element in value)
+        return options.lists[column](read(element, path) for element in value)
 
     return read_list
 

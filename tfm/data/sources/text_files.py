@@ -340,13 +340,19 @@ def find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
     return next((signs[sign] for sign in signs if len(re.findall(sign, block)) > line_feeds), "")
 
 
+def is_markup(beginning: bytes) -> bool:
+    """Returns whether the first bytes of a file begin SGML or XML, which may be UTF-16."""
+    plain = beginning[:SAMPLE_BYTES].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
+    return bool(MARKUP.match(plain.decode("utf-8", errors="replace")))
+
+
 def find_markup(line: str) -> str:
     """Returns why a file with this first line has no sentences on its lines, "" if it may have."""
     if not MARKUP.match(line):
         return ""
     return (
-        "is SGML or XML, whose tags are no text: write its texts into a file, one on each line (for test "
-        "sets of WMT: sacrebleu -t wmt14 -l en-de --echo src)"
+        "is SGML or XML, whose tags are no text: end its name in .tmx, .xml or .sgm, and give this name with "
+        "data.kind=text. Write texts of other forms into a file, one on each line"
     )
 
 

@@ -25,6 +25,7 @@ from tfm.data.batches.rows import bucket
 from tfm.data.batches.schedule import Batch, cut_batches
 from tfm.data.config import MAX_SIDE_TOKENS, PairsConfig, vocabulary_field
 from tfm.data.source import Row, locate_by_number
+from tfm.data.sources.columns import ListColumns, join_words
 from tfm.data.tokenizers.protocol import Tokenizer, encode_inside
 from tfm.errors import UserError
 from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, fit_lengths, join_texts
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
     target_language="label",
     source_column="",
     target_column="",
+    references="",
     mixing="",
     tags="",
     joined_share=0.0,
@@ -106,9 +108,9 @@ class LabelledConfig(PairsConfig):
         return (self.label_column,)
 
     @property
-    def list_columns(self) -> tuple[str, ...]:
+    def list_columns(self) -> ListColumns:
         """The columns that may be lists of words and of their tags."""
-        return () if self.second_column else (self.text_column, self.label_column)
+        return {} if self.second_column else dict.fromkeys((self.text_column, self.label_column), join_words)
 
     @property
     def languages(self) -> tuple[str, ...]:

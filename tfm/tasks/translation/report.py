@@ -11,7 +11,7 @@ import numpy as np
 
 from tfm.data.config import PairsConfig
 from tfm.data.sources.builtin import read_feature
-from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_sides
+from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_references, read_sides
 from tfm.data.sources.splits import find_name
 from tfm.data.tokenizers.round_trip import count_changed
 from tfm.errors import UserError
@@ -32,6 +32,7 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     """
     data = task.config.data
     sources, references = read_sides(data, split)
+    others = read_references(data, split)
     warn_of_tokenized_texts(references)
     tokenizer = task.config.choose_bleu_tokenizer(references)
     bleu(references[:1], references[:1], tokenizer)  # fails before the search if a package is missing
@@ -41,8 +42,10 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
     report = Report(
         hypotheses,
         [
-            *scores(hypotheses, references, data.target_language, tokenizer, ter=task.config.ter),
-            *score_corpora(data, split, hypotheses, references, tokenizer),
+            *scores(
+                hypotheses, references, data.target_language, tokenizer, ter=task.config.ter, others=others
+            ),
+            *score_corpora(data, split, hypotheses, references, tokenizer, others),
             perplexity(task, params, sources, references),
         ],
         [
@@ -60,7 +63,12 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 
 
 def score_corpora(
-    data: PairsConfig, split: str, hypotheses: Sequence[str], references: Sequence[str], tokenizer: str
+    data: PairsConfig,
+    split: str,
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    tokenizer: str,
+    others: Sequence[Sequence[str | None]] = (),
 ) -> list[Score]:
     """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
     if not data.tags and not data.mixing:
@@ -68,11 +76,12 @@ def score_corpora(
     names = [name.strip() for name in find_name(data, split).split(",")]
     sizes = list(map(len, open_corpora(dataclasses.replace(data, joined_share=0.0), split)))
     ends = list(itertools.accumulate(sizes))
+    rows = [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
     return [
-        bleu(hypotheses[end - size : end], references[end - size : end], tokenizer)._replace(
-            name=f"BLEU, {name}"
-        )
-        for name, size, end in zip(names, sizes, ends, strict=True)
+        bleu(
+            hypotheses[part], references[part], tokenizer, [reference[part] for reference in others]
+        )._replace(name=f"BLEU, {name}")
+        for name, part in zip(names, rows, strict=True)
     ]
 
 
