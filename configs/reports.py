@@ -13,9 +13,9 @@ and falls linearly to 0.
 """
 
 from tfm.config import to_config_dict
-from tfm.data.config import DocumentsConfig
 from tfm.decoding.config import GenerationConfig
 from tfm.systems.t_dmca.model import TDMCAConfig
+from tfm.systems.t_dmca.summaries import SummariesConfig
 from tfm.systems.t_dmca.task import Config
 from tfm.training.config import TrainingConfig
 
@@ -32,7 +32,7 @@ def get_config():
                 positions="interleaved_and_rotary",
                 local_block=16,
             ),
-            data=DocumentsConfig(
+            data=SummariesConfig(
                 kind="tfm.systems.t_dmca.reports:reports",
                 tokenizer="word_pieces",
                 vocabulary_size=600,

@@ -33,6 +33,7 @@ from tfm.systems.sagan import task as image_generation
 from tfm.systems.sagan.model import SelfAttentionGANConfig
 from tfm.systems.t_dmca import task as summarization
 from tfm.systems.t_dmca.model import TDMCAConfig
+from tfm.systems.t_dmca.summaries import SummariesConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.word2vec import task as word_vectors
 from tfm.systems.word2vec.model import Word2VecConfig
@@ -81,7 +82,8 @@ def make_summarization(folder: pathlib.Path) -> Any:
     config = tiny_lm.make_lm_config(folder, model={"max_positions": 64}, data=data)
     model = TDMCAConfig(layers=2, d_model=20, d_ff=24, heads=2, local_block=4)
     fields = {field.name: getattr(config, field.name) for field in dataclasses.fields(config)}
-    return summarization.Config(**fields | {"task": "summarization", "model": model, "separator": "; "})
+    data = SummariesConfig(**vars(config.data), before_summary="; ")
+    return summarization.Config(**fields | {"task": "summarization", "model": model, "data": data})
 
 
 def make_parsing(model: Any, folder: pathlib.Path) -> Any:

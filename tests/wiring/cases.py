@@ -13,6 +13,7 @@ from tests.wiring.observers import (
     PAIRS,
     PICTURES,
     RUNNING_TEXTS,
+    SUMMARIES,
     TRANSFORMER,
 )
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
@@ -38,6 +39,7 @@ from tfm.systems.rnn_seq2seq.luong import LuongConfig
 from tfm.systems.sagan import task as image_generation
 from tfm.systems.t_dmca import task as summarization
 from tfm.systems.t_dmca.model import TDMCAConfig
+from tfm.systems.t_dmca.summaries import SummariesConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.vit.model import ViTConfig
 from tfm.systems.word2vec import task as word_vectors
@@ -123,6 +125,8 @@ SECTIONS = [
     *make_cases(PairsConfig(name="a"), observers.observe_library),
     *make_cases(DOCUMENTS, observers.observe_data, TABLE | {"feature": "en"}, WORD_PIECES),
     *make_cases(DocumentsConfig(kind="tfds", name="a"), observers.observe_library),
+    *make_cases(SUMMARIES, observers.observe_data, TABLE, WORD_PIECES),
+    *make_cases(SummariesConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(RUNNING_TEXTS, observers.observe_data, TABLE, WORD_PIECES),
     *make_cases(SentencesConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(LABELLED, observers.observe_data),
@@ -160,7 +164,7 @@ def make_text_cases() -> list[Case]:
         translation.Config(data=PAIRS, **pairs_fields),
         parsing.Config(data=TREES, **pairs_fields),
         language_modeling.Config(**documents_fields),
-        summarization.Config(separator=" ", **documents_fields),
+        summarization.Config(**documents_fields | {"data": SUMMARIES}),
         masked_language_modeling.Config(model=BERT, data=RUNNING_TEXTS, loss_chunk_size=2),
     ]
     classifier = dataclasses.replace(BERT, head="classes")
@@ -289,7 +293,18 @@ VALUES: dict[type, dict[str, Any]] = {
     }
     | SPLITS,
     TDMCAConfig: {"pattern": "ML"},
-    summarization.Config: {"separator": "; "},
+    SummariesConfig: {
+        "kind": "table",
+        "name": "b",
+        "directory": "elsewhere",
+        "feature": "fr",
+        "summary_column": "fr",
+        "before_summary": "a",
+        "separator": "a",
+        "tokenizer": "characters",
+        "cache_dir": "other_cache",
+    }
+    | SPLITS,
     ConvS2SConfig: {"encoder": "1x8/2", "decoder": "1x8/2"},
     image_generation.Config: {"judge": "elsewhere"},
     text_to_image.Config: {"judge": "elsewhere", "first_stage": "elsewhere"},

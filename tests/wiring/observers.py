@@ -53,6 +53,7 @@ from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
 from tfm.systems.lstm_lm.model import LSTMConfig
 from tfm.systems.parsing import task as parsing
 from tfm.systems.t_dmca import task as summarization
+from tfm.systems.t_dmca.summaries import SummariesConfig
 from tfm.systems.vit.model import ViTConfig
 from tfm.tasks import image_classification as classification
 from tfm.tasks import language_modeling, translation
@@ -92,6 +93,15 @@ DOCUMENTS = DocumentsConfig(
     train="train.en",
     validation="validation.en",
     test="test.en",
+    cache_dir="cache",
+)
+SUMMARIES = SummariesConfig(
+    kind="text",
+    feature="en",
+    summary_column="de",
+    directory="corpus",
+    row_length=16,
+    batch_tokens=64,
     cache_dir="cache",
 )
 RUNNING_TEXTS = SentencesConfig(
@@ -302,6 +312,8 @@ def observe_data(data: Any) -> Observation:
     elif isinstance(data, LabelledConfig):
         model = dataclasses.replace(BERT, head="classes", classes=8 if data.label_column == "letter" else 2)
         config = text_classification.Config(model=model, data=data)
+    elif isinstance(data, SummariesConfig):
+        config = summarization.Config(model=LM, data=data, stride=8)
     elif isinstance(data, DocumentsConfig):
         config = language_modeling.Config(model=LM, data=data, stride=8)
     elif isinstance(data, ImagesConfig):
@@ -335,6 +347,7 @@ def observe_library(data: Any) -> Observation:
         "tfm.data.sources.huggingface.open_dataset": Recorded,
     }
     openers = {PairsConfig: sources.open_pairs, DocumentsConfig: sources.open_documents}
+    openers |= {SummariesConfig: sources.open_documents}
     openers |= {LabelledConfig: sources.open_pairs, SentencesConfig: sources.open_documents}
     with contextlib.ExitStack() as stack:
         for name, replacement in replaced.items():

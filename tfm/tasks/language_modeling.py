@@ -21,6 +21,7 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.documents import score_windows, train_batches, window_batches
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import VOCABULARY_FILE, DocumentsConfig, remove_paths
+from tfm.data.source import Source
 from tfm.data.sources.opening import fingerprint_texts, open_documents
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
@@ -130,6 +131,16 @@ class Config:
         """The settings on which the scores of an evaluation depend."""
         return {"window": self.data.row_length, "stride": self.stride, "rows": self.data.rows}
 
+    def open_documents(self, tokenizer: Tokenizer, split: str) -> Source:
+        """Returns the documents of a split in the form that becomes tokens.
+
+        Args:
+          tokenizer: tokenizer of the run, with which a task can cut documents.
+          split: name of the split.
+        """
+        del tokenizer
+        return open_documents(self.data, split)
+
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
         return dataclasses.replace(self, data=remove_paths(self.data))
@@ -157,7 +168,7 @@ class TokenizedDocuments:
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer, split: str, most: int = 0):
-        documents = open_documents(config.data, split)
+        documents = config.open_documents(tokenizer, split)
         self.fingerprint = documents.fingerprint
         self.texts = [text for (text,) in documents[: most or len(documents)]]
         if not any(self.texts):
@@ -187,7 +198,7 @@ class LanguageModelingData(PrefetchedData):
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer):
-        documents = open_documents(config.data, "train")
+        documents = config.open_documents(tokenizer, "train")
         cache = TokenCache.open(documents, tokenizer, config.data.cache)
         batches = train_batches(
             cache,

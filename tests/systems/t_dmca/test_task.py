@@ -9,6 +9,7 @@ from tfm.data.sources.opening import open_documents
 from tfm.decoding.generate import Continuation
 from tfm.errors import UserError
 from tfm.systems.t_dmca import task as summarization
+from tfm.systems.t_dmca.summaries import split_documents
 
 
 @pytest.fixture
@@ -16,9 +17,9 @@ def task(tmp_path):
     return summarization.create(make_summarization(tmp_path), str(tmp_path))
 
 
-def test_documents_are_split_at_their_last_separator(task):
+def test_documents_are_split_at_their_last_separator():
     texts = ["one; two; three four ", "five; six"]
-    assert task.split_documents(texts) == (["one; two;", "five;"], ["three four", "six"])
+    assert split_documents(texts, "; ") == (["one; two;", "five;"], ["three four", "six"])
 
 
 def test_tokens_of_an_article_are_the_first_tokens_of_its_document(tmp_path):
@@ -28,15 +29,15 @@ def test_tokens_of_an_article_are_the_first_tokens_of_its_document(tmp_path):
     config = dataclasses.replace(config, data=data)
     task = summarization.create(config, str(tmp_path))
     documents = [text for (text,) in open_documents(data, "test")]
-    prefixes, _ = task.split_documents(documents)
+    prefixes, _ = split_documents(documents, "; ")
     for prefix, document in zip(*map(task.tokenizer.encode, (prefixes, documents)), strict=True):
         assert len(prefix) < len(document)
         assert document[: len(prefix)] == prefix
 
 
-def test_document_without_separator_is_an_error(task):
-    with pytest.raises(UserError, match=r"'; '.*document 2 .*separator"):
-        task.split_documents(["one; two", "one two"])
+def test_document_without_separator_is_an_error():
+    with pytest.raises(UserError, match=r"'; '.*document 2 .*data\.before_summary"):
+        split_documents(["one; two", "one two"], "; ")
 
 
 def test_report_compares_the_continuation_of_articles_with_their_summaries(task, monkeypatch):
@@ -100,11 +101,9 @@ def test_the_identity_of_a_report_depends_on_articles_and_summaries(task, monkey
     assert identify("one; two") == identities[0]
 
 
-def test_a_separator_of_blanks_remains(task):
-    config = dataclasses.replace(task.config, separator="  ")
-    blank = summarization.Summarization(config, task.tokenizer)
-    assert blank.split_documents(["one  two   three "]) == (["one  two   "], ["three"])
+def test_a_separator_of_blanks_remains():
+    assert split_documents(["one  two   three "], "  ") == (["one  two   "], ["three"])
 
 
-def test_words_of_a_summary_have_one_blank_between_them(task):
-    assert task.split_documents(["one; two \n three"]) == (["one;"], ["two three"])
+def test_words_of_a_summary_have_one_blank_between_them():
+    assert split_documents(["one; two \n three"], "; ") == (["one;"], ["two three"])

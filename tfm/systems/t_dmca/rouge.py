@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import logging
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +10,8 @@ import numpy as np
 from tfm.errors import install_extra
 from tfm.evaluation.score import Score
 
-NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
+NAMES = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "rougeLsum": "ROUGE-Lsum"}
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+")  # where ROUGE-Lsum divides a summary
 log = logging.getLogger(__name__)
 
 
@@ -23,15 +25,23 @@ def summary_scores(summaries: Sequence[str], references: Sequence[str]) -> list[
     return [Score("exact match", exact, f"per cent of {len(pairs):,} summaries"), *_rouge(pairs)]
 
 
+def _split_sentences(text: str) -> str:
+    """Returns a text with a sentence on each line, the form that ROUGE-Lsum expects."""
+    return SENTENCE_END.sub("\n", text.strip())
+
+
 def _rouge(pairs: Sequence[tuple[str, str]]) -> list[Score]:
-    """Returns ROUGE-1, ROUGE-2 and ROUGE-L with stemming, or nothing without the package."""
+    """Returns ROUGE-1, ROUGE-2, ROUGE-L and ROUGE-Lsum with stemming, or nothing without the package.
+
+    ROUGE-Lsum compares summaries sentence by sentence. A sentence ends in ".", "!" or "?" before a blank.
+    """
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ModuleNotFoundError:
         log.warning("ROUGE needs the package rouge-score: %s", install_extra("rouge"))
         return []
     scorer = RougeScorer(list(NAMES), use_stemmer=True)
-    scores = [scorer.score(reference, summary) for summary, reference in pairs]
+    scores = [scorer.score(*map(_split_sentences, (reference, summary))) for summary, reference in pairs]
     signature = (
         f"mean F-measure in per cent, rouge-score {importlib.metadata.version('rouge-score')}, stemmed"
     )

@@ -1,25 +1,34 @@
 """Summarization: trains a language model on documents that end in their summary (Liu et al. 2018, section 4).
 
-Document, separator and summary are one sequence, and every token of it counts for the loss. An evaluation
-gives the model everything up to the separator and compares the continuation with the summary.
+Article, the text before the summary and the summary are one sequence, and every token of it counts for the
+loss. An evaluation gives the model everything before the summary and compares the continuation with it.
 """
 
 import dataclasses
-import re
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
 from tfm import tasks
-from tfm.config import OnResume, field
+from tfm.config import field
+from tfm.data.source import Source
 from tfm.data.sources.opening import fingerprint_texts, open_documents
-from tfm.errors import UserError
-from tfm.systems.t_dmca.reports import SEPARATOR
+from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.systems.t_dmca.rouge import NAMES, summary_scores
+from tfm.systems.t_dmca.summaries import (
+    SummariesConfig,
+    cut_article,
+    cut_articles,
+    inspect_split,
+    split_documents,
+)
 from tfm.tasks import language_modeling
 from tfm.training.task import Report, parameters_of
 
 fingerprint = language_modeling.fingerprint
+log = logging.getLogger(__name__)
+__all__ = ["Config", "Summarization", "create", "fingerprint", "inspect_split", "plan"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,13 +36,7 @@ class Config(language_modeling.Config):
     """The config of a summarization run."""
 
     task: str = tasks.task_field("summarization")
-    separator: str = field(
-        SEPARATOR,
-        "Text between an article and its summary in each document. Its last place in a document counts.",
-        pattern=re.compile("(?s:.+)"),
-        form="a text that is not empty",
-        resume=OnResume.FREE,
-    )
+    data: SummariesConfig = field(SummariesConfig, "Articles with summaries, and their rows.")
 
     SCORES: ClassVar[tuple[str, ...]] = ("exact match", *NAMES.values())
     output_suffix: ClassVar[str] = "summaries"
@@ -43,18 +46,24 @@ class Config(language_modeling.Config):
         """The settings on which the scores of an evaluation depend."""
         return dataclasses.asdict(dataclasses.replace(self.decoding, samples=0))
 
+    def open_documents(self, tokenizer: Tokenizer, split: str) -> Source:
+        """Returns the documents of a split. Articles that are too long for a packed row are cut."""
+        documents = open_documents(self.data, split)
+        return (
+            cut_articles(documents, tokenizer, self.data, split) if self.data.rows == "packed" else documents
+        )
+
 
 class Summarization(language_modeling.LanguageModeling):
     """A task that trains a language model to summarize. For the attributes, see `LanguageModeling`."""
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
         """Yields the summaries of a split and their scores."""
-        prefixes, references = self.split_documents(
-            [text for (text,) in open_documents(self.config.data, split)]
-        )
+        documents = [text for (text,) in open_documents(self.config.data, split)]
+        prefixes, references = split_documents(documents, self.config.data.before_summary)
         decoding = dataclasses.replace(self.config.decoding, samples=0)
         began = time.monotonic()
-        continuations = self.generate(parameters_of(variables), prefixes, decoding)
+        continuations = self.generate(parameters_of(variables), self.cut_prefixes(prefixes), decoding)
         rate = len(prefixes) / (time.monotonic() - began)
         summaries = [" ".join(best.text.split()) for best, *_ in continuations]
         examples = [
@@ -68,26 +77,27 @@ class Summarization(language_modeling.LanguageModeling):
         scores, identity = summary_scores(summaries, references), fingerprint_texts(prefixes, references)
         yield Report(summaries, scores, examples, self.config.evaluation_settings, rate, identity)
 
-    def split_documents(self, documents: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Returns the text up to the end of the separator of each document, and the summary after it.
-
-        A blank at the end of the separator is left out.
-
-        Raises:
-          UserError: if a document has no separator.
-        """
-        prefixes, references = [], []
-        for number, text in enumerate(documents, 1):
-            article, separator, summary = text.rpartition(self.config.separator)
-            if not separator:
-                raise UserError(
-                    f"Expected the separator {self.config.separator!r} in each document, but document "
-                    f"{number:,} does not contain it. Set config.separator to the text before the summary."
-                )
-            # Word pieces begin with the blank before a word, and a blank at the end would be another piece.
-            prefixes.append(article + (separator.rstrip(" ") or separator))
-            references.append(" ".join(summary.split()))
-        return prefixes, references
+    def cut_prefixes(self, prefixes: Sequence[str]) -> list[str]:
+        """Cuts articles, so that a packed row has `decoding.max_tokens` more tokens, at most half of them."""
+        data, tokenizer = self.config.data, self.tokenizer
+        if data.rows != "packed":
+            return list(prefixes)
+        length = max(data.row_length - self.config.decoding.max_tokens, data.row_length // 2)
+        ending = data.before_summary.rstrip(" ") or data.before_summary
+        cut = [
+            text
+            if len(ids) < length
+            else cut_article(text.removesuffix(ending), ending, tokenizer, length).text
+            for text, ids in zip(prefixes, tokenizer.encode(prefixes), strict=True)
+        ]
+        if count := sum(new != old for new, old in zip(cut, prefixes, strict=True)):
+            log.warning(
+                "Cut %s of %s articles to their first tokens, because they are longer than %s tokens",
+                f"{count:,}",
+                f"{len(prefixes):,}",
+                f"{length:,}",
+            )
+        return cut
 
 
 def plan(config: Config) -> Summarization:
