@@ -81,8 +81,8 @@ HOST_SIDE_FILES = (
     *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "inspection", "metrics", "scenes")),
     *(f"tfm.systems.detr.{name}" for name in ("stored_pictures", "yolo", "yolo_folder")),
     "tfm.systems.memory_network.stories",
-    *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "treebank", "trees")),
-    *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge")),
+    *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "columns", "statistics", "treebank", "trees")),
+    *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge", "summaries")),
     "tfm.systems.universal.algorithms",
     *(f"tfm.systems.word2vec.{name}" for name in ("skip_grams", "word_questions")),
 )

@@ -19,6 +19,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.systems.parsing.bracketing import Parse, bracketing_scores
+from tfm.systems.parsing.statistics import inspect_split
 from tfm.systems.parsing.treebank import TREEBANK
 from tfm.systems.parsing.trees import (
     TOP,
@@ -43,6 +44,7 @@ DATA = PairsConfig(kind=TREEBANK, source_language="words", target_language="tree
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # scores during training
 fingerprint, plan = translation.fingerprint, translation.plan
+__all__ = ["Config", "Parsing", "TreeForm", "create", "fingerprint", "inspect_split", "plan"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,45 +5,51 @@ The source is the words of a sentence, separated by blanks. The target is the to
 """
 
 import functools
+import itertools
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tfm.data.config import PairsConfig
 from tfm.data.source import Source, hash_text, hold
-from tfm.data.sources import text_files
 from tfm.data.sources.builtin import require_no_folder
-from tfm.data.sources.text_files import TextFile, exists, find_file, find_spelling, require_folder
+from tfm.data.sources.text_files import ENDINGS as PACKED_ENDINGS
+from tfm.data.sources.text_files import TextFile, exists, expand_names, find_file
 from tfm.datasets import toy_language
 from tfm.errors import UserError
+from tfm.systems.parsing.columns import convert_columns, has_columns
 from tfm.systems.parsing.trees import Node, clean_tree, linearize, list_leaves, read_trees
 
 TREEBANK = "tfm.systems.parsing.treebank:open_treebank"
 BUILTIN_TREES = "tfm.systems.parsing.treebank:open_builtin_trees"
-ENDINGS = (".mrg", ".txt", "")
+ENDINGS = (".mrg", ".parse", ".txt", "")
 MAX_LINE_BYTES = 1 << 26  # a file of trees may have all of them on one line
 SPLITS_IN_MEMORY = 3
 log = logging.getLogger(__name__)
 
 
 def open_treebank(config: PairsConfig, name: str) -> Source:
-    """Returns the trees of a bracketed file, without empty elements and function tags.
+    """Returns the trees of files, without empty elements and function tags.
+
+    The files contain bracketed trees, or the columns of CoNLL-2012 or CoNLL-2005 (see
+    `tfm.systems.parsing.columns`). The first line that is not blank decides.
 
     Args:
-      config: names the folder of the file.
-      name: the name of the file with or without its ending .mrg or .txt. Files that end in .gz and .xz are
-        found, too.
+      config: names the folder of the files.
+      name: the names of the files, between commas, or a pattern such as wsj/0[2-9]/*. The ending .mrg, .parse
+        or .txt may be left out. Files that end in .gz, .xz, .bz2 and .zst are found, too.
 
     Raises:
-      UserError: if the file is missing, holds no trees, or is damaged; names file and line.
+      UserError: if a file is missing, holds no trees, or is damaged; names file and line.
     """
-    require_folder(config.directory)
-    packed = [ending + compression for ending in ENDINGS for compression in text_files.ENDINGS]
-    stem = find_spelling(os.path.join(config.directory, name), packed)
-    ending = next(filter(lambda ending: exists(stem + ending), ENDINGS), ENDINGS[0])
-    path = find_file(stem + ending)
-    state = os.stat(path)
-    return _read_file(path, state.st_size, state.st_mtime_ns)
+    endings = [ending + packed for ending in ENDINGS for packed in PACKED_ENDINGS]
+    files = []
+    for stem in expand_names(config.directory, name, endings):
+        ending = next(filter(lambda ending: exists(stem + ending), ENDINGS), ENDINGS[0])
+        path = find_file(stem + ending)
+        state = os.stat(path)
+        files.append((path, state.st_size, state.st_mtime_ns))
+    return _read_files(tuple(files))
 
 
 def open_builtin_trees(config: PairsConfig, name: str) -> Source:
@@ -84,10 +90,18 @@ def collect_trees(trees: Iterable[Node], name: str) -> Source:
 
 # A new run opens a split four times: to check, to learn the tokenizer, to tokenize and to evaluate.
 @functools.lru_cache(maxsize=SPLITS_IN_MEMORY)
-def _read_file(path: str, size: int, changed: int) -> Source:
-    del size, changed  # they identify the content
+def _read_files(files: tuple[tuple[str, int, int], ...]) -> Source:
+    """Returns the trees of files. Size and time of change of each file identify its content."""
+    paths = [path for path, *_ in files]
+    shown_as = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1:,} more files"
+    return collect_trees(itertools.chain.from_iterable(map(_read_file, paths)), shown_as)
+
+
+def _read_file(path: str) -> Iterator[Node]:
+    """Yields the trees of a file with brackets or columns."""
     lines = TextFile(path, "bracketed trees", MAX_LINE_BYTES)
-    return collect_trees(read_trees(lines, path), path)
+    first = next((line for line in lines if line.strip()), "")
+    return read_trees(convert_columns(lines, path) if has_columns(first) else lines, path)
 
 
 @functools.cache
