@@ -17,6 +17,7 @@ from tfm.data.data_errors import raise_all
 from tfm.data.inspection import Summary, hash_text
 from tfm.data.source import Row, Source, read_in_chunks
 from tfm.data.source import hash_text as identify
+from tfm.data.sources.columns import ListColumns, join_texts
 from tfm.data.sources.opening import open_documents, open_pairs
 from tfm.errors import UserError
 from tfm.systems.t_dmca.reports import SEPARATOR
@@ -81,9 +82,9 @@ class _ArticlesConfig(PairsConfig):
     """Pairs of an article and a summary. An article may be a list of source documents."""
 
     @property
-    def list_columns(self) -> tuple[str, ...]:
+    def list_columns(self) -> ListColumns:
         """The column of the articles."""
-        return self.columns[:1]
+        return {self.columns[0]: join_texts}
 
 
 class Cut(NamedTuple):
