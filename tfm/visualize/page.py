@@ -21,6 +21,10 @@ from tfm.visualize.panels import SUMMARIES, summarize
 
 LEVELS = (1 << 16) - 1  # largest integer of a packed number
 MAX_BYTES = 64 << 20  # of a page
+SCRIPTS = (  # of the page, in the order in which they are joined to one script
+    *("state", "numbers", "elements", "lines", "patches", "matrix", "heads", "predictions", "beam", "table"),
+    *("strip", "figures", "view", "address", "start"),
+)
 PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # placeholders in page.html
 # In HTML, these characters could end the script element or start another. JSON decodes the escapes.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
@@ -48,9 +52,11 @@ def make_page(observations: Sequence[Observation], title: str) -> str:
             f"{format_bytes(MAX_BYTES)} well: shorten the examples, or give fewer."
         )
     folder = importlib.resources.files("tfm.visualize") / "page"
-    page, style, script = (
-        (folder / f"page.{ending}").read_text(encoding="utf-8") for ending in ("html", "css", "js")
+    page, style, *scripts = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("page.html", "page.css", *(f"{name}.js" for name in SCRIPTS))
     )
+    script = "\n".join(scripts)
     parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
     return PLACE.sub(lambda place: parts[place[1]], page)
 

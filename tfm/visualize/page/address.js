@@ -1,0 +1,35 @@
+// ---- the address: names as the controls show them. Layers and heads count from 0, as in names of parameters.
+
+const toIndex = (text) => (/^\d+$/.test(text) ? Number(text) : undefined);
+const toNumber = (text) => (toIndex(text) === undefined ? undefined : toIndex(text) - 1);
+const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
+
+/** For each name in the address: the field of the view, the value of a text, and the text of a value. */
+const ADDRESS = {
+  example: ["example", toNumber, (value) => value + 1],
+  compare: ["other", (text) => toNumber(text) ?? -1, (value) => value + 1 || ""],
+  attention: ["kind", oneOf(KINDS)],
+  layer: ["layer", toIndex, (value) => (value < 0 ? "" : value)],
+  head: ["head", (text) => toIndex(text) ?? oneOf(["mean", "rollout"])(text)],
+  measure: ["measure", oneOf(["weights", "norms"])],
+  unit: ["unit", (text) => Object.keys(UNITS).find((name) => UNITS[name] === text), (value) => UNITS[value]],
+  drawing: ["drawing", oneOf(DRAWINGS)],
+  scale: ["scale", oneOf(["all", "view"])],
+  step: ["step", (text) => toIndex(text) ?? 0, (value) => value || ""],
+};
+
+function writeAddress() {
+  const entries = Object.entries(ADDRESS)
+    .map(([name, [field, , write]]) => [name, write ? write(view[field]) : view[field]])
+    .filter(([, text]) => text !== "");
+  history.replaceState(null, "", `#${new URLSearchParams(entries)}`);
+}
+
+function readAddress() {
+  const address = new URLSearchParams(location.hash.slice(1));
+  for (const [name, [field, read]] of Object.entries(ADDRESS)) {
+    const value = read(address.get(name) || "");
+    if (value !== undefined) set({ [field]: value });
+  }
+  check();
+}
