@@ -5,14 +5,18 @@ import json
 import re
 import shutil
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
 from tests.support.observations import make_deep_decoder, make_image, make_text
+from tests.support.packed import unpack
 from tests.support.tiny import make_config, randomize_weights
+from tfm import interpret
 from tfm.commands import visualize
 from tfm.commands.options import Visualize
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
@@ -224,6 +228,34 @@ def test_recurrent_models_have_a_page(corpus, tmp_path, quick, attention, parts)
     assert example["beam"]
     for attention in example["attention"].values():  # no attention in the encoder and no values of heads
         assert attention["rollout"] is attention["norms"] is None
+
+
+@pytest.mark.long
+def test_page_has_the_numbers_that_interpret_reads(run, tiny_run, quick, tmp_path):
+    draw_run(run, tiny_run, ["red dog"], tmp_path)
+    text = re.search('id="data">(.*?)</script>', (tmp_path / "attention.html").read_text())[1]
+    (example,) = json.loads(text)["examples"]
+    task, params = run.task, run.params
+    (encoded,) = task.form.encode_sources(["red dog"])
+    labels = task.tokenizer.pieces(range(len(task.tokenizer)))
+    target = [labels.index(label) for label in example["tracks"]["predicted"]["labels"]]
+    inputs = np.array([[*encoded.ids, EOS_ID]])
+    logits, reads = interpret.run(
+        task.model, params, inputs, np.array([[BOS_ID, *target[:-1]]]), read="*.weights"
+    )
+    points = {
+        "encoder": "encoder.layers_{}.self_attention.weights",
+        "decoder": "decoder.layers_{}.self_attention.weights",
+        "cross": "decoder.layers_{}.cross_attention.weights",
+    }
+    assert set(example["attention"]) == set(points)
+    for kind, described in example["attention"].items():
+        drawn = unpack(described["weights"])
+        expected = np.stack([reads[points[kind].format(layer)][0] for layer in range(len(drawn))])
+        np.testing.assert_allclose(drawn, expected, atol=1 / 131_070 + 1e-6)
+    expected = jax.nn.softmax(logits[0])[np.arange(len(target)), target]
+    probabilities = [prediction["probability"] for prediction in example["predictions"]]
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
 
 
 @pytest.mark.long

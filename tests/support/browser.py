@@ -92,10 +92,23 @@ class Page:
             for kind in ("mousePressed", "mouseReleased"):
                 self._call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **box)
 
-    def set_width(self, width, height=900):
-        """Sets the width and height of the window in CSS pixels."""
+    def tap(self, selector):
+        """Touches the middle of an element with a finger."""
+        box = self.evaluate(MIDDLE % json.dumps(selector))
+        self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[box])
+        self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def list_controls(self):
+        """Returns (role, name) of everything that a screen reader finds on the page."""
+        nodes = self._call("Accessibility.getFullAXTree")["nodes"]
+        visible = [node for node in nodes if not node["ignored"]]
+        return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in visible]
+
+    def set_width(self, width, height=900, *, touch=False):
+        """Sets the size of the window in CSS pixels, and whether it is a touch screen such as a phone."""
         size = {"width": width, "height": height}
-        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=False)
+        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=touch)
+        self._call("Emulation.setTouchEmulationEnabled", enabled=touch)
 
     def prefer(self, theme):
         """Sets the theme of the system, "light" or "dark"."""
@@ -168,3 +181,13 @@ def open_browser(chromium, folder):
         process.wait(SECONDS)
         os.close(reader)
         os.close(writer)
+
+
+def text_of(page, name):
+    """Returns the text of the element with this id."""
+    return page.evaluate(f"document.getElementById('{name}').textContent")
+
+
+def texts_of(page, selector):
+    """Returns the texts of all elements that match the selector."""
+    return page.evaluate(f"[...document.querySelectorAll({selector!r})].map((e) => e.textContent)")

@@ -18,6 +18,7 @@ from tests.support.observations import (
     make_observation,
     make_text,
 )
+from tests.support.packed import unpack
 from tfm.errors import UserError
 from tfm.visualize import page as pages
 
@@ -41,12 +42,6 @@ class Reader(html.parser.HTMLParser):
 
     def handle_endtag(self, tag):
         self._open.pop()
-
-
-def unpack(packed):
-    """Returns the numbers of an array as the script of the page unpacks them."""
-    levels = np.frombuffer(base64.b64decode(packed["data"]), "<u2").reshape(packed["shape"])
-    return levels * (packed["scale"] / pages.LEVELS)
 
 
 def data_of(page):

@@ -221,7 +221,7 @@ def list_line_figures(observations: Sequence[Observation], selection: Selection,
 def _title(options: Visualize, steps: Sequence[int]) -> str:
     """Returns the title of the page: the name of the folder and the steps of the checkpoints."""
     name = os.path.basename(os.path.abspath(options.workdir))
-    return f"{name}, step {' + '.join(map('{:,}'.format, steps))}"
+    return f"{name}, training step {' + '.join(map('{:,}'.format, steps))}"
 
 
 def _write_text(text: str, path: str) -> None:

@@ -23,7 +23,7 @@ LEVELS = (1 << 16) - 1  # largest integer of a packed number
 MAX_BYTES = 64 << 20  # of a page
 SCRIPTS = (  # of the page, in the order in which they are joined to one script
     *("state", "numbers", "elements", "lines", "patches", "matrix", "heads", "predictions", "beam", "table"),
-    *("strip", "figures", "view", "address", "start"),
+    *("strip", "figures", "view", "address", "opening", "start"),
 )
 PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # placeholders in page.html
 # In HTML, these characters could end the script element or start another. JSON decodes the escapes.

@@ -7,7 +7,7 @@ const oneOf = (names) => (text) => (names.includes(text) ? text : undefined);
 /** For each name in the address: the field of the view, the value of a text, and the text of a value. */
 const ADDRESS = {
   example: ["example", toNumber, (value) => value + 1],
-  compare: ["other", (text) => toNumber(text) ?? -1, (value) => value + 1 || ""],
+  compare: ["other", (text) => toNumber(text) ?? -1, (value) => value + 1 || "none"],
   attention: ["kind", oneOf(KINDS)],
   layer: ["layer", toIndex, (value) => (value < 0 ? "" : value)],
   head: ["head", (text) => toIndex(text) ?? oneOf(["mean", "rollout"])(text)],
@@ -15,7 +15,7 @@ const ADDRESS = {
   unit: ["unit", (text) => Object.keys(UNITS).find((name) => UNITS[name] === text), (value) => UNITS[value]],
   drawing: ["drawing", oneOf(DRAWINGS)],
   scale: ["scale", oneOf(["all", "view"])],
-  step: ["step", (text) => toIndex(text) ?? 0, (value) => value || ""],
+  position: ["step", (text) => toIndex(text) ?? 0, (value) => value || ""],
 };
 
 function writeAddress() {
@@ -25,8 +25,10 @@ function writeAddress() {
   history.replaceState(null, "", `#${new URLSearchParams(entries)}`);
 }
 
+const addressNow = () => new URLSearchParams(location.hash.slice(1));
+
 function readAddress() {
-  const address = new URLSearchParams(location.hash.slice(1));
+  const address = addressNow();
   for (const [name, [field, read]] of Object.entries(ADDRESS)) {
     const value = read(address.get(name) || "");
     if (value !== undefined) set({ [field]: value });

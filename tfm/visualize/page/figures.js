@@ -5,19 +5,20 @@ let matrices = [];
 
 function updateActive() {
   updates.forEach((update) => update());
-  const told = matrices.flatMap(({ name, matrix }) => {
+  const told = matrices.flatMap(({ name, number, matrix }) => {
     const { side, index } = inMatrix(matrix, activeToken());
     if (index < 0) return [];
     const text = describeToken(matrix, side, index);
-    return matrices.length > 1 ? `${name}: ${text}` : text;
+    return matrices.length > 1 ? `${matrix.signed ? name : `Example ${number + 1}`}: ${text}` : text;
   });
-  byId("reading").textContent = told.join(" · ");
+  byId("reading").textContent = told.join("\n");
 }
 
 function drawFigures() {
   const parent = clear(byId("figures"));
   const read = (number) => ({
     name: data.examples[number].title,
+    number,
     matrix: matrixOf(number, view.head, view.unit),
   });
   const first = read(view.example);

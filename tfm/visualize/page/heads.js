@@ -1,14 +1,17 @@
 // ---- all heads
 
 function drawHeads() {
+  const { scrollLeft } = byId("heads");
   const parent = clear(byId("heads"));
   const [layers, heads] = mapNow().weights.shape;
-  parent.style.gridTemplateColumns = `3.2em repeat(${heads}, minmax(0, 128px))`;
+  // The heads of a deep model are small, so that all are seen together, but can still be touched.
+  const largest = Math.max(LEAST_HEAD, Math.min(128, ALL_HEADS / layers));
+  parent.style.gridTemplateColumns = `4.2em repeat(${heads}, minmax(${LEAST_HEAD}px, ${largest}px))`;
   add(parent, "span");
   for (let head = 0; head < heads; head++)
     add(parent, "span", {}, heads > 6 ? `${head}` : `head ${head}`);
   for (let layer = 0; layer < layers; layer++) {
-    add(parent, "span", {}, `layer ${layer}`);
+    add(parent, "span", { class: "layer" }, `layer ${layer}`);
     for (let head = 0; head < heads; head++) {
       const chosen = layer === view.layer && head === view.head;
       const first = !layer && !head && view.head === "mean";
@@ -24,6 +27,16 @@ function drawHeads() {
     }
   }
   if (!parent.querySelector("[tabindex='0']")) parent.querySelector("button").setAttribute("tabindex", "0");
+  parent.scrollLeft = scrollLeft;
+  showSideways(parent, parent.querySelector("[aria-pressed='true']"));
+}
+
+/** Scrolls to an element of a wide parent, but not up or down. */
+function showSideways(parent, element) {
+  if (!element) return;
+  const [outer, inner] = [parent.getBoundingClientRect(), element.getBoundingClientRect()];
+  const isSeen = inner.right <= outer.right && inner.left >= outer.left + 60; // next to the names of the layers
+  if (!isSeen) parent.scrollLeft += (inner.left + inner.right - outer.left - outer.right) / 2;
 }
 
 function paint(canvas, layer, head) {

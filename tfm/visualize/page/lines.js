@@ -24,8 +24,10 @@ function drawLines(parent, matrix, name) {
 /** Where the columns stand: numbers at both edges, then labels, and lines between `left` and `right`. */
 function placeColumns(parent, matrix) {
   const width = widthOf(parent);
-  const edge = width < NARROW ? 44 : 52;
-  const label = Math.min(170, (width - 2 * edge) * 0.31);
+  const widest = (matrix.signed ? "+" : "") + largestOf(matrix.rows).toFixed(DIGITS);
+  const edge = Math.max(width < NARROW ? 0 : 52, textWidth(widest, 11) + 6);
+  const room = Math.min(170, (width - 2 * edge - LEAST_LINE) / 2);
+  const label = Math.min(room, Math.max(60, longestOf([...matrix.queries, ...matrix.keys]) + 14));
   const height = ROW * (Math.max(matrix.queries.length, matrix.keys.length) + 1);
   const left = edge + label;
   return { width, height, edge, label, left, right: width - left, y: (index) => ROW * (index + 1.5) };
@@ -72,7 +74,7 @@ function addTokens(svg, matrix, { width, edge, label, left, right, y }, side) {
   return matrix[side].map((token, index) => {
     const option = addOption(list, "token", matrix, side, index);
     add(option, "rect", { x, y: y(index) - ROW / 2 + 1, width: label, height: ROW - 2, rx: 4 });
-    add(option, "text", { x: labelX, y: y(index), "text-anchor": anchor }, cut(token, label - 8));
+    add(option, "text", { x: labelX, y: y(index), "text-anchor": anchor }, cut(token, label - 12));
     const place = { x: numberX, y: y(index), "text-anchor": anchor, class: "number", "aria-hidden": "true" };
     return { option, number: add(svg, "text", place) };
   });
@@ -121,9 +123,9 @@ function describeToken(matrix, side, index) {
     .sort(([, a], [, b]) => Math.abs(b) - Math.abs(a))
     .slice(0, STRONGEST)
     .filter(([, number]) => number)
-    .map(([token, number]) => `${token}${colon}${shown(number, matrix.signed)}`)
+    .map(([token, number]) => `${isolate(token)}${colon}${shown(number, matrix.signed)}`)
     .join(comma);
-  const label = matrix[side][index];
+  const label = isolate(matrix[side][index]);
   const verb = matrix.signed ? "difference:" : side === "queries" ? "looks at" : "is looked at by";
   return `${label} ${verb} ${told || "nothing"}`;
 }

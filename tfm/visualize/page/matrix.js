@@ -3,15 +3,15 @@
 /** A cell for each query and key, darker for larger numbers. */
 function drawMatrix(parent, matrix, name) {
   const width = widthOf(parent);
-  const longest = (labels) => Math.max(3, ...labels.map((label) => [...label].length));
-  const left = Math.min(width * 0.34, longest(matrix.queries) * 7.4 + 22);
+  const left = Math.min(width * 0.34, longestOf(matrix.queries) + 22);
   const cell = Math.max(7, Math.min(26, (width - left - 12) / matrix.keys.length));
-  const below = Math.min(150, longest(matrix.keys) * 6.4 + 12);
-  const size = [cell * matrix.keys.length, cell * matrix.queries.length];
-  const full = Math.max(width, left + size[0] + 4);
-  const height = size[1] + below + ROW + 16;
+  const below = Math.min(150, longestOf(matrix.keys) * 0.87 + 12); // labels are turned by 60 degrees
+  const size = cell < 16 ? 11 : 13; // of the labels
+  const area = [cell * matrix.keys.length, cell * matrix.queries.length];
+  const full = Math.max(width, left + area[0] + 4);
+  const height = area[1] + below + ROW + 16;
   const svg = add(parent, "svg", {
-    class: cell < 16 ? "small" : "",
+    class: size < 13 ? "small" : "",
     width: full,
     height,
     viewBox: `0 0 ${full} ${height}`,
@@ -32,21 +32,22 @@ function drawMatrix(parent, matrix, name) {
       };
       const rect = add(cells, "rect", attributes);
       if (number < 0) rect.classList.add("negative");
-      rect.dataset.told = `${matrix.queries[i]} → ${matrix.keys[j]}: ${shown(number, matrix.signed)}`;
+      const pair = `${isolate(matrix.queries[i])} → ${isolate(matrix.keys[j])}`;
+      rect.dataset.told = `${pair}: ${shown(number, matrix.signed)}`;
     }),
   );
-  add(cells, "rect", { width: size[0], height: size[1], class: "frame" });
+  add(cells, "rect", { width: area[0], height: area[1], class: "frame" });
   const mark = add(cells, "rect", { class: "mark" });
   const every = Math.ceil(13 / cell); // labels that touch are left out
   matrix.queries.forEach((label, i) => {
     if (i % every) return;
     const place = { x: left - 6, y: ROW + cell * (i + 0.5), "text-anchor": "end" };
-    add(svg, "text", place, cut(label, left - 8));
+    add(svg, "text", place, cut(label, left - 10, size));
   });
   matrix.keys.forEach((label, j) => {
     if (j % every) return;
-    const place = `translate(${left + cell * (j + 0.5)} ${ROW + size[1] + 6}) rotate(-60)`;
-    add(svg, "text", { transform: place, "text-anchor": "end" }, cut(label, below * 1.1));
+    const place = `translate(${left + cell * (j + 0.5)} ${ROW + area[1] + 6}) rotate(-60)`;
+    add(svg, "text", { transform: place, "text-anchor": "end" }, cut(label, below * 1.1, size));
   });
   svg.addEventListener("pointerover", (event) => {
     if (event.target.dataset.told) byId("reading").textContent = event.target.dataset.told;
@@ -54,8 +55,8 @@ function drawMatrix(parent, matrix, name) {
   return () => {
     const { side, index } = inMatrix(matrix, activeToken());
     mark.style.display = index < 0 ? "none" : "";
-    const row = { x: 0, y: cell * index, width: size[0], height: cell };
-    const column = { x: cell * index, y: 0, width: cell, height: size[1] };
+    const row = { x: 0, y: cell * index, width: area[0], height: cell };
+    const column = { x: cell * index, y: 0, width: cell, height: area[1] };
     for (const [name, value] of Object.entries(side === "queries" ? row : column)) mark.setAttribute(name, value);
   };
 }

@@ -18,8 +18,8 @@ function drawPredictions() {
     item.classList.toggle("active", i + 1 === step);
     if (counts) item.addEventListener("click", () => change({ step: i + 1 }));
   });
-  const read = tracks.read && `${reads ? "for" : "after"} “${tracks.read.labels[step - 1]}”`;
-  const place = read ? `at step ${step}, ${read}` : `for ${predicted[step - 1]}`;
+  const read = tracks.read && `${reads ? "for" : "after"} “${isolate(tracks.read.labels[step - 1])}”`;
+  const place = read ? `at position ${step}, ${read}` : `for ${predicted[step - 1]}`;
   byId("choices-title").textContent = `Most probable ${predicted.length ? place : "classes"}`;
   byId("choices-title").hidden = !choices.length;
   const bars = clear(byId("choices"));
@@ -46,7 +46,7 @@ const joined = (pieces) =>
 
 function addBar(list, piece, probability) {
   const item = add(list, "li");
-  add(item, "span", { class: "text" }, piece);
+  add(item, "span", { class: "text" }, isolate(piece));
   add(item, "span", {}, percent(probability));
   add(add(item, "span"), "div", { class: "bar", style: `width: ${(100 * probability).toFixed(2)}%` });
   return item;

@@ -1,7 +1,7 @@
 // ---- start
 
 function start() {
-  const examples = data.examples.map((example, i) => [i, `${i + 1}. ${example.title}`]);
+  const examples = data.examples.map((example, i) => [i, `${i + 1}. ${isolate(example.title)}`]);
   fill(byId("example"), examples, view.example);
   fill(byId("other"), [[-1, "none"], ...examples], view.other);
   byId("other-label").hidden = examples.length < 2;
@@ -11,7 +11,9 @@ function start() {
   const picture = Object.values(data.examples[0].tracks).some(({ grid }) => grid) ? "picture" : "lines";
   fillRadios(byId("drawing"), "drawing", [["lines", picture], ["matrix", "matrix"]]);
   byId("more").open = window.innerWidth > PHONE;
+  byId("help").querySelector("details").open = window.innerWidth > PHONE;
   readAddress();
+  chooseOpening(addressNow());
 
   const listen = (id, event, changes) =>
     byId(id).addEventListener(event, (happened) => change(changes(happened.target.value)));
@@ -25,6 +27,10 @@ function start() {
   byId("next").addEventListener("click", () =>
     change({ step: Math.min(steppedTrack().labels.length, stepNow() + 1) }),
   );
+  byId("beam-all").addEventListener("click", () => {
+    isWholeBeamShown = !isWholeBeamShown;
+    drawPredictions();
+  });
   byId("heads").addEventListener("click", selectHead);
   byId("heads").addEventListener("keydown", moveHead);
   byId("controls").addEventListener("submit", (event) => event.preventDefault());

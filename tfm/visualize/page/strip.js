@@ -11,19 +11,42 @@ function drawStrip(matrix) {
     : [["query", "queries", ""], ["key", "", "keys"]];
   const tokens = rows.flatMap(([name, queries, keys]) => {
     add(strip, "span", {}, name);
-    const text = add(strip, "div", { dir: "auto" });
+    const text = add(strip, "div", { dir: directionOf(matrix[queries || keys]) });
+    if (queries) makeToolbar(text);
     return matrix[queries || keys].map((label, index) => {
-      const element = add(text, queries ? "button" : "span", queries ? { type: "button" } : {}, label);
-      if (queries) element.addEventListener("click", () => change({ step: stepOf(index) }));
+      const element = add(text, queries ? "button" : "span", { dir: "auto" }, label);
+      if (queries) {
+        element.type = "button";
+        element.addEventListener("click", () => change({ step: stepOf(index) }));
+      }
       return { element, queries, keys, index };
     });
   });
   return () => {
     const query = pointed && pointed.side === "queries" ? pointed.index : activeQuery();
     for (const { element, queries, keys, index } of tokens) {
-      if (queries) element.setAttribute("aria-pressed", String(index === query));
+      if (queries) {
+        element.setAttribute("aria-pressed", String(index === query));
+        element.tabIndex = index === activeQuery() ? 0 : -1;
+      }
       const share = keys ? Math.min(1, (matrix.rows[query] || [])[index] / matrix.largest || 0) : 0;
       element.style.background = `color-mix(in srgb, var(--first) ${Math.round(75 * share)}%, transparent)`;
     }
   };
+}
+
+/** Makes the queries one stop of the Tab key, between which the arrow keys move. */
+function makeToolbar(text) {
+  text.setAttribute("role", "toolbar");
+  text.setAttribute("aria-label", "Queries: arrow keys move, Enter selects");
+  text.addEventListener("keydown", (event) => {
+    const forward = getComputedStyle(text).direction === "rtl" ? -1 : 1;
+    const move = { ArrowLeft: -forward, ArrowRight: forward, ArrowUp: -1, ArrowDown: 1 }[event.key];
+    const buttons = [...text.children];
+    const ends = { Home: buttons[0], End: buttons[buttons.length - 1] };
+    const next = move ? buttons[buttons.indexOf(event.target) + move] : ends[event.key];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
 }

@@ -3,12 +3,22 @@
 const headName = () =>
   view.head === "mean" ? "mean of the heads" : view.head === "rollout" ? "rollout" : `head ${view.head}`;
 
+/** What the steps count. "Step" alone would mean a step of training. */
+const stepName = () => (steppedTrack().grid ? "Patch" : looksAtImage() ? "Query" : "Position");
+
 function drawStep() {
   const count = steppedTrack().labels.length;
   Object.assign(byId("step"), { max: count, value: stepNow() });
+  const name = stepName();
+  const label = isolate(steppedTrack().labels[stepNow() - 1]);
   byId("step-value").textContent = `${stepNow()} of ${count}`;
-  byId("step-name").textContent = steppedTrack().grid ? "Patch" : looksAtImage() ? "Query" : "Step";
-  byId("step").parentElement.hidden = count < 2;
+  byId("step-name").textContent = name;
+  byId("step").setAttribute("aria-valuetext", `${stepNow()} of ${count}, ${label}`);
+  byId("before").setAttribute("aria-label", `Previous ${name.toLowerCase()}`);
+  byId("next").setAttribute("aria-label", `Next ${name.toLowerCase()}`);
+  byId("before").setAttribute("aria-disabled", String(stepNow() === 1));
+  byId("next").setAttribute("aria-disabled", String(stepNow() === count));
+  byId("stepper").hidden = count < 2;
 }
 
 function draw() {
@@ -28,6 +38,7 @@ function draw() {
     byId("attention-title").textContent = `${title}, layer ${view.layer}, ${headName()}`;
     byId("view-name").textContent = `${view.kind}, layer ${view.layer}, ${headName()}`;
     byId("hint").textContent = HINTS[`${map.queries} ${map.keys}`] || "";
+    byId("why").textContent = openingReason();
     drawFigures();
     drawHeads();
   }
@@ -84,8 +95,21 @@ function change(changes) {
     drawStep();
     drawPredictions();
   } else draw();
+  if (Object.keys(changes).length) announce(onlyStep);
   writeAddress();
   if (focused) headButton(focused.layer, focused.head).focus();
+}
+
+let announcing = 0;
+
+/** Has screen readers read what a change shows. Of several quick changes, only the last one is read. */
+function announce(onlyStep) {
+  const place = `${stepName()} ${byId("step-value").textContent}`;
+  const what = onlyStep ? place : byId("attention-title").textContent;
+  clearTimeout(announcing);
+  announcing = setTimeout(() => {
+    byId("announcement").textContent = `${what}. ${byId("reading").textContent.replaceAll("\n", ". ")}`;
+  }, 300);
 }
 
 function writeControls() {
