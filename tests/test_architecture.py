@@ -80,7 +80,7 @@ HOST_SIDE_FILES = (
     *(f"tfm.systems.dalle.{name}" for name in ("inspection", "stored_captions")),
     *(f"tfm.systems.detr.{name}" for name in ("batches", "coco", "inspection", "metrics", "scenes")),
     *(f"tfm.systems.detr.{name}" for name in ("stored_pictures", "yolo", "yolo_folder")),
-    "tfm.systems.memory_network.stories",
+    *(f"tfm.systems.memory_network.{name}" for name in ("babi", "stories")),
     *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "columns", "statistics", "treebank", "trees")),
     *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge", "summaries")),
     "tfm.systems.universal.algorithms",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import images, labelled_texts, tiny, tiny_lm, tiny_trees
+from tests.support import babi, images, labelled_texts, tiny, tiny_lm, tiny_trees
 from tests.support.captioned_pictures import write_captions
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
@@ -165,6 +165,13 @@ def make_question_answering(model: Any, folder: pathlib.Path) -> Any:
     return question_answering.Config(model=model, data=StoriesConfig(sentences=6, batch_size=8, evaluated=7))
 
 
+def make_babi(model: Any, folder: pathlib.Path) -> Any:
+    """Writes a task of bAbI with 7 questions in the split "test", and returns the config."""
+    babi.write_babi(folder)
+    data = StoriesConfig(kind="babi", directory=str(folder), tasks="8", batch_size=8)
+    return question_answering.Config(model=model, data=data, linear_steps=1)
+
+
 DALLE = DALLEConfig(
     text_vocabulary=FIRST_WORD_ID + len(WORDS),
     codes=7,
@@ -240,7 +247,8 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
     },
     "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
     "question_answering": {
-        "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3))
+        "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3)),
+        "memory_network, bAbI": functools.partial(make_babi, MemoryNetworkConfig(time_noise=0.3)),
     },
     "parsing": {"transformer": functools.partial(make_parsing, tiny.MODEL)},
     "masked_language_modeling": {

@@ -32,6 +32,7 @@ from tfm.systems.detr.resnet import ResNetConfig
 from tfm.systems.feed_forward_lm.model import FeedForwardLMConfig
 from tfm.systems.lstm_lm.model import LSTMConfig
 from tfm.systems.memory_network import task as question_answering
+from tfm.systems.memory_network.stories import StoriesConfig
 from tfm.systems.parsing import task as parsing
 from tfm.systems.parsing.treebank import TREEBANK
 from tfm.systems.rnn_seq2seq.config import RNNConfig
@@ -227,6 +228,7 @@ def make_system_cases() -> list[Case]:
         Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
         Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
         Case(system_observers.STORIES, system_observers.observe_memory_network),
+        Case(system_observers.BABI, system_observers.observe_memory_network),
         Case(questions, image_observers.observe_system),
         Case(vectors, image_observers.observe_system),
     ]
@@ -292,6 +294,7 @@ VALUES: dict[type, dict[str, Any]] = {
         "tokenizer": "bytes",
     }
     | SPLITS,
+    StoriesConfig: {"directory": "elsewhere", "tasks": "8"},
     TDMCAConfig: {"pattern": "ML"},
     SummariesConfig: {
         "kind": "table",

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tests.support import (
+    babi,
     boxed_pictures,
     captioned_pictures,
     images,
@@ -150,6 +151,8 @@ def write_data() -> None:
     boxed_pictures.write_coco(pathlib.Path("coco"))
     boxed_pictures.write_yolo(pathlib.Path("yolo"))
     captioned_pictures.write_captions(pathlib.Path("captions"))
+    pathlib.Path("babi").mkdir()
+    babi.write_babi(pathlib.Path("babi"))
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SPLITS.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SPLITS.items()})
 

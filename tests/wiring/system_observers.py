@@ -15,6 +15,7 @@ WORD2VEC = Word2VecConfig(features=6)
 SKIP_GRAMS = SkipGramsConfig(sentences=200, minimum_count=2, window=2, subsampling=0.01, batch_size=12)
 MEMORY_NETWORK = MemoryNetworkConfig(features=6, hops=2, memories=4)
 STORIES = StoriesConfig(sentences=6, batch_size=4, evaluated=3)
+BABI = StoriesConfig(kind="babi", directory="babi", tasks="1,8", last_sentences=2, batch_size=4)
 
 
 def observe_word2vec(section: Any) -> Observation:

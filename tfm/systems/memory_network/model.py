@@ -72,7 +72,14 @@ class MemoryNetwork(nn.Module):
     attention_points: ClassVar[dict[str, str]] = {"memory": "hops_*.weights"}
 
     @nn.compact
-    def __call__(self, stories: jax.Array, questions: jax.Array, *, train: bool) -> jax.Array:
+    def __call__(
+        self,
+        stories: jax.Array,
+        questions: jax.Array,
+        *,
+        train: bool,
+        linear: jax.Array | None = None,
+    ) -> jax.Array:
         """Returns the logits [B, V] of the answers.
 
         Args:
@@ -80,6 +87,8 @@ class MemoryNetwork(nn.Module):
             words of a sentence, and after the sentences of a story.
           questions: int [B, W].
           train: Whether to add noise to the ages.
+          linear: A boolean scalar that removes the softmax of all hops, so that the products of query and
+            keys are the weights (linear start, section 4.1). None keeps the softmax.
         """
         config = self.config
         words, ages = (self.vocabulary_size, config.features), (config.memories, config.features)
@@ -93,7 +102,10 @@ class MemoryNetwork(nn.Module):
             memories = [x + self.param(f"ages_{k}", INIT, ages)[index] for k, x in enumerate(memories)]
         u = self._encode(questions, tables[0])
         for hop, (keys, values) in enumerate(itertools.pairwise(memories)):
-            weights = masked_softmax(jnp.einsum("bd,bsd->bs", u, keys), mask)
+            products = jnp.einsum("bd,bsd->bs", u, keys)
+            weights = masked_softmax(products, mask)
+            if linear is not None:
+                weights = jnp.where(linear, jnp.where(mask, products, 0), weights)
             weights = observe(self, f"hops_{hop}.weights", weights[:, None, None], "BHLM")[:, 0, 0]
             u = u + jnp.einsum("bs,bsd->bd", weights, values)
         return u @ tables[-1].T

@@ -1,4 +1,4 @@
-"""Generated stories with questions, like the tasks 1 and 2 of bAbI (Weston et al. 2015).
+"""The config of stories with questions, and generated stories like the tasks 1 and 2 of bAbI.
 
     one fact     Mary moved to the garden. ...                               Where is Mary? garden
     two facts    John took the apple. ... John moved to the hall. ...        Where is the apple? hall
@@ -12,13 +12,17 @@ A batch is a dict of
 """
 
 import dataclasses
+import functools
 import hashlib
-from typing import Any, NamedTuple
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
-from tfm.config import check_fields, field
-from tfm.data.batches.generated import Batch, GeneratedData, find_split
+from tfm.config import OnResume, check_fields, field
+from tfm.data.batches.generated import EVALUATION, Batch, find_split
+from tfm.errors import UserError
 
 PEOPLE = ("mary", "john", "sandra", "daniel")
 PLACES = ("garden", "kitchen", "hall", "office", "bedroom", "bathroom")
@@ -29,6 +33,10 @@ WORDS = (*PEOPLE, *PLACES, *THINGS, *OTHER_WORDS)  # the id of a word is its ind
 IDS = {word: number for number, word in enumerate(WORDS, 1)}
 SENTENCE_WORDS = 5
 FEWEST_SENTENCES = 2
+BABI = "babi"  # the kind of bAbI's files, see `tfm.systems.memory_network.babi`
+ALL_TASKS = "all"
+TASKS = re.compile(rf"{ALL_TASKS}|\d{{1,6}}(-\d{{1,6}})?(,\d{{1,6}}(-\d{{1,6}})?)*", re.ASCII)
+MAX_TASKS = 10_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +45,39 @@ class StoriesConfig:
 
     kind: str = field(
         "all",
-        "Kind of the questions: where a person is (one fact), where a thing is (two facts), or both in turn.",
-        choices=("all", *KINDS),
+        "Kind of the questions. one fact: where a person is, in generated stories. two facts: where a thing "
+        "is, in generated stories. all: both in turn. babi: bAbI's files in data.directory.",
+        choices=("all", *KINDS, BABI),
+        resume=OnResume.FIXED,
+    )
+    directory: str = field(
+        "",
+        "babi: folder of the files qaN_NAME_train.txt and qaN_NAME_test.txt. A resumed run may read from "
+        "another folder if the content of the training data is the same.",
+        resume=OnResume.FREE,
+    )
+    tasks: str = field(
+        ALL_TASKS,
+        "babi: numbers N of the tasks that one model learns, such as 1, 2,3 or 1-20. all: all tasks in the "
+        "folder.",
+        pattern=TASKS,
+        form="all, or numbers and ranges separated by commas",
+        resume=OnResume.FIXED,
+    )
+    last_sentences: int = field(
+        50,
+        "babi: number of sentences before a question that are kept. Older sentences are left out.",
+        minimum=1,
+        maximum=100_000,
+        unit="sentences",
     )
     sentences: int = field(
-        10, "Maximum number of sentences of a story.", minimum=4, maximum=1000, unit="sentences"
+        10, "Generated stories: maximum number of sentences.", minimum=4, maximum=1000, unit="sentences"
     )
     batch_size: int = field(32, "Stories of a batch.", minimum=1, maximum=10**6, unit="stories")
     evaluated: int = field(
         1000,
-        "Number of stories of the validation split and of the test split.",
+        "Generated stories: number of stories of the validation split and of the test split.",
         minimum=1,
         maximum=10**6,
         unit="stories",
@@ -54,16 +85,41 @@ class StoriesConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        for first, last in self._task_ranges:
+            if not 0 < first <= last < first + MAX_TASKS:
+                raise UserError(
+                    f"data.tasks must have numbers from 1 and ranges such as 1-20, got {self.tasks!r}."
+                )
+
+    @property
+    def _task_ranges(self) -> list[tuple[int, int]]:
+        """The first and the last number of each range of tasks. [] for all tasks."""
+        parts = [] if self.tasks == ALL_TASKS else self.tasks.split(",")
+        numbers = (part.split("-") for part in parts)
+        return [(int(first), int(last[0] if last else first)) for first, *last in numbers]
+
+    @property
+    def task_numbers(self) -> list[int]:
+        """The numbers of the chosen tasks, each once. [] for all tasks."""
+        numbers = [number for first, last in self._task_ranges for number in range(first, last + 1)]
+        return sorted(set(numbers))
+
+    @property
+    def summary(self) -> str:
+        """Description of the data for a line of the model card."""
+        if self.kind == BABI:
+            return f"bAbI, tasks {self.tasks}, the last {self.last_sentences:,} sentences of each story"
+        return f"generated stories ({self.kind}) of up to {self.sentences:,} sentences"
 
 
 class Story(NamedTuple):
     """A story with a question.
 
     Attributes:
-      kind: one of `KINDS`.
+      kind: one of `KINDS`, or the name of a task of bAbI.
       sentences: the words of each sentence.
       question: the words of the question.
-      answer: the answer, a word.
+      answer: the answer, a word. Answers of bAbI with several words count as one word.
       facts: indices of the sentences that the answer follows from.
     """
 
@@ -155,43 +211,43 @@ class Stories:
             world.act(with_things=kind == "two facts")
         return world
 
+    @functools.cached_property
+    def stories(self) -> list[Story]:
+        """The stories of an evaluation."""
+        return [self.make(EVALUATION, index) for index in range(self._config.evaluated)]
+
     def assemble(self, examples: list[Story], rows: int) -> Batch:
         """Returns a batch of stories. Padding fills it up to `rows`."""
-        length = self._config.sentences
-        batch = {
-            "stories": np.zeros((rows, length, SENTENCE_WORDS), np.int32),
-            "questions": np.zeros((rows, SENTENCE_WORDS), np.int32),
-            "answers": np.zeros(rows, np.int32),
-            "weights": np.zeros(rows, np.float32),
-        }
-        for row, story in enumerate(examples):
-            for number, sentence in enumerate(story.sentences):
-                encode(sentence, batch["stories"][row, number])
-            encode(story.question, batch["questions"][row])
-            batch["answers"][row] = IDS[story.answer]
-            batch["weights"][row] = 1
-        return batch
+        return assemble(examples, rows, IDS, self._config.sentences, SENTENCE_WORDS)
 
 
-def encode(sentence: str, ids: np.ndarray) -> None:
-    """Writes the ids of the words of a sentence into an array int [W]."""
-    words = sentence.split()
-    ids[: len(words)] = [IDS[word] for word in words]
-
-
-def open_stories(config: Any, hosts: dict[str, int]) -> GeneratedData:
-    """Opens the training and validation stories of a run.
+def assemble(examples: list[Story], rows: int, ids: Mapping[str, int], sentences: int, words: int) -> Batch:
+    """Returns a batch of stories. Padding fills it up to `rows`.
 
     Args:
-      config: config of the task, with the sections data and training.
-      hosts: index and number of hosts, see `GeneratedBatches`.
+      examples: at most `rows` stories.
+      rows: number of rows, B.
+      ids: {word: id}. Words without an id are left out. The id of an answer without one is 0, which no model
+        answers.
+      sentences: sentences of a row, S.
+      words: words of a sentence, W.
     """
-    data = config.data
-    return GeneratedData(
-        Stories(data, "train"),
-        Stories(data, "validation"),
-        batch_size=data.batch_size,
-        seed=config.training.seed,
-        hosts=hosts,
-        description=f"{data.batch_size:,} new stories of up to {data.sentences:,} sentences in each batch",
-    )
+    batch = {
+        "stories": np.zeros((rows, sentences, words), np.int32),
+        "questions": np.zeros((rows, words), np.int32),
+        "answers": np.zeros(rows, np.int32),
+        "weights": np.zeros(rows, np.float32),
+    }
+    for row, story in enumerate(examples):
+        for number, sentence in enumerate(story.sentences):
+            encode(sentence, ids, batch["stories"][row, number])
+        encode(story.question, ids, batch["questions"][row])
+        batch["answers"][row] = ids.get(story.answer, 0)
+        batch["weights"][row] = 1
+    return batch
+
+
+def encode(sentence: str, ids: Mapping[str, int], row: np.ndarray) -> None:
+    """Writes the ids of the words of a sentence into an array int [W]."""
+    known = [ids[word] for word in sentence.split() if word in ids]
+    row[: len(known)] = known
