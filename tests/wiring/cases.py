@@ -75,6 +75,12 @@ LEARNED = {"positions": "learned"}
 SINUSOIDS = {"positions": "interleaved"}
 POST = {"norm_order": "post"}  # required by deep_norm
 TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
+PICTURE_TABLE = ImagesConfig(
+    kind="table", directory="pictures", train="train.csv", resize=4, batch_size=3, cache_dir="picture_cache"
+)
+NORMALIZED_ARRAYS = ImagesConfig(
+    kind="arrays", file="normalized.npz", mean=(0.1,), deviation=(0.9,), batch_size=3
+)
 WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
 TWO_CORPORA = {"train": "train,more", "validation": "check,more", "test": "exam,test", "tags": "<a>,<b>"}
 TREES = dataclasses.replace(
@@ -134,6 +140,8 @@ SECTIONS = [
     *make_cases(LabelledConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(PICTURES, observers.observe_data),
     *make_cases(ImagesConfig(name="a"), observers.observe_library),
+    *make_cases(PICTURE_TABLE, observers.observe_pictures),
+    *make_cases(NORMALIZED_ARRAYS, observers.observe_pictures),
     *make_cases(PLAIN, observers.observe_setup, {"schedule": "cosine_decay"}, DECAYED),
     *make_cases(SKIPPING, observers.observe_training, IMPATIENT),
     *make_cases(PLAIN, observers.observe_order),
@@ -287,7 +295,18 @@ VALUES: dict[type, dict[str, Any]] = {
         "cache_dir": "other_cache",
         **{split: f"{other}.tsv" for split, other in SPLITS.items()},
     },
-    ImagesConfig: {"name": "b", "directory": "elsewhere", "file": "others.npz"} | SPLITS,
+    ImagesConfig: {
+        "name": "b",
+        "directory": "elsewhere",
+        "file": "others.npz",
+        "pictures": "others",
+        "picture_column": "other",
+        "label_column": "letter",
+        "cache_dir": "other_cache",
+        "mean": (0.25,),
+        "deviation": (0.75,),
+    }
+    | SPLITS,
     BoxedPicturesConfig: {"directory": "elsewhere", "file": "others.npz"} | SPLITS,
     CaptionsConfig: {
         **dict.fromkeys(("directory", "pictures", "picture_column", "text_column"), "elsewhere"),

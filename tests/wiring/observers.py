@@ -22,6 +22,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+from PIL import Image
 
 from tests.support import (
     babi,
@@ -34,7 +35,7 @@ from tests.support import (
 )
 from tfm import tasks
 from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
-from tfm.data.images import open_images
+from tfm.data.images import ImageBatches, open_images
 from tfm.data.sources import opening as sources
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.learning import learn_word_pieces
@@ -153,6 +154,7 @@ def write_data() -> None:
     captioned_pictures.write_captions(pathlib.Path("captions"))
     pathlib.Path("babi").mkdir()
     babi.write_babi(pathlib.Path("babi"))
+    write_pictures()
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SPLITS.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SPLITS.items()})
 
@@ -324,6 +326,33 @@ def observe_data(data: Any) -> Observation:
     else:
         config = translation.Config(model=TRANSFORMER, data=data, validation_sentences=3)
     return observe_run(config)
+
+
+def write_pictures() -> None:
+    """Writes two folders of pictures with a table of labels for each split, and normalized arrays."""
+    rng = np.random.default_rng(0)
+    for folder in map(pathlib.Path, ("pictures", "pictures/others")):
+        folder.mkdir()
+        for number in range(6):
+            pixels = rng.integers(0, 256, (5, 7 + number % 2, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{number}.png")
+    rows = [f"{number}.png,{5 - number}.png,{number % 3},{'ab'[number % 2]}" for number in range(6)]
+    for split, size in SPLITS.items():
+        lines = ["file_name,other,label,letter", *rows[: min(size, 6)]]
+        pathlib.Path("pictures", f"{split}.csv").write_text("\n".join(lines))
+    floats = rng.random((6, 4, 4, 3)) / 2
+    np.savez("normalized.npz", train_images=floats, train_labels=np.arange(6))
+
+
+def observe_pictures(data: Any) -> Observation:
+    """Observes the first batch of pictures, the names of their classes and what the cache contains."""
+    source = open_images(data, "train")
+    batch = ImageBatches(source, data, 0).batch(0)
+    return {
+        "batch": list_values(iter([batch])),
+        "names": source.label_names,
+        "cache": (data.cache, os.path.isdir(os.path.join(data.cache, "pictures"))),
+    }
 
 
 class Recorded(list):
