@@ -7,12 +7,14 @@ import pytest
 
 from tfm.data.batches.documents import (
     assemble,
+    count_rows,
     cut_stream,
     score_windows,
     split_documents,
     train_batches,
     window_batches,
 )
+from tfm.data.batches.schedule import Cut, count_sizes, cut_batches
 from tfm.data.config import DocumentsConfig
 from tfm.data.source import hold
 from tfm.data.token_cache import TokenCache
@@ -81,7 +83,7 @@ def test_packed_rows_contain_every_token_once(cache):
 @pytest.mark.parametrize("offset", range(8))
 @pytest.mark.parametrize("size", [1, 7, 8, 14, 15, 16, 23, 40])
 def test_rows_lie_within_the_stream(size, offset):
-    parts = cut_stream(size, 8, offset)
+    parts = cut_stream(size, 8, offset, np.arange(count_rows(size, 8)))
     assert (parts.starts >= 0).all()
     assert (parts.starts + parts.lengths <= size).all()
     assert len(parts.starts) == max((size - 7) // 8, 1)
@@ -90,7 +92,7 @@ def test_rows_lie_within_the_stream(size, offset):
 
 @pytest.mark.parametrize("size", [5, 8, 9, 14])
 def test_short_stream_is_one_row_that_contains_each_token_in_some_epoch(size):
-    rows = [cut_stream(size, 8, offset) for offset in range(8)]
+    rows = [cut_stream(size, 8, offset, np.arange(1)) for offset in range(8)]
     assert {tuple(parts.lengths) for parts in rows} == {(min(size, 8),)}
     seen = {start + i for parts in rows for start in parts.starts for i in range(min(size, 8))}
     assert seen == set(range(size))
@@ -98,7 +100,7 @@ def test_short_stream_is_one_row_that_contains_each_token_in_some_epoch(size):
 
 def test_empty_stream_is_an_error():
     with pytest.raises(UserError, match="no token"):
-        cut_stream(0, 8, 0)
+        count_rows(0, 8)
 
 
 @pytest.mark.parametrize("stride", [1, 3, 8])
@@ -151,3 +153,14 @@ def test_documents_of_a_single_letter_give_a_warning(texts, warns, tmp_path, cap
     with caplog.at_level("WARNING", "tfm"):
         train_batches(cache, CONTIGUOUS, seed=0)
     assert ("single token" in caplog.text) == warns
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10])
+def test_batches_of_one_width_are_a_sequence_of_cuts(count):
+    cuts = cut_batches([(8, count)], 24)
+    expected = [Cut(first, min(first + 3, count), 3, 8) for first in range(0, count, 3)]
+    assert list(cuts) == expected
+    assert cuts[1:] == expected[1:]
+    assert count_sizes(cuts) == ({(3, 8): len(expected)} if count else {})
+    with pytest.raises(IndexError):
+        cuts[len(expected)]

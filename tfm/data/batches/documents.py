@@ -11,14 +11,13 @@ A batch is a dict of int32 arrays [B, L]:
 Places of padding have 0 in all arrays.
 """
 
-import functools
 import logging
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.batches.rows import Rows, bucket_width, concatenate_ranges, find_starts, pack, place
+from tfm.data.batches.rows import bucket_width, concatenate_ranges, find_starts, pack, place
 from tfm.data.batches.schedule import Batch, Batches, cut_batches
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
@@ -66,38 +65,46 @@ class DocumentEpochs:
         if config.rows == "packed":
             pieces = split_documents(ends, self._length)
             order = np.random.default_rng(seed).permutation(len(pieces.starts))
-            self._packed = pieces, pack(order, pieces.lengths[:, None], self._length)
-        self._cut = functools.lru_cache(maxsize=2)(self._cut_epoch)
-        pieces, rows = self._cut(0)
-        self.pieces, self.tokens = len(pieces.starts), float(pieces.lengths.sum())
-        self.cuts = cut_batches([(self._length, len(rows.ends))], config.batch_tokens)
+            rows = pack(order, pieces.lengths[:, None], self._length)
+            self._packed = pieces, rows
+            self.pieces, self.tokens, self._rows = (
+                len(pieces.starts),
+                float(len(self._stream)),
+                len(rows.ends),
+            )
+        else:
+            size = len(self._stream)
+            self.pieces = self._rows = count_rows(size, self._length)
+            self.tokens = float(self._rows * min(size, self._length))
+        self.cuts = cut_batches([(self._length, self._rows)], config.batch_tokens)
         if not has_variety(self._stream):
             log.warning("The training documents repeat a single token: check the data")
 
     def shuffle(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """See `Epochs`. The cuts stay in their order, because all have one shape."""
         rng, _ = self._draw_offset(epoch)
-        return rng.permutation(len(self._cut(epoch)[1].ends)), np.arange(len(self.cuts))
+        return rng.permutation(self._rows), np.arange(len(self.cuts))
 
     def assemble(self, epoch: int, rows: np.ndarray, shape: tuple[int, int]) -> Batch:
         """See `Epochs`."""
-        pieces, all_rows = self._cut(epoch)
-        numbers, counts = all_rows.take(rows)
-        return assemble(self._stream, pieces.take(numbers), counts, shape)
+        pieces, counts = self._take(epoch, rows)
+        return assemble(self._stream, pieces, counts, shape)
 
     def describe(self, epoch: int, rows: np.ndarray) -> dict[str, Any]:
         """See `Epochs`."""
-        pieces, all_rows = self._cut(epoch)
-        return {"starts": pieces.starts[all_rows.take(rows)[0]].tolist()}
+        return {"starts": self._take(epoch, rows)[0].starts.tolist()}
 
-    def _cut_epoch(self, epoch: int) -> tuple[Pieces, Rows]:
-        """Returns the pieces and the rows of an epoch."""
+    def _take(self, epoch: int, rows: np.ndarray) -> tuple[Pieces, np.ndarray]:
+        """Returns the pieces of some rows of an epoch, and the number of pieces of each row.
+
+        Contiguous rows are computed when they are needed, because a large corpus has millions.
+        """
         if self._packed:
-            return self._packed
+            pieces, all_rows = self._packed
+            numbers, counts = all_rows.take(rows)
+            return pieces.take(numbers), counts
         _, offset = self._draw_offset(epoch)
-        pieces = cut_stream(len(self._stream), self._length, offset)
-        count = len(pieces.starts)
-        return pieces, Rows(np.arange(count), np.arange(1, count + 1), [])
+        return cut_stream(len(self._stream), self._length, offset, rows), np.ones(len(rows), int)
 
     def _draw_offset(self, epoch: int) -> tuple[np.random.Generator, int]:
         """Returns the random numbers of an epoch after its offset was drawn, and the offset."""
@@ -125,25 +132,35 @@ def has_variety(stream: np.ndarray) -> bool:
     return False
 
 
-def cut_stream(size: int, length: int, offset: int) -> Pieces:
-    """Cuts a stream of `size` tokens into whole rows from `offset` on.
-
-    The number of rows is the same for each offset below `length`. So at most 2 `length` - 2 tokens, before
-    the first row and after the last row, are in no row. A stream that is too short for this is one row. It
-    begins elsewhere for each offset.
+def count_rows(size: int, length: int) -> int:
+    """Returns the number of rows into which `cut_stream` cuts a stream of `size` tokens.
 
     Raises:
       UserError: if there is no token.
     """
     if not size:
         raise UserError("The training documents have no token: check the data.")
-    count = (size - length + 1) // length
-    if count < 1:
-        longest = min(size, length)
-        starts, lengths = np.array([offset % (size - longest + 1)]), np.array([longest])
-    else:
-        starts, lengths = offset + length * np.arange(count), np.full(count, length)
-    return Pieces(starts, lengths, lengths)
+    return max((size - length + 1) // length, 1)
+
+
+def cut_stream(size: int, length: int, offset: int, rows: np.ndarray) -> Pieces:
+    """Returns some of the rows into which a stream of `size` tokens is cut from `offset` on.
+
+    The number of rows is the same for each offset below `length`. So at most 2 `length` - 2 tokens, before
+    the first row and after the last row, are in no row. A stream that is too short for this is one row. It
+    begins elsewhere for each offset.
+
+    Args:
+      size: number of tokens, at least 1.
+      length: tokens of a row.
+      offset: the first token of the first row.
+      rows: numbers of the rows, each below `count_rows`.
+    """
+    longest = min(size, length)
+    if size < 2 * length - 1:
+        offset %= size - longest + 1
+    lengths = np.full(len(rows), longest)
+    return Pieces(offset + length * rows, lengths, lengths)
 
 
 def split_documents(ends: np.ndarray, length: int) -> Pieces:

@@ -3,7 +3,8 @@
 import bisect
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -34,7 +35,7 @@ class Epochs(Protocol):
       pieces: number of sentence pairs, or of pieces of documents, that can be trained on.
     """
 
-    cuts: list[Cut]
+    cuts: Sequence[Cut]
     tokens: float
     pieces: int
 
@@ -71,7 +72,7 @@ class Batches:
         """Returns this host's part of the batch of `step`, counted from 0 over all epochs."""
         version, epoch, rows, cut = self._find(step)
         rows = rows[self._host_index :: self._host_count]
-        return self._versions[version].assemble(epoch, rows, self._host_shape(cut))
+        return self._versions[version].assemble(epoch, rows, self._host_shape(cut.rows, cut.width))
 
     def describe(self, step: int) -> dict[str, Any]:
         """Returns where the batch of `step` comes from: epoch, number in the epoch, rows of all hosts."""
@@ -99,8 +100,8 @@ class Batches:
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """All shapes (rows, width) of this host's batches."""
-        cuts = (cut for version in self._versions for cut in version.cuts)
-        return sorted(set(map(self._host_shape, cuts)))
+        sizes = (size for version in self._versions for size in count_sizes(version.cuts))
+        return sorted({self._host_shape(*size) for size in sizes})
 
     def largest_batch(self) -> Batch:
         """Returns a batch of padding of the largest shape."""
@@ -111,13 +112,14 @@ class Batches:
         """Fraction of an epoch's places that hold no token, on average."""
         padding = []
         for version in self._versions:
-            places = sum(math.prod(self._host_shape(cut)) for cut in version.cuts) * self._host_count
-            padding.append(1 - version.tokens / places)
+            sizes = count_sizes(version.cuts).items()
+            places = sum(count * math.prod(self._host_shape(*size)) for size, count in sizes)
+            padding.append(1 - version.tokens / (places * self._host_count))
         return float(np.mean(padding))
 
-    def _host_shape(self, cut: Cut) -> tuple[int, int]:
-        """Returns the shape of the arrays of a batch on this host."""
-        return -(-cut.rows // self._host_count), cut.width
+    def _host_shape(self, rows: int, width: int) -> tuple[int, int]:
+        """Returns the shape of the arrays on this host for a batch of this shape."""
+        return -(-rows // self._host_count), width
 
     def _find(self, step: int) -> tuple[int, int, np.ndarray, Cut]:
         """Returns (version, its own epoch, rows on all hosts, cut) of a step."""
@@ -128,14 +130,47 @@ class Batches:
         return version, epoch, order[cut.first : cut.last], cut
 
 
-def cut_batches(widths: Iterable[tuple[int, int]], batch_tokens: int) -> list[Cut]:
+class EqualCuts(Sequence[Cut]):
+    """The batches of an epoch whose rows all have one width. They are made when they are needed.
+
+    Args:
+      width: width of the rows.
+      count: number of rows.
+      rows: rows of a batch.
+    """
+
+    def __init__(self, width: int, count: int, rows: int):
+        self._width, self._count, self._rows = width, count, rows
+
+    def __len__(self) -> int:
+        return -(-self._count // self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        first = range(0, self._count, self._rows)[index]
+        return Cut(first, min(first + self._rows, self._count), self._rows, self._width)
+
+
+def count_sizes(cuts: Sequence[Cut]) -> dict[tuple[int, int], int]:
+    """Returns {(rows, width): number of batches} of an epoch."""
+    if isinstance(cuts, EqualCuts):
+        return {(cuts[0].rows, cuts[0].width): len(cuts)} if len(cuts) else {}
+    return Counter((cut.rows, cut.width) for cut in cuts)
+
+
+def cut_batches(widths: Collection[tuple[int, int]], batch_tokens: int) -> Sequence[Cut]:
     """Divides rows into batches of at most `batch_tokens` on a side, in few shapes.
 
     Args:
       widths: (width, number of rows), of rows that are ordered by width.
       batch_tokens: the budget.
     """
-    cuts, begin = [], 0
+    if len(widths) == 1:
+        [(width, count)] = widths
+        return EqualCuts(width, count, max(batch_tokens // width, 1))
+    cuts: list[Cut] = []
+    begin = 0
     for width, count in widths:
         rows, end = max(batch_tokens // width, 1), begin + count
         cuts += [Cut(first, min(first + rows, end), rows, width) for first in range(begin, end, rows)]

@@ -10,6 +10,7 @@ from tfm.data.sources.text_files import TextFile, expand_names, find_file
 
 LARGE_DOCUMENT_BYTES = 1 << 27  # of a file that is one document
 MAX_LINE_BYTES = 1 << 26  # as for a row of a table
+EXPECTED = "shorter lines, or data.documents=file for a text without line ends"
 log = logging.getLogger(__name__)
 
 
@@ -27,7 +28,7 @@ def open_files(directory: str, name: str, unit: str, separator: str = "") -> Sou
       UserError: if a file is missing.
     """
     files = [
-        TextFile(find_file(path), "text", MAX_LINE_BYTES, may_be_empty=True)
+        TextFile(find_file(path), EXPECTED, MAX_LINE_BYTES, may_be_empty=True)
         for path in expand_names(directory, name)
     ]
     if unit == "file" and not separator:

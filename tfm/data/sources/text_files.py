@@ -40,6 +40,7 @@ MAX_UNPACKED_RATIO = 200  # unpacked to packed bytes; texts have less than 20
 MAX_SMALL_BYTES = 1 << 28  # that a file of any ratio may have
 SPARE_FILES = 256  # that other parts of the process may open: checkpoints, logs, trackers
 MAX_LINE_BYTES = 1 << 20  # a longer line is no sentence, and SentencePiece needs 50 times its size
+CONVERT = "convert the file, for example with iconv -f LATIN1 -t UTF-8 if its language is Western European"
 ADVICE = "check data.directory, the names of the splits and the languages"
 # Whatever ends a line for some reader. Output is one line for all readers.
 LINE_ENDS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -174,7 +175,8 @@ class TextFile:
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            raise self.error(content.count(b"\n", 0, error.start) + 1, "is not UTF-8") from None
+            number = content.count(b"\n", 0, error.start) + 1
+            raise self.error(number, f"is not UTF-8 ({error.reason}): {CONVERT}") from None
 
     @property
     def content(self) -> Content:
@@ -228,7 +230,7 @@ class TextFile:
                 lines = block.decode("utf-8").split("\n")
             except UnicodeDecodeError as error:
                 bad_line = number + block.count(b"\n", 0, error.start)
-                raise self.error(bad_line, f"is not UTF-8 ({error.reason}): convert the file") from None
+                raise self.error(bad_line, f"is not UTF-8 ({error.reason}): {CONVERT}") from None
             if number == 1:
                 lines[0] = lines[0].removeprefix("\ufeff")
             yield lines
