@@ -131,7 +131,7 @@ def test_first_files_of_bert_have_other_names_of_norms(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("architectures", ["BertModel"]), ("is_decoder", True), ("problem_type", "regression")],
+    [("architectures", ["BertForQuestionAnswering"]), ("is_decoder", True), ("problem_type", "regression")],
 )
 def test_bert_that_tfm_lacks_is_an_error(field, value, tmp_path):
     folder = shutil.copytree(FOLDER / "bert", tmp_path / "model")

@@ -197,6 +197,7 @@ FILES = {  # the files of the tokenizer of each family
     "bart": {"tokenizer.json": b"{}"},
     "gpt2": {"tokenizer.json": b"{}"},
     "bert": {"tokenizer.json": b"{}"},
+    "roberta": {"tokenizer.json": b"{}"},
     "bert with a text": {"vocab.txt": b"[PAD]\n[CLS]\n[SEP]", "tokenizer_config.json": b"{}"},
 }
 TOKENS = st.fixed_dictionaries({"id": JSON, "content": JSON})

@@ -13,12 +13,8 @@ from tfm.huggingface.lookup import find_families
 from tfm.workdir.bundle import flatten, unflatten
 
 # {family: task of its models}. All other families translate.
-TASKS = {
-    "gpt2": "language_modeling",
-    "bert": "masked_language_modeling",
-    "vit": "image_classification",
-    "detr": "detection",
-}
+TASKS = {"gpt2": "language_modeling", "vit": "image_classification", "detr": "detection"}
+TASKS |= dict.fromkeys(("bert", "roberta", "distilbert"), "masked_language_modeling")
 
 
 class Imported:
@@ -26,8 +22,9 @@ class Imported:
 
     def __init__(self, folder):
         path = str(folder)
-        self.values, self.weights = read_json(f"{path}/config.json"), Weights(path)
+        self.values = read_json(f"{path}/config.json")
         self.family = find_families()[self.values["model_type"]]
+        self.weights = Weights(path, self.family.prefix)
         self.fields = Fields(self.values, f"{path}/config.json", self.weights, self.weights.shapes)
         self.config, self.order = self.family.model(self.fields), None
         one = jnp.ones((1, 1), jnp.int32)

@@ -8,14 +8,16 @@ from typing import Any
 from tfm.data.tokenizers.protocol import EOS_ID, Tokenizer, encode_inside
 
 MASK = "[MASK]"
+MASK_PIECES = (MASK, "<mask>")  # of BERT and of RoBERTa
 BLANKS_BEFORE_MASK = re.compile(rf"\s+(?={re.escape(MASK)})")
 
 
 class MaskTokenizer:
     """A tokenizer in whose vocabulary one token is the mask. All other tokens come from the tokenizer.
 
-    The mask is the piece "[MASK]" if the tokenizer has this piece, as BERT's own vocabulary does. Otherwise
-    the mask is one more token after all others. Implements `Tokenizer`.
+    The mask is the piece "[MASK]" of BERT or the piece "<mask>" of RoBERTa if the tokenizer has one of them.
+    Otherwise the mask is one more token after all others. In texts, it is always "[MASK]". Implements
+    `Tokenizer`.
 
     Args:
       tokenizer: a `Tokenizer`, or a range of the size of a tokenizer that does not exist yet.
@@ -29,7 +31,7 @@ class MaskTokenizer:
         self._tokenizer = tokenizer
         self.fingerprint: str = getattr(tokenizer, "fingerprint", "")
         pieces = tokenizer.pieces(range(len(tokenizer))) if hasattr(tokenizer, "pieces") else []
-        self.mask_id = pieces.index(MASK) if MASK in pieces else len(tokenizer)
+        self.mask_id = next((pieces.index(mask) for mask in MASK_PIECES if mask in pieces), len(tokenizer))
 
     def __len__(self) -> int:
         return max(len(self._tokenizer), self.mask_id + 1)
