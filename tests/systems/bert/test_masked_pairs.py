@@ -1,9 +1,14 @@
 """Tests of the pairs of texts with hidden tokens that BERT is pretrained on."""
 
+import dataclasses
+
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from tfm.data.source import hold
+from tfm.data.sources.opening import open_documents
 from tfm.data.sources.sentences import list_sentences, split_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
@@ -173,3 +178,47 @@ def test_mask_is_the_piece_of_this_name():
     assert (masked.mask_id, len(masked)) == (100, 259)
     assert masked.pieces([99, 100]) == ["piece 99", MASK]
     assert masked.word_starts([99, 100]) == [False, True]
+
+
+def test_sentences_may_be_lines_between_blank_lines(tmp_path):
+    """The authors' create_pretraining_data.py reads this form. "Mr." does not end a sentence in it."""
+    text = (
+        "Mr. Cassius crossed the highway.\nThis was opposite.\n\nSomething glittered,\r\nand he stopped.\n\n"
+    )
+    (tmp_path / "train.txt").write_bytes(text.encode())
+    fields = {"directory": str(tmp_path), "train": "train.txt", "documents": "paragraph", "sentences": "line"}
+    config = SentencesConfig(**fields)
+    documents = open_documents(config, "train")
+    assert [text for (text,) in list_sentences(documents, config.sentences)] == [
+        *("Mr. Cassius crossed the highway.", "This was opposite.", ""),
+        *("Something glittered,", "and he stopped.", ""),
+    ]
+    fingerprints = {list_sentences(documents, unit).fingerprint for unit in ("line", "punctuation")}
+    assert len(fingerprints) == 2
+
+
+@pytest.mark.parametrize("form", ["text", "parquet", "huggingface"])
+def test_pairs_of_wikitext_come_from_its_sections(form, tmp_path):
+    """Headings and blank rows are documents without two sentences, so that no row contains them."""
+    lines = ["", " = Lobster = ", "", " A lobster . It is blue . ", " It moults . ", "", " = = Food = = ", ""]
+    lines += [" It eats fish . It hunts at night . ", ""]
+    config = SentencesConfig(directory=str(tmp_path), train="train.txt", documents="paragraph", row_length=64)
+    if form == "text":
+        (tmp_path / "train.txt").write_text("\n".join(lines), encoding="utf-8")
+    elif form == "parquet":
+        pyarrow.parquet.write_table(pyarrow.table({"text": lines}), tmp_path / "train.parquet")
+        config = dataclasses.replace(config, kind="table", train="train.parquet")
+    else:
+        datasets = pytest.importorskip("datasets")
+        data = datasets.Dataset.from_dict({"text": lines})
+        datasets.DatasetDict(train=data).save_to_disk(tmp_path / "saved")
+        config = dataclasses.replace(
+            config, kind="huggingface", directory=str(tmp_path / "saved"), train="train"
+        )
+    sentences = list_sentences(open_documents(config, "train"))
+    cache = TokenCache.open(sentences, TOKENIZER, str(tmp_path / "cache"))
+    pairs = MaskedPairs(cache, config, TOKENIZER, 0.15, 0)
+    assert pairs.pieces == 2
+    (batch,) = pairs.in_order()
+    shown = " ".join(TOKENIZER.decode(row) for row in np.where(batch["tokens"] > 2, batch["tokens"], 3))
+    assert "=" not in shown

@@ -23,7 +23,8 @@ import numpy as np
 from tfm.config import field, without_fields
 from tfm.data.batches.rows import concatenate_ranges
 from tfm.data.batches.schedule import Batch, cut_batches
-from tfm.data.config import MAX_SIDE_TOKENS, DocumentsConfig
+from tfm.data.config import MAX_SIDE_TOKENS, DocumentsConfig, vocabulary_field
+from tfm.data.sources.sentences import SENTENCE_ENDS
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
@@ -39,6 +40,12 @@ MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the predicted tokens; the others sta
 class SentencesConfig(DocumentsConfig):
     """The source of documents, their tokenizer, and the size of rows with two texts of sentences."""
 
+    sentences: str = vocabulary_field(
+        "punctuation",
+        "End of a sentence. punctuation: after '.', '!' or '?', and before a blank line. line: each line is "
+        "a sentence, as the authors' code expects it.",
+        choices=tuple(SENTENCE_ENDS),
+    )
     row_length: int = field(
         512,
         "Tokens of a row: two texts, BOS and two EOS.",

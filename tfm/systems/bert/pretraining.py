@@ -157,7 +157,7 @@ class MaskedLanguageModeling(Task):
           UserError: if the documents cannot be used, or fewer than two of them have two sentences.
         """
         documents, data = open_documents(self.config.data, split), self.config.data
-        cache = TokenCache.open(list_sentences(documents), self.tokenizer, data.cache)
+        cache = TokenCache.open(list_sentences(documents, data.sentences), self.tokenizer, data.cache)
         try:
             pairs = MaskedPairs(cache, data, self.tokenizer, self.config.predicted_share, seed)
         except UserError as error:
@@ -228,7 +228,7 @@ class MaskedLanguageModeling(Task):
         """
         if not example.strip():
             raise UserError("Expected a text to read and draw, got an empty one.")
-        sentences = split_sentences(example)
+        sentences = split_sentences(example, self.config.data.sentences)
         read, _ = join_texts([i for text in sentences for i in self.tokenizer.encode_masked(text)])
         check_length(len(read), min(max_tokens, self.model.config.max_length or max_tokens))
         targets = read.tolist()
