@@ -12,7 +12,7 @@ from tests.support.records import write_record
 from tests.support.tiny import make_config, write_corpus
 from tfm.commands import compare
 from tfm.config import save
-from tfm.data.sources.opening import fingerprint_texts
+from tfm.data.sources.opening import fingerprint_texts, read_sides
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
 from tfm.workdir import runs
@@ -50,10 +50,19 @@ def evaluated(folder, name, hypotheses, corpus=None):
     return str(workdir)
 
 
-def add_evaluation(workdir, name, hypotheses):
-    """Writes the hypotheses of an evaluation with a name."""
+def add_evaluation(workdir, name, hypotheses, **fields):
+    """Writes the hypotheses and the record of an evaluation with a name, as `tfm evaluate` does."""
     text = "".join(line + "\n" for line in hypotheses)
     pathlib.Path(workdir, f"{name}.de.hypotheses").write_text(text, encoding="utf-8")
+    config = runs.open_folder(str(workdir)).config
+    fields = {
+        "split": "test",
+        "texts": fingerprint_texts(*read_sides(config.data, "test")),
+        "decoding": config.evaluation_settings,
+        "data": dataclasses.asdict(config.data),
+        "sentences": len(hypotheses),
+    } | fields
+    write_record(f"{workdir}/{name}.de.scores.json", **fields)
 
 
 def systems(folder, first, second):
@@ -163,9 +172,9 @@ def test_hypotheses_of_other_texts_are_an_error(folder):
     texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
     first, second = (evaluated(folder, name, references(folder)) for name in "ab")
     report = pathlib.Path(second, "test.de.scores.json")
-    write_record(report, texts=fingerprint_texts(texts, references(folder)))
     compare.read_systems(first, second, SPLIT)
-    write_record(report, texts=fingerprint_texts(texts[::-1], references(folder)))
+    other = fingerprint_texts(texts[::-1], references(folder))
+    add_evaluation(second, "test", references(folder), texts=other)
     with pytest.raises(UserError, match=f"{report} and its hypotheses belong to other texts"):
         compare.read_systems(first, second, SPLIT)
 
@@ -177,26 +186,17 @@ def test_evaluation_of_an_export_is_compared_on_the_data_of_its_record(folder):
     texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
     for workdir in (first, second):
         save(config.without_paths(), runs.config_path(workdir))
-    with pytest.raises(UserError, match="test"):
-        compare.read_systems(first, second, SPLIT)
-    for workdir in (first, second):
-        write_record(
-            f"{workdir}/test.de.scores.json",
-            texts=fingerprint_texts(texts, references(folder)),
-            data=dataclasses.asdict(config.data),
-        )
     assert compare.read_systems(first, second, SPLIT)[1].sources == texts
-    write_record(f"{second}/test.de.scores.json", data={"train": 5})
+    write_record(f"{second}/test.de.scores.json", data=dataclasses.asdict(config.data) | {"train": 5})
     with pytest.raises(UserError, match=r"data in .*test\.de\.scores\.json\.train"):
         compare.read_systems(first, second, SPLIT)
 
 
 def test_systems_have_the_tokenizer_of_their_evaluation(folder):
     first, second = (evaluated(folder, name, references(folder)) for name in "ab")
-    texts = (folder / "test.en").read_text(encoding="utf-8").splitlines()
-    fields = {"texts": fingerprint_texts(texts, references(folder)), "decoding": {"bleu_tokenizer": "zh"}}
+    settings = make_config(folder).evaluation_settings | {"bleu_tokenizer": "zh"}
     for workdir in (first, second):
-        write_record(f"{workdir}/test.de.scores.json", **fields)
+        add_evaluation(workdir, "test", references(folder), decoding=settings)
     assert [system.tokenizer for system in compare.read_systems(first, second, SPLIT)] == ["zh", "zh"]
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.io_conditions import open_folder, unreadable
 from tests.support.records import write_record
-from tests.support.workdirs import logged, make_workdir, validated, write_metrics
+from tests.support.workdirs import logged, make_workdir, validated, write_metrics, write_start
 from tfm.commands import list as list_command
 from tfm.commands import status
 from tfm.errors import UserError
@@ -35,7 +35,7 @@ def test_run_without_any_step_is_not_started(workdir, capsys):
     assert lines.keys() == {"run", "state", "step", "disk"}
     list_command.main([str(workdir)])
     assert " not started" in capsys.readouterr().out
-    (workdir / "starts.jsonl").write_text('{"step": 0}\n')
+    write_start(workdir)
     assert shown(capsys, str(workdir))["state"] == "stopped before its first checkpoint"
 
 
@@ -45,14 +45,13 @@ def test_status_of_a_finished_run_has_all_lines(workdir, capsys, monkeypatch):
     (workdir / "checkpoints" / "100" / "data").write_bytes(b"x" * (3 << 20))
     scores = [Score("error", 3.456, "", digits=4)]
     write_record(workdir / "test.values.scores.json", scores=scores, checkpoints=[50, 1000])
-    start = {"time": "2026-01-01", "host": "here", "code": {"commit": "0123456789"}}
-    (workdir / "starts.jsonl").write_text(json.dumps(start) + "\n")
+    write_start(workdir, time="2026-01-01", host="here", code={"commit": "0123456789", "changed": []})
     monkeypatch.setattr(status.time, "time", lambda: 345.0)
     lines = shown(capsys, str(workdir))
     assert lines["state"] == "finished"
     assert lines["training"] == "loss 0.0100  3 points/s  at step 100, 1:05 ago"
     assert lines["best"] == "score 0.5 at step 10"
-    assert lines["last evaluation"] == "step 10: score 0.5"
+    assert lines["last evaluation"] == "step 10: error -0.5  score 0.5"
     assert lines["checkpoints"] == "100 (3.00 MiB)"
     assert lines["test.values"] == "step 50, 1,000: error 3.4560"
     assert lines["last start"] == "2026-01-01 on here 01234567"
@@ -61,7 +60,7 @@ def test_status_of_a_finished_run_has_all_lines(workdir, capsys, monkeypatch):
 def test_control_codes_in_the_files_of_a_run_do_not_reach_the_terminal(workdir, capsys):
     """A run may come from somebody else. A line end would forge a line, and an escape could hide others."""
     hostile = "\x1b[2Jhost\nstate           finished"
-    (workdir / "starts.jsonl").write_text(json.dumps({"time": "2026-01-01", "host": hostile}) + "\n")
+    write_start(workdir, time="2026-01-01", host=hostile)
     write_record(
         workdir / "test\x1b[31m.values.scores.json", scores=[Score(f"a{hostile}", 1.0, "", digits=1)]
     )

@@ -1,22 +1,26 @@
-"""Records of evaluations in the folders of runs."""
+"""Records of evaluations in the folders of runs, with all fields that `tfm evaluate` writes."""
 
+import dataclasses
 import os
 from typing import Any
 
+from tfm.data.sources.opening import fingerprint_texts
 from tfm.evaluation.score import Score
+from tfm.tasks.translation.task import Config
 from tfm.workdir.evaluations import EvaluationRecord
 
+CONFIG = Config()
 RECORD = EvaluationRecord(
     split="test",
-    texts="456",
+    texts=fingerprint_texts(["red dog"], ["roter Hund"]),
     checkpoint="last",
     checkpoints=[6],
     ensemble=False,
-    decoding={"beam_size": 4, "length_penalty": 0.6},
-    data={},
+    decoding=CONFIG.evaluation_settings,
+    data=dataclasses.asdict(CONFIG.data),
     sentences=1014,
     sentences_per_second=3.0,
-    scores=[Score("BLEU", 25.8, "tok:13a")],
+    scores=[Score("BLEU", 25.8, "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0")],
     scores_of_the_last_checkpoint_alone=[],
     complete=True,
 )

@@ -10,4 +10,6 @@ BASE = Config(training=TrainingConfig(steps=100_000))
 
 def planned(variant="base", seed=0, config=BASE):
     """Returns a planned run of a variant."""
-    return PlannedRun(Variant(variant, {"model.d_ff": 7}), seed, config, f"sweep/{variant}/seed_{seed}", [])
+    overrides = {"model.d_model": config.model.d_model}
+    folder = f"sweep/{variant}/seed_{seed}"
+    return PlannedRun(Variant(variant, overrides), seed, config, folder, [f"--config.training.seed={seed}"])

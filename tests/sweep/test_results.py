@@ -1,7 +1,6 @@
 """Tests of the results of a sweep, which are read from the folders of its runs."""
 
 import dataclasses
-import json
 import types
 
 import pytest
@@ -14,6 +13,8 @@ from tfm.errors import UserError
 from tfm.sweep.results import Requested, choose_scores, find_result, find_results
 from tfm.sweep.variants import Variant
 from tfm.tasks import language_modeling
+from tfm.training.scores import Scores
+from tfm.training.task import Best
 
 STEPS = BASE.training.steps
 LAST = Requested("validation", "last")
@@ -54,14 +55,14 @@ def test_run_is_finished_only_after_all_training_and_evaluation(fields, finished
 
 
 def test_run_that_was_evaluated_with_other_decoding_settings_is_not_finished(make_run):
-    settings = dataclasses.asdict(BASE.decoding)
+    settings = BASE.evaluation_settings
     assert find_result(make_run(decoding=settings), LAST) is not None
     assert find_result(make_run(seed=1, decoding=settings | {"beam_size": 1}), LAST) is None
 
 
 def test_language_model_that_was_evaluated_with_another_stride_is_not_finished(make_run):
     base = language_modeling.Config(training=BASE.training)
-    settings = {"window": base.data.row_length, "stride": base.stride}
+    settings = base.evaluation_settings
     for seed, changed in enumerate([{}, {"stride": base.stride // 2}, {"rows": "packed"}]):
         run = make_run(seed=seed)._replace(config=base)
         write_record(LAST.path(run), checkpoints=[STEPS], decoding=settings | changed)
@@ -88,11 +89,13 @@ def make_patient_run(make_run, tmp_path):
 
     def make(scores, checkpoints, evaluated, checkpoint):
         run = make_run(checkpoints=checkpoints)._replace(config=config)
-        with open(f"{run.workdir}/scores.jsonl", "w") as file:
-            for step, value in scores.items():
-                print(json.dumps({"step": step, "scores": {"validation/bits_per_byte": value}}), file=file)
+        written = Scores(run.workdir, Best("validation/bits_per_byte", "min"))
+        for step, value in scores.items():
+            names = ("bits_per_byte", "bits_per_character", "perplexity")
+            written.add(step, {f"validation/{name}": value for name in names})
         path = Requested("validation", checkpoint).path(run)
-        write_record(path, checkpoints=[evaluated], checkpoint=checkpoint, decoding={})
+        fields = {"checkpoints": [evaluated], "checkpoint": checkpoint}
+        write_record(path, decoding=config.evaluation_settings, **fields)
         return run
 
     return make

@@ -47,19 +47,24 @@ def test_samples_that_a_resumed_run_repeats_do_not_count(tmp_path):
     assert [samples.step for samples in read_samples(str(tmp_path))] == [2, 4, 5, 8]
 
 
+LINE = {"step": 3, "time": 1.5, "rows": [{"source": "a", "hypothesis": "b"}], "pictures": []}
+
+
 @pytest.mark.parametrize(
     "line",
     [
         [],
-        {"step": "3", "rows": [], "pictures": []},
-        {"step": True, "rows": [], "pictures": []},
-        {"step": 3, "rows": [{"source": 1}], "pictures": []},
-        {"step": 3, "rows": "text", "pictures": []},
-        {"step": 3, "rows": [], "pictures": ["../../secret"]},
-        {"step": 3, "rows": []},
+        LINE | {"step": "3"},
+        LINE | {"step": True},
+        LINE | {"rows": [{"source": 1}]},
+        LINE | {"rows": "text"},
+        LINE | {"pictures": ["../../secret"]},
+        {name: value for name, value in LINE.items() if name != "pictures"},
     ],
 )
 def test_invalid_lines_are_left_out(line, tmp_path):
+    (tmp_path / SAMPLES_FILE).write_text(json.dumps(LINE) + "\n")
+    assert [samples.rows for samples in read_samples(str(tmp_path))] == [LINE["rows"]]
     (tmp_path / SAMPLES_FILE).write_text(json.dumps(line) + "\n")
     with pytest.raises(UserError, match=r"Expected samples of a run at .*samples\.jsonl"):
         read_samples(str(tmp_path))

@@ -18,7 +18,12 @@ from tfm.visualize import figures, lines, plots
 from tfm.visualize.figures import Axis, Panels
 
 FILE = pathlib.Path(__file__).with_name("look.txt")
-ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]
+# A line of training and a line of validation for each step, as in metrics.jsonl.
+ROWS = [
+    {"step": step, "time": 0.0, **scores}
+    for step in (1, 2, 3)
+    for scores in ({"train/nll": 5.0 / step}, {"validation/bleu": 3.0 * step})
+]
 PROPERTIES = (
     *("text", "fontsize", "fontweight", "ha", "va", "rotation", "parse_math", "position"),
     *("xydata", "color", "facecolor", "linestyle", "linewidth", "marker", "markersize", "alpha"),
@@ -39,7 +44,7 @@ def draw_all(monkeypatch):
     """Yields (name, figure) for every function of the package that draws a figure."""
     mask, logits = np.tril(np.ones((2, 2), bool)), np.array([[1.0, 2], [3, 4]])
     many = [{"step": step, "train/nll": float(step)} for step in range(31)]
-    runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}], "many": many}
+    runs = {"a": ROWS, "b": ROWS[:4], "c": [], "many": many}
     yield "curves", plots.plot_curves(runs, ["train/nll", "validation/bleu", "train/nll"])
     yield (
         "positions",

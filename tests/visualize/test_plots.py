@@ -7,7 +7,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from benchmarks import guide_figures
 from tfm.visualize import plots
 
-ROWS = [{"step": step, "train/nll": 5.0 / step, "validation/bleu": 3.0 * step} for step in (1, 2, 3)]
+# A line of training and a line of validation for each step, as in metrics.jsonl.
+ROWS = [
+    {"step": step, "time": 0.0, **scores}
+    for step in (1, 2, 3)
+    for scores in ({"train/nll": 5.0 / step}, {"validation/bleu": 3.0 * step})
+]
 ENCODING = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 MASK, LOGITS = np.tril(np.ones((2, 2), bool)), np.array([[1.0, 2], [3, 4]])
 
@@ -15,7 +20,7 @@ MASK, LOGITS = np.tril(np.ones((2, 2), bool)), np.array([[1.0, 2], [3, 4]])
 @pytest.fixture(scope="module")
 def figures():
     """Returns a figure of each kind."""
-    runs = {"a": ROWS, "b": ROWS[:2], "c": [{"step": 1}]}
+    runs = {"a": ROWS, "b": ROWS[:4], "c": []}
     return {
         "curves": plots.plot_curves(runs, ["train/nll", "validation/bleu"]),
         "positions": guide_figures.plot_positions({"interleaved": ENCODING}),

@@ -14,6 +14,7 @@ from tests.support import tiny_regression
 from tests.support.comparison import assert_trees_equal
 from tests.support.records import write_record
 from tests.support.tiny import make_config
+from tests.support.workdirs import write_start
 from tfm.config import save, walk_fields
 from tfm.data.config import PairsConfig
 from tfm.data.sources.opening import open_pairs
@@ -47,6 +48,7 @@ def another(leaf):
 
 
 BASE = Config(data=PairsConfig(kind="text"))
+DATA = {"vocabulary": "a", "train": "b", "validation": "c"}  # fingerprints, as a translation has them
 # The documentation promises these fields. All other fields need the flag.
 FREE = {
     *("training.steps", "training.log_every", "training.eval_every", "training.checkpoint_every"),
@@ -164,7 +166,7 @@ def test_lost_config_is_read_from_the_record_of_starts(begun, caplog):
     other = changed(BASE, "training.seed", 7)
     with pytest.raises(UserError, match=r"config\.json"):
         save_config(other, str(begun))
-    (begun / "starts.jsonl").write_text(json.dumps({"config": dataclasses.asdict(BASE)}) + "\n")
+    write_start(begun, BASE, DATA)
     with pytest.raises(UserError, match=r"training\.seed .*\b0\b.*\b7\b"):
         save_config(other, str(begun))
     assert not (begun / "config.json").exists()
@@ -221,11 +223,12 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
     data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
     here = dataclasses.replace(BASE, data=data)
     hashes = {split: open_pairs(data, split).fingerprint for split in ("train", "validation")}
-    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    write_start(begun, here, DATA | hashes)
     save(here, begun / "config.json")
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))
     save_config(there, str(begun))
+    write_start(begun, there, DATA | hashes)
     assert runs.open_folder(str(begun)).config == there
     elsewhere = shutil.copytree(moved, tmp_path / "elsewhere")
     (elsewhere / "train.de").write_text((moved / "train.de").read_text().replace("rot", "blau"))
@@ -240,8 +243,7 @@ def test_moved_data_must_have_the_same_content(begun, corpus, tmp_path):
 def test_moved_validation_data_with_other_content_require_the_flag(begun, corpus, tmp_path):
     data = dataclasses.replace(make_config(corpus).data, cache_dir=str(tmp_path / "cache"))
     here = dataclasses.replace(BASE, data=data)
-    hashes = {"train": open_pairs(data, "train").fingerprint, "validation": "other"}
-    (begun / "starts.jsonl").write_text(json.dumps({"step": 0, "data": hashes}) + "\n")
+    write_start(begun, here, DATA | {"train": open_pairs(data, "train").fingerprint})
     save(here, begun / "config.json")
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))

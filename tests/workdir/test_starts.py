@@ -17,6 +17,7 @@ from tests.support import tiny_regression
 from tests.support.comparison import assert_trees_equal
 from tests.support.paths import ROOT
 from tests.support.tiny import make_config, train_run
+from tests.support.workdirs import write_start
 from tfm import config as configs
 from tfm import tasks
 from tfm.errors import UserError
@@ -25,7 +26,6 @@ from tfm.training.config import TrainingConfig
 from tfm.workdir import runs
 from tfm.workdir.replay import replay_step
 from tfm.workdir.starts import (
-    RECORD_FILE,
     changed_fields,
     check_same_data,
     code_state,
@@ -237,9 +237,8 @@ def test_failed_installation_is_not_listed_as_a_package(tmp_path, monkeypatch):
 
 
 def test_last_start_of_a_step_is_the_newest_start_before_it(tmp_path):
-    sections = {"data": {}, "config": {}, "jax": {}}
-    lines = [sections | {"step": step, "host": str(step)} for step in (0, 4, 9)]
-    (tmp_path / RECORD_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for step in (0, 4, 9):
+        write_start(tmp_path, tiny_regression.Config(), step=step, host=str(step))
     made_by = {step: last_start(str(tmp_path), step)["host"] for step in (1, 4, 5, 9, 10)}
     assert made_by == {1: "0", 4: "0", 5: "4", 9: "4", 10: "9"}
     assert last_start(str(tmp_path))["host"] == "9"

@@ -10,6 +10,8 @@ from tests.support.records import write_record
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
+from tfm.training.scores import Scores
+from tfm.training.task import Best
 from tfm.workdir import status
 
 
@@ -53,10 +55,9 @@ def test_reading_the_status_does_not_take_the_lock(workdir):
 def test_run_that_was_ended_by_its_patience_is_finished(tmp_path, last, state):
     workdir = make_workdir(tmp_path / "run", patience=1)
     write_metrics(workdir, logged(20, 100.0))
-    lines = [
-        {"step": step, "scores": {"validation/score": score}} for step, score in [(10, -3.0), (20, last)]
-    ]
-    (workdir / "scores.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    scores = Scores(str(workdir), Best("validation/score"))
+    for step, score in [(10, -3.0), (20, last)]:
+        scores.add(step, {"validation/error": -score, "validation/score": score})
     assert status.read_status(str(workdir)).state == state
 
 
