@@ -2,15 +2,18 @@
 
 import collections
 
+import jax
 import numpy as np
 import pytest
 
 from tests.support.tiny import train_run
+from tfm.data.batches.generated import evaluation_batches
 from tfm.systems.memory_network import task as question_answering
 from tfm.systems.memory_network.model import MemoryNetworkConfig
 from tfm.systems.memory_network.stories import StoriesConfig
 from tfm.testing.parameters import random_parameters
 from tfm.training.config import TrainingConfig
+from tfm.training.loss_calls import mean_metrics
 from tfm.training.task import Context
 
 
@@ -32,6 +35,31 @@ def test_report_measures_each_kind_of_question_and_the_attended_facts():
     assert scores["attended facts"] == pytest.approx(100 * np.mean(attended))
     (double,) = task.report((variables, variables), "test")
     assert double.outputs == report.outputs
+
+
+@pytest.mark.long
+def test_evaluation_computes_the_loss_and_the_answers_in_one_pass(monkeypatch):
+    model = MemoryNetworkConfig()
+    config = question_answering.Config(model=model, data=StoriesConfig(evaluated=50, batch_size=20))
+    task = question_answering.create(config, "")
+    variables = task.init(jax.random.key(0))
+    generator = task.open_data().validation
+    expected = mean_metrics(task, variables, evaluation_batches(generator, 50, 20))
+    _, answers, weights = task.answer(variables, "validation")
+    assembled = []
+    assemble = type(generator).assemble
+
+    def count(self, examples, rows):
+        assembled.append(len(examples))
+        return assemble(self, examples, rows)
+
+    monkeypatch.setattr(type(generator), "assemble", count)
+    evaluation = task.evaluate(variables, task.open_data())
+    assert assembled == [20, 20, 10]
+    assert evaluation.scores == pytest.approx({f"validation/{name}": x for name, x in expected.items()})
+    assert [row["answer"] for row in evaluation.samples.rows] == answers[: config.validation_samples]
+    drawn = evaluation.samples.pictures["hops"].args[0]
+    np.testing.assert_allclose(drawn[0].weights, weights[0][:, : drawn[0].weights.shape[1]], atol=1e-6)
 
 
 def test_padding_is_no_answer_in_the_accuracy_of_training(monkeypatch):

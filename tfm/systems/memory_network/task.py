@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -39,7 +39,7 @@ from tfm.systems.memory_network.hops import Hops, draw_hops
 from tfm.systems.memory_network.model import MemoryNetworkConfig
 from tfm.systems.memory_network.stories import BABI, PLACES, WORDS, Stories, StoriesConfig, Story
 from tfm.training.config import TrainingConfig
-from tfm.training.loss_calls import apply_model, mean_metrics
+from tfm.training.loss_calls import add_sums, apply_model, means
 from tfm.training.map_batches import map_batches
 from tfm.training.task import (
     Batch,
@@ -49,6 +49,7 @@ from tfm.training.task import (
     LossOutput,
     Report,
     Samples,
+    SumAndCount,
     Task,
     Variables,
 )
@@ -125,9 +126,8 @@ class QuestionAnswering(Task):
         if context.train and self.config.linear_steps:
             keywords["linear"] = context.step < self.config.linear_steps
         logits, state = apply_model(self.model, variables, *inputs, context=context, **keywords)
-        nll = smoothed_cross_entropy(logits, batch["answers"], batch["weights"], smoothing=0.0)
-        correct = ((_best_words(logits) + 1 == batch["answers"]) * batch["weights"]).sum()
-        return LossOutput({"loss": nll}, {"nll": nll, "accuracy": (correct, nll[1])}, state)
+        metrics = _compare(logits, batch)
+        return LossOutput({"loss": metrics["nll"]}, metrics, state)
 
     def open_data(self) -> GeneratedData:
         """Opens training and validation stories, and checks the test stories if their files exist."""
@@ -157,12 +157,19 @@ class QuestionAnswering(Task):
         return Stories(self.config.data, split)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes loss and accuracy of the validation split, and draws the attention of some stories."""
-        generator, size = self._open_split("validation"), self.config.data.batch_size
-        batches = evaluation_batches(generator, len(generator.stories), size)
-        metrics = mean_metrics(self, variables, batches)
-        scores = {f"validation/{name}": value for name, value in metrics.items()}
-        stories, answers, weights = self.answer(variables, "validation")
+        """Computes loss and accuracy of the validation split, and draws the attention of some stories.
+
+        The model reads each story once.
+        """
+        sums: dict[str, tuple[float, float]] = {}
+
+        def answer(variables: Variables, batch: Batch) -> tuple[jax.Array, jax.Array]:
+            results, metrics = self._answer_and_compare(variables, batch)
+            add_sums(sums, metrics)
+            return results
+
+        stories, answers, weights = self._answer_split(answer, variables, "validation")
+        scores = {f"validation/{name}": value for name, value in means(sums).items()}
         count = min(self.config.validation_samples, len(stories))
         if not count:
             return Evaluation(scores)
@@ -221,16 +228,35 @@ class QuestionAnswering(Task):
 
         `variables` is a tuple for an ensemble, whose probabilities and weights are averaged.
         """
+        return self._answer_split(self._answer, variables, split)
+
+    def _answer_split(
+        self, answer: Callable[[Any, Batch], tuple[jax.Array, jax.Array]], variables: Any, split: str
+    ) -> tuple[list[Story], list[str], np.ndarray]:
+        """Returns the result of the method `answer`, for a function with the results of `_answer`."""
         generator = self._open_split(split)
         stories = generator.stories
         batches = evaluation_batches(generator, len(stories), self.config.data.batch_size)
-        results = [result for _, result in map_batches(self._answer, variables, batches)]
+        results = [result for _, result in map_batches(answer, variables, batches)]
         answers, weights = (np.concatenate(parts) for parts in zip(*results, strict=True))
         return stories, [self._vocabulary.words[number] for number in answers.tolist()], weights
 
     @functools.partial(jax.jit, static_argnums=0)
     def _answer(self, variables: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
         """Returns the answers int [B] as indices of the words, and the weights [B, hops, S]."""
+        logits, weights = self._read(variables, batch)
+        return _best_words(jax.nn.softmax(logits).mean(0)), weights.mean(0)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _answer_and_compare(
+        self, variables: Variables, batch: Batch
+    ) -> tuple[tuple[jax.Array, jax.Array], dict[str, SumAndCount]]:
+        """Returns the result of `_answer` for a single model, and the metrics of its loss."""
+        (logits,), (weights,) = self._read(variables, batch)
+        return (_best_words(logits), weights), _compare(logits, batch)
+
+    def _read(self, variables: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns the logits [members, B, V] and the weights [members, B, hops, S] of each model."""
         members = as_ensemble(variables)
         inputs = batch["stories"], batch["questions"]
         results = [
@@ -241,8 +267,14 @@ class QuestionAnswering(Task):
             for member in members
         ]
         logits, weights = (jnp.stack(parts) for parts in zip(*results, strict=True))
-        probabilities = jax.nn.softmax(logits).mean(0)
-        return _best_words(probabilities), weights.mean(0)[:, :, 0, 0].swapaxes(0, 1)
+        return logits, weights[:, :, :, 0, 0].swapaxes(1, 2)
+
+
+def _compare(logits: jax.Array, batch: Batch) -> dict[str, SumAndCount]:
+    """Returns the cross-entropy and the number of the right answers of a batch, for logits [B, V]."""
+    nll = smoothed_cross_entropy(logits, batch["answers"], batch["weights"], smoothing=0.0)
+    correct = ((_best_words(logits) + 1 == batch["answers"]) * batch["weights"]).sum()
+    return {"nll": nll, "accuracy": (correct, nll[1])}
 
 
 def _best_words(scores: jax.Array) -> jax.Array:
