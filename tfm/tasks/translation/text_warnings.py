@@ -1,4 +1,4 @@
-"""Warnings about texts that a model reads but has not learned to translate."""
+"""Warnings about source texts that training did not prepare the model for, and about empty translations."""
 
 import logging
 from collections.abc import Sequence
@@ -12,58 +12,71 @@ log = logging.getLogger(__name__)
 
 
 class TextWarnings:
-    """Logs warnings about source texts, each problem once.
+    """Logs warnings about source texts that the model may translate badly. Each problem is logged once.
 
     Args:
-      tags: the tags with which a source may begin. "" allows sources without a tag.
+      tags: the tags that a source may begin with. "" among them means that a source needs no tag.
     """
 
     def __init__(self, tags: Sequence[str]):
         self._tags = [tag for tag in tags if tag]
         self._needs_tag = bool(self._tags) and "" not in tags
         self._unknown_text = UnknownTextWarning("translations", has_normalization=True)
-        self._named_words: set[str] = set()
-        self._warned_of_missing_tags = False
+        self._logged_tags: set[str] = set()
+        self._has_logged_missing_tags = False
 
     def check_sources(self, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
-        """Warns of unknown characters, and of missing and unknown tags, in texts that the encoder reads."""
-        self._check_tags(texts)
+        """Logs unknown tags, missing tags and unknown characters of texts that the encoder reads."""
+        if self._tags:
+            untagged_texts = [text for text in texts if text and _first_word(text) not in self._tags]
+            self._warn_of_unknown_tags(untagged_texts)
+            self._warn_of_missing_tags(untagged_texts, len(texts))
         self._unknown_text.check(tokenizer, texts)
 
-    def _check_tags(self, texts: Sequence[str]) -> None:
-        if not self._tags:
+    def _warn_of_unknown_tags(self, untagged_texts: Sequence[str]) -> None:
+        """Logs the words that look like tags, for texts that begin with no tag of the data."""
+        words = set(map(_first_word, untagged_texts)) - self._logged_tags
+        unknown_tags = sorted(filter(TAG_WORD.fullmatch, words))
+        if not unknown_tags:
             return
-        without = [text for text in texts if text and text.partition(" ")[0] not in self._tags]
-        words = {text.partition(" ")[0] for text in without}
-        unknown = sorted(word for word in words - self._named_words if TAG_WORD.fullmatch(word))
-        if unknown:
-            self._named_words.update(unknown)
-            log.warning(
-                "%s begins a text, but is no tag of data.tags (%s). Check its spelling",
-                ", ".join(unknown[:MAX_NAMED_PARTS]),
-                ", ".join(self._tags),
-            )
-        untagged = [text for text in without if not TAG_WORD.fullmatch(text.partition(" ")[0])]
-        if untagged and self._needs_tag and not self._warned_of_missing_tags:
-            self._warned_of_missing_tags = True
-            log.warning(
-                "%s of %s texts begin with no tag of data.tags (%s), for example %r. The model may translate "
-                "them into any of its languages. Begin each text with a tag and a blank",
-                f"{len(untagged):,}",
-                f"{len(texts):,}",
-                ", ".join(self._tags),
-                untagged[0][:MAX_SHOWN_CHARACTERS],
-            )
+        self._logged_tags.update(unknown_tags)
+        log.warning(
+            "%s begins a text, but is no tag of data.tags (%s). Check its spelling",
+            ", ".join(unknown_tags[:MAX_NAMED_PARTS]),
+            ", ".join(self._tags),
+        )
+
+    def _warn_of_missing_tags(self, untagged_texts: Sequence[str], text_count: int) -> None:
+        """Logs the number of texts without any tag, if each text needs a tag."""
+        if not self._needs_tag or self._has_logged_missing_tags:
+            return
+        plain_texts = [text for text in untagged_texts if not TAG_WORD.fullmatch(_first_word(text))]
+        if not plain_texts:
+            return
+        self._has_logged_missing_tags = True
+        log.warning(
+            "%s of %s texts begin with no tag of data.tags (%s), for example %r. The model may translate "
+            "them into any of its languages. Begin each text with a tag and a blank",
+            f"{len(plain_texts):,}",
+            f"{text_count:,}",
+            ", ".join(self._tags),
+            plain_texts[0][:MAX_SHOWN_CHARACTERS],
+        )
 
 
 def warn_of_empty_translations(sources: Sequence[str], translations: Sequence[str]) -> None:
-    """Warns of texts whose translation is empty although they have text."""
+    """Logs the number of sources that are not empty, but have an empty translation."""
     pairs = zip(sources, translations, strict=True)
-    empty = [source for source, translation in pairs if source and not translation]
-    if empty:
+    untranslated = [source for source, translation in pairs if source and not translation]
+    if untranslated:
         log.warning(
             "%s of %s texts have an empty translation, for example %r",
-            f"{len(empty):,}",
+            f"{len(untranslated):,}",
             f"{len(sources):,}",
-            empty[0][:MAX_SHOWN_CHARACTERS],
+            untranslated[0][:MAX_SHOWN_CHARACTERS],
         )
+
+
+def _first_word(text: str) -> str:
+    """Returns the text before the first blank."""
+    return text.partition(" ")[0]
