@@ -29,6 +29,8 @@ CONLL_2005 = Columns(0, 1, 2)
 
 def has_columns(line: str) -> bool:
     """Returns whether the first line of a file that is not blank belongs to a file with columns."""
+    if line.lstrip().startswith("("):  # also where the * of a trace looks like a part of a tree
+        return False
     return line.startswith(COMMENT) or _find_columns(line.split()) is not None
 
 

@@ -59,6 +59,12 @@ class SummariesConfig(DocumentsConfig):
                 "summary."
             )
 
+        if self.summary_column == self.feature:
+            raise UserError(
+                f"data.feature and data.summary_column are both {self.feature!r}, so each article would be "
+                "its own summary. Set another column."
+            )
+
     def open_rows(self, name: str) -> Source | None:
         """Returns the articles of a split with their summaries. None if documents contain their summaries."""
         if not self.summary_column:
@@ -126,8 +132,6 @@ def join_pairs(pairs: Source, before_summary: str, shown_as: str) -> Source:
                     f"{before_summary!r}, which marks the beginning of a summary. Set data.before_summary to "
                     "another text."
                 ]
-        if empty == rows:
-            return [f"Expected an article and a summary in the split '{shown_as}', but no row has both."]
         if empty:
             log.warning(
                 "Left out %s of %s rows of the split '%s' without an article or without a summary",
