@@ -1,9 +1,6 @@
 """Tests of test sets in WMT's XML and SGML, and of several references."""
 
-import io
-
 import pytest
-from sacrebleu.dataset.wmt_xml import WMTXMLDataset
 
 from tests.data.cases import write_segments, write_test_set
 from tests.support.corpora import pairs_of, problem, text_config, write_text, write_tsv
@@ -37,10 +34,10 @@ def test_xml_has_the_pairs_of_sacrebleu(tmp_path):
         DOCUMENT.format("b", " testsuite='t'", texts, references),
         f"<collection id='general'>{DOCUMENT.format('c', '', texts, references + hypothesis)}</collection>",
     )
-    expected = WMTXMLDataset._unwrap_wmt21_or_later(io.BytesIO((tmp_path / "test.xml").read_bytes()))
-    assert pairs_of(config) == list(zip(expected["src"], expected["ref:A"], strict=True))
+    expected = [("two & more", "zwei"), ("ten", "zehn")] * 2  # as sacreBLEU 2.6 unwraps the file
+    assert pairs_of(config) == expected
     further = read_references(text_config(tmp_path, test="test.xml", references="B,A"), "test")
-    assert further == [["2", None] * 2, expected["ref:A"]]
+    assert further == [["2", None] * 2, ["zwei", "zehn"] * 2]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tests.wiring import image_observers, observers, system_observers
 from tests.wiring.observers import (
     BERT,
     DOCUMENTS,
+    ENDING_IN_SUMMARIES,
     LABELLED,
     LM,
     PAIRS,
@@ -133,6 +134,7 @@ SECTIONS = [
     *make_cases(DOCUMENTS, observers.observe_data, TABLE | {"feature": "en"}, WORD_PIECES),
     *make_cases(DocumentsConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(SUMMARIES, observers.observe_data, TABLE, WORD_PIECES),
+    *make_cases(ENDING_IN_SUMMARIES, observers.observe_data),
     *make_cases(SummariesConfig(kind="tfds", name="a"), observers.observe_library),
     *make_cases(RUNNING_TEXTS, observers.observe_data, TABLE, WORD_PIECES),
     *make_cases(SentencesConfig(kind="tfds", name="a"), observers.observe_library),

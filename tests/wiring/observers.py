@@ -106,6 +106,7 @@ SUMMARIES = SummariesConfig(
     batch_tokens=64,
     cache_dir="cache",
 )
+ENDING_IN_SUMMARIES = SummariesConfig(**vars(DOCUMENTS) | {"before_summary": " "})
 RUNNING_TEXTS = SentencesConfig(
     documents="line",
     directory="corpus",
