@@ -65,7 +65,16 @@ MAY_IMPORT = {
     | {"tfm.training", "tfm.workdir"},
     "tfm.export": EQUATIONS
     | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.decoding", "tfm.devices", "tfm.evaluation"}
-    | {"tfm.huggingface", "tfm.io", "tfm.layers", "tfm.models", "tfm.tasks", "tfm.training", "tfm.workdir"},
+    | {
+        "tfm.family",
+        "tfm.huggingface",
+        "tfm.io",
+        "tfm.layers",
+        "tfm.models",
+        "tfm.tasks",
+        "tfm.training",
+        "tfm.workdir",
+    },
     "tfm.commands": None,  # may import all packages except systems
     "tfm.testing": None,
 }
@@ -84,7 +93,8 @@ HOST_SIDE_FILES = (
     *(f"tfm.systems.parsing.{name}" for name in ("bracketing", "columns", "statistics", "treebank", "trees")),
     *(f"tfm.systems.t_dmca.{name}" for name in ("reports", "rouge", "summaries")),
     "tfm.systems.universal.algorithms",
-    *(f"tfm.systems.word2vec.{name}" for name in ("skip_grams", "word_questions")),
+    *(f"tfm.systems.word2vec.{name}" for name in ("corpus", "inspection", "question_files", "skip_grams")),
+    *(f"tfm.systems.word2vec.{name}" for name in ("vector_files", "word_questions")),
 )
 NOWHERE = ("tensorflow", "clu", "configs", "flax.training.checkpoints", "pickle", "torch")
 READERS_OF_PYTORCH = {"tfm.export.fairseq"}  # by torch.load(weights_only=True)

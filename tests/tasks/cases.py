@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.support import babi, images, labelled_texts, tiny, tiny_lm, tiny_trees
+from tests.support import babi, images, labelled_texts, tiny, tiny_lm, tiny_trees, word_texts
 from tests.support.captioned_pictures import write_captions
 from tfm.config import to_config_dict
 from tfm.data.config import ImagesConfig
@@ -159,6 +159,16 @@ def make_word_vectors(model: Any, folder: pathlib.Path) -> Any:
     return word_vectors.Config(model=model, data=data, negatives=3)
 
 
+def make_own_word_vectors(model: Any, folder: pathlib.Path) -> Any:
+    """Writes lines, and returns the config of a task whose reports have 24 questions."""
+    word_texts.write_texts(folder)
+    names = {split: f"{split}.txt" for split in ("train", "validation", "test")}
+    folders = {"directory": str(folder), "cache_dir": str(folder / "cache"), "analogies": "many.txt"}
+    sizes = {"minimum_count": 1, "window": 2, "subsampling": 0.01, "batch_size": 12, "validation_pairs": 20}
+    data = SkipGramsConfig(kind="text", **names, **folders, **sizes)
+    return word_vectors.Config(model=model, data=data, negatives=3)
+
+
 def make_question_answering(model: Any, folder: pathlib.Path) -> Any:
     """Returns the config of a task with 7 stories in the split "test"."""
     del folder
@@ -245,7 +255,10 @@ TASKS: Mapping[str, Mapping[str, Callable[[pathlib.Path], Any]]] = {
         "dalle": functools.partial(make_text_to_image, DALLE),
         "dalle, own captions": functools.partial(make_text_to_image_of_own_captions, OWN_DALLE),
     },
-    "word_vectors": {"word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8))},
+    "word_vectors": {
+        "word2vec": functools.partial(make_word_vectors, Word2VecConfig(features=8)),
+        "word2vec, own text": functools.partial(make_own_word_vectors, Word2VecConfig(features=8)),
+    },
     "question_answering": {
         "memory_network": functools.partial(make_question_answering, MemoryNetworkConfig(time_noise=0.3)),
         "memory_network, bAbI": functools.partial(make_babi, MemoryNetworkConfig(time_noise=0.3)),

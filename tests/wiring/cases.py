@@ -45,6 +45,7 @@ from tfm.systems.t_dmca.summaries import SummariesConfig
 from tfm.systems.universal.model import UniversalConfig
 from tfm.systems.vit.model import ViTConfig
 from tfm.systems.word2vec import task as word_vectors
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
 from tfm.tasks import image_classification as classification
 from tfm.tasks import language_modeling, translation
 from tfm.training.config import TrainingConfig
@@ -236,6 +237,8 @@ def make_system_cases() -> list[Case]:
     return [
         Case(system_observers.WORD2VEC, system_observers.observe_word2vec),
         Case(system_observers.SKIP_GRAMS, system_observers.observe_word2vec),
+        Case(system_observers.OWN_TEXT, system_observers.observe_word2vec),
+        Case(system_observers.OWN_TABLE, system_observers.observe_word2vec),
         Case(system_observers.MEMORY_NETWORK, system_observers.observe_memory_network),
         Case(system_observers.STORIES, system_observers.observe_memory_network),
         Case(system_observers.BABI, system_observers.observe_memory_network),
@@ -316,6 +319,17 @@ VALUES: dict[type, dict[str, Any]] = {
     }
     | SPLITS,
     StoriesConfig: {"directory": "elsewhere", "tasks": "8"},
+    SkipGramsConfig: {
+        "kind": "huggingface",
+        "name": "pydoc_topics",
+        "directory": "elsewhere",
+        "feature": "en",
+        "lower_case": True,
+        "analogies": "../other_questions.txt",
+        "similarities": "../other_pairs.txt",
+        "cache_dir": "other_cache",
+        **{split: f"{other}.en" for split, other in SPLITS.items()},
+    },
     TDMCAConfig: {"pattern": "ML"},
     SummariesConfig: {
         "kind": "table",

@@ -15,7 +15,7 @@ import pathlib
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from unittest import mock
 
@@ -153,11 +153,24 @@ def write_data() -> None:
     boxed_pictures.write_coco(pathlib.Path("coco"))
     boxed_pictures.write_yolo(pathlib.Path("yolo"))
     captioned_pictures.write_captions(pathlib.Path("captions"))
+    write_questions(tiny.WORDS)
     pathlib.Path("babi").mkdir()
     babi.write_babi(pathlib.Path("babi"))
     write_pictures()
     images.write_arrays("images.npz", {split: 8 * size // 5 for split, size in SPLITS.items()})
     images.write_arrays("others.npz", {split: 6 * size // 5 for split, size in SPLITS.items()})
+
+
+def write_questions(words: Sequence[str]) -> None:
+    """Writes files of analogies and of pairs of words with similarities."""
+    for prefix, first in (("", 0), ("other_", 1)):
+        chosen = words[first : first + 6]
+        analogies = [" ".join(chosen[start : start + 4]) for start in range(3)]
+        pairs = [
+            f"{left} {right} {number}" for number, (left, right) in enumerate(itertools.pairwise(chosen))
+        ]
+        pathlib.Path(f"{prefix}questions.txt").write_text("\n".join(analogies))
+        pathlib.Path(f"{prefix}pairs.txt").write_text("\n".join(pairs))
 
 
 # Models and losses.

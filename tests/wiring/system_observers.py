@@ -8,21 +8,51 @@ from tfm.systems.memory_network import task as question_answering
 from tfm.systems.memory_network.model import MemoryNetworkConfig
 from tfm.systems.memory_network.stories import StoriesConfig
 from tfm.systems.word2vec import task as word_vectors
+from tfm.systems.word2vec.corpus import open_sentences
 from tfm.systems.word2vec.model import Word2VecConfig
 from tfm.systems.word2vec.skip_grams import SkipGramsConfig
 
 WORD2VEC = Word2VecConfig(features=6)
 SKIP_GRAMS = SkipGramsConfig(sentences=200, minimum_count=2, window=2, subsampling=0.01, batch_size=12)
+OWN_TEXT = SkipGramsConfig(
+    kind="text",
+    directory="corpus",
+    train="train.en",
+    validation="validation.en",
+    test="test.en",
+    analogies="../questions.txt",
+    cache_dir="word_cache",
+    minimum_count=1,
+    window=2,
+    subsampling=0.01,
+    batch_size=12,
+    validation_pairs=12,
+)
+OWN_TABLE = SkipGramsConfig(
+    kind="table",
+    directory="corpus",
+    train="train.tsv",
+    validation="validation.tsv",
+    feature="text",
+    similarities="../pairs.txt",
+    minimum_count=1,
+    batch_size=12,
+    validation_pairs=12,
+)
 MEMORY_NETWORK = MemoryNetworkConfig(features=6, hops=2, memories=4)
 STORIES = StoriesConfig(sentences=6, batch_size=4, evaluated=3)
 BABI = StoriesConfig(kind="babi", directory="babi", tasks="1,8", last_sentences=2, batch_size=4)
 
 
 def observe_word2vec(section: Any) -> Observation:
-    """Observes the word vectors of a model or of a data section."""
+    """Observes the vectors of a model or of a data section, and where the words of own text are cached."""
     if isinstance(section, Word2VecConfig):
         return observe_system(word_vectors.Config(model=section, data=SKIP_GRAMS, validation_samples=1))
-    return observe_system(word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1))
+    observation = observe_system(word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1))
+    if section.is_language:
+        return observation
+    sentences, _ = open_sentences(section, "train", word_vectors.count_training_words(section))
+    return observation | {"cache": str(sentences.words.filename).partition("tokens")[0]}
 
 
 def observe_memory_network(section: Any) -> Observation:

@@ -1,7 +1,7 @@
 """Imports a model of Hugging Face transformers or fairseq: tfm import --from=FOLDER --output=EXPORT
 
-The folder contains config.json, safetensors and the files of the tokenizer, or model.pt of fairseq. All
-commands open the export.
+The folder contains config.json, safetensors and the files of the tokenizer, or model.pt of fairseq. With
+--format=word2vec, --from is a file of word vectors. All commands open the export.
 """
 
 import os
@@ -10,6 +10,7 @@ from tfm.commands.command import command
 from tfm.commands.options import Import
 from tfm.errors import UserError
 from tfm.export.fairseq import CHECKPOINT_FILE, import_checkpoint
+from tfm.export.formats import import_file
 from tfm.export.from_huggingface import import_folder
 from tfm.huggingface.folder import CONFIG_FILE
 from tfm.huggingface.vocabulary import Languages
@@ -19,6 +20,16 @@ from tfm.io.files import only_writer
 @command
 def main(options: Import) -> None:
     """Imports a folder and prints the path of the export."""
+    if options.format:
+        if options.source_language or options.target_language or options.source_prefix:
+            raise UserError(
+                "--source_language, --target_language and --source_prefix have no effect with --format. "
+                "Leave them out."
+            )
+        with only_writer(options.output, "--output"):
+            import_file(options.folder, options.output, format=options.format)
+        print(f"wrote {options.output}")
+        return
     languages = Languages(options.source_language, options.target_language)
     is_fairseq = os.path.exists(os.path.join(options.folder, CHECKPOINT_FILE))
     with only_writer(options.output, "--output"):

@@ -286,12 +286,19 @@ class Generate(DecodingRun):
 
 @options
 class Import:
-    """Import a model of Hugging Face transformers or fairseq."""
+    """Import a model of Hugging Face transformers or fairseq, or word vectors."""
 
     folder: str = option(
         REQUIRED,
-        "Folder with config.json, safetensors and the files of the tokenizer, or with model.pt of fairseq.",
+        "Folder with config.json, safetensors and the files of the tokenizer, or with model.pt of fairseq. "
+        "For --format=word2vec, a file.",
         flag="from",
+    )
+    format: str = option(
+        "",
+        "Format of a file. word2vec: vectors of words in the text or binary form of word2vec, or in the text "
+        "form of GloVe. The default is a folder of transformers or fairseq.",
+        choices=("", "word2vec"),
     )
     output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     source_language: str = option("", "Source language of a model of many languages, such as eng_Latn.")
@@ -306,8 +313,9 @@ class Export(FinishedRun):
     format: str = option(
         "tfm",
         "Format of the folder. huggingface: a model of transformers. ctranslate2: a model of CTranslate2. "
-        "safetensors: only the parameters and the config.",
-        choices=("tfm", "huggingface", "ctranslate2", "safetensors"),
+        "safetensors: only the parameters and the config. word2vec: vectors of words as text and in binary "
+        "form. glove: vectors of words as text without a header.",
+        choices=("tfm", "huggingface", "ctranslate2", "safetensors", "word2vec", "glove"),
     )
     quantization: str = option(
         "float32",

@@ -14,6 +14,7 @@ from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, source_tokenizer
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
+from tfm.export.formats import find_exporters
 from tfm.export.to_huggingface import write_model
 from tfm.export.write import check_absent
 from tfm.huggingface.lookup import find_targets
@@ -65,7 +66,7 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
       run: the run, with a single model.
       folder: the folder to write. It must be empty or not exist.
       workdir: the folder of the run, with its assets.
-      format: "huggingface", "ctranslate2" or "safetensors".
+      format: "huggingface", "ctranslate2", "safetensors", or a format of `find_exporters`.
       quantization: data type of the parameters in CTranslate2.
 
     Raises:
@@ -74,9 +75,12 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
     check_absent(folder)
     variables = flatten(runs.single_model_variables(run))
     params = {name: np.array(x) for name, x in variables.items()}
+    exporters, example = find_exporters(), ""
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
         if format == "huggingface":
             write_model(run, params, workdir, temporary)
+        elif format in exporters:
+            example = exporters[format](run.task, params, temporary)
         else:
             for name in run.task.assets():
                 shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
@@ -87,7 +91,7 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
             write_tensors(os.path.join(temporary, PARAMETERS_FILE), params)
             config.save(run.task.config.without_paths(), runs.config_path(temporary))
         with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
-            file.write(make_card(run, format))
+            file.write(make_card(run, format, example))
 
 
 def list_vocabularies(task: Any) -> list[list[str]]:
@@ -125,8 +129,14 @@ def _list_distinct_pieces(tokenizer: Any) -> list[str]:
     return names
 
 
-def make_card(run: runs.Run, format: str) -> str:
-    """Returns the model card: how to load the folder, and how its search differs from the search of tfm."""
+def make_card(run: runs.Run, format: str, example: str = "") -> str:
+    """Returns the model card: how to load the folder, and how its search differs from the search of tfm.
+
+    Args:
+      run: the run.
+      format: see `write_foreign`.
+      example: Python code that loads the folder. If empty, the format decides.
+    """
     settings = run.task.config
     translates = hasattr(run.task, "translate")
     note = ""
@@ -134,7 +144,7 @@ def make_card(run: runs.Run, format: str) -> str:
         project = "transformers" if format == "huggingface" else "CTranslate2"
         decoding = settings.decoding
         note = LENGTH_PENALTY.format(project=project, value=decoding.length_penalty, beam=decoding.beam_size)
-    example = LOAD
+    example = example or LOAD
     if format == "huggingface":
         example = find_targets()[settings.model.name].example(settings.model)
     elif format == "ctranslate2" and not translates:

@@ -14,6 +14,7 @@ from tfm.systems.word2vec.skip_grams import (
     SkipGramsConfig,
     count_words,
     keep_probabilities,
+    number_sentences,
 )
 from tfm.systems.word2vec.word_questions import make_analogies, read_sentences
 from tfm.training.config import TrainingConfig
@@ -25,7 +26,8 @@ UNIFORM = SkipGramsConfig(minimum_count=1, window=WINDOW, subsampling=1.0, batch
 
 
 def make_batches(config=UNIFORM, sentences=SENTENCES, seed=0, **hosts):
-    return SkipGramBatches(sentences, count_words(sentences, config.minimum_count), config, seed, **hosts)
+    counts = count_words(sentences, config.minimum_count)
+    return SkipGramBatches(number_sentences(sentences, counts), counts, config, seed, **hosts)
 
 
 def read_pairs(batch):

@@ -22,6 +22,7 @@ from tfm.systems.word2vec.skip_grams import (
     count_words,
     keep_probabilities,
     make_pairs,
+    number_sentences,
 )
 from tfm.systems.word2vec.word_map import NAME_SIZE, find_free_places, project
 from tfm.systems.word2vec.word_questions import (
@@ -64,7 +65,7 @@ def test_frequent_words_are_removed_at_random():
     assert counts == {"the": 100, "dog": 90, "cat": 10}
     keep = keep_probabilities(np.array([100, 90, 10]), 0.01)
     np.testing.assert_allclose(keep, [0.02**0.5, (0.02 / 0.9) ** 0.5, 0.2**0.5])
-    batch = SkipGramBatches(sentences, counts, config, seed=0).batch(0)
+    batch = SkipGramBatches(number_sentences(sentences, counts), counts, config, seed=0).batch(0)
     assert (batch["weights"] == 1).sum() < 6000  # few sentences keep both words
     centers = batch["centers"][batch["weights"] == 1]
     share = (centers == 2).sum() / ((centers == 1).sum() + (centers == 2).sum())

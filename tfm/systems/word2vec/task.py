@@ -1,6 +1,7 @@
 """Word vectors: trains word2vec on the built-in language, and tests it with analogies and nearest neighbours.
 
 For the batch, see `tfm.systems.word2vec.skip_grams`. The words of a run are in words.json, with their counts.
+For a user's own text, see `tfm.systems.word2vec.own_text`.
 """
 
 import collections
@@ -20,13 +21,24 @@ import numpy as np
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
+from tfm.data.inspection import Summary
 from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.io.files import atomic_file, read_limited
+from tfm.systems.word2vec.corpus import count_corpus
+from tfm.systems.word2vec.inspection import summarize
 from tfm.systems.word2vec.model import Word2VecConfig
-from tfm.systems.word2vec.skip_grams import SkipGramBatches, SkipGramsConfig, count_words
+from tfm.systems.word2vec.question_files import ANALOGIES, SIMILARITIES
+from tfm.systems.word2vec.skip_grams import (
+    WORDS_FILE,
+    Sentences,
+    SkipGramBatches,
+    SkipGramsConfig,
+    count_words,
+    number_sentences,
+)
 from tfm.systems.word2vec.word_map import draw_word_map, project
 from tfm.systems.word2vec.word_questions import (
     Analogy,
@@ -51,11 +63,10 @@ from tfm.training.task import (
     Variables,
 )
 
-WORDS_FILE = "words.json"  # a list of [word, count], the most frequent first
 MAX_WORDS_BYTES = 1 << 28
 EVALUATION_SEED = (1 << 31) - 1  # of the noise of evaluations
 NOISE_POWER = 0.75  # the noise is proportional to this power of the counts (section 2.2)
-ANALOGIES, FORMS, NEIGHBOURS = "analogies", "form of the answers", "class of the neighbours"
+LOSS, FORMS, NEIGHBOURS = "loss", "form of the answers", "class of the neighbours"
 SHOWN_NEIGHBOURS = 5
 SHOWN_CLASSES = ("CD", "JJ", "NN", "NNS", "VB", "VBD", "VBZ")  # of the map of words
 
@@ -83,26 +94,29 @@ class Config:
         resume=OnResume.FREE,
         unit="words",
     )
-    SCORES: ClassVar[tuple[str, ...]] = (ANALOGIES, f"{ANALOGIES}, *", FORMS, NEIGHBOURS)
+    SCORES: ClassVar[tuple[str, ...]] = (
+        *(LOSS, ANALOGIES, f"{ANALOGIES}, *", SIMILARITIES, f"{SIMILARITIES}, *", FORMS, NEIGHBOURS),
+    )
     output_suffix: ClassVar[str] = "analogies"
 
     def __post_init__(self):
         check_fields(self)
 
     def without_paths(self) -> "Config":
-        """Returns this config, because it has no paths."""
-        return self
+        """Returns this config without the paths of this machine, for an export."""
+        return dataclasses.replace(self, data=self.data.without_paths())
 
 
 class WordsData(PrefetchedData):
     """The training pairs of a run. Implements `tfm.training.task.Data`."""
 
-    def __init__(self, config: Config, counts: dict[str, int], fingerprints: dict[str, str]):
-        sentences = read_sentences("train")[: config.data.sentences]
+    def __init__(
+        self, config: Config, sentences: Sentences, counts: dict[str, int], fingerprints: dict[str, str]
+    ):
         super().__init__(
             SkipGramBatches(sentences, counts, config.data, config.training.seed, **this_host()), fingerprints
         )
-        self._description = f"{len(sentences):,} sentences, {len(counts):,} words in the vocabulary"
+        self._description = f"{len(sentences.ends):,} sentences, {len(counts):,} words in the vocabulary"
 
     def count(self, batch: Batch) -> int:
         """Returns the number of pairs of a host batch, without padding."""
@@ -123,7 +137,7 @@ class WordVectors(Task):
     """
 
     best = Best("validation/analogies", "max")  # no loss, because all sentences train
-    validation_scores = ("validation/analogies", "validation/class_of_the_neighbours")
+    validation_scores: tuple[str, ...] = ("validation/analogies", "validation/class_of_the_neighbours")
     unit = "pairs"
 
     def __init__(self, config: Config, counts: dict[str, int], fingerprint: str):
@@ -160,7 +174,9 @@ class WordVectors(Task):
         content = json.dumps(dataclasses.asdict(self.config.data)) + self._fingerprint
         train = hashlib.sha256(content.encode()).hexdigest()
         validation = fingerprint_analogies(self.questions("validation"))
-        return WordsData(self.config, self.counts, {"train": train, "validation": validation})
+        sentences = read_sentences("train")[: self.config.data.sentences]
+        fingerprints = {"train": train, "validation": validation}
+        return WordsData(self.config, number_sentences(sentences, self.counts), self.counts, fingerprints)
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the words."""
@@ -179,6 +195,10 @@ class WordVectors(Task):
                 f"'{split}'. Increase data.sentences or decrease data.minimum_count."
             )
         return analogies
+
+    def check_questions(self) -> None:
+        """Raises a UserError if the vocabulary has the words of no question of the validation."""
+        self.questions("validation")
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Scores the analogies and the neighbours, and draws a map of the words."""
@@ -256,15 +276,31 @@ def create(config: Config, workdir: str, *, new: bool = True) -> WordVectors:
     """Creates the task of a run. A new run writes the words of its training sentences.
 
     Raises:
-      UserError: if the words are too few, or their file is missing or damaged.
+      UserError: if the words are too few or have none of the questions, or their file is missing or damaged.
     """
+    from tfm.systems.word2vec import own_text  # imported here because it imports this module
+
+    is_language = config.data.is_language
+    task_class = WordVectors if is_language else own_text.OwnTextVectors
     path = os.path.join(workdir, WORDS_FILE)
     if new and not os.path.exists(path):
-        counts = count_words(read_sentences("train")[: config.data.sentences], config.data.minimum_count)
-        WordVectors(config, counts, "").questions("validation")
+        counts = count_training_words(config.data)
+        task_class(config, counts, "").check_questions()
         with atomic_file(path, "w") as file:
             json.dump(list(counts.items()), file)
-    return WordVectors(config, *read_words(path))
+    return task_class(config, *read_words(path))
+
+
+def count_training_words(data: SkipGramsConfig) -> dict[str, int]:
+    """Returns {word: count} of the vocabulary of the training sentences, the most frequent word first."""
+    if not data.is_language:
+        return count_corpus(data)
+    return count_words(read_sentences("train")[: data.sentences], data.minimum_count)
+
+
+def inspect_split(config: Config, split: str) -> Summary:
+    """Returns the statistics of the sentences of a split for `tfm data`."""
+    return summarize(config.data, split, count_training_words(config.data))
 
 
 def read_words(path: str) -> tuple[dict[str, int], str]:

@@ -20,6 +20,7 @@ from tfm.errors import UserError
 WORD = re.compile(r"[a-z][a-z'-]*")
 LEAF = re.compile(r"\((\S+) ([^()\s]+)\)")  # a tag and its word
 QUESTIONS_OF_A_PAIR = 4
+QUESTIONS_AT_ONCE = 1024  # whose cosines to all words are in memory
 GENDERS = (
     ("king", "queen"),
     ("man", "woman"),
@@ -121,7 +122,11 @@ def solve_analogies(vectors: np.ndarray, questions: np.ndarray) -> np.ndarray:
       questions: int [N, 3]. None of the three words is an answer.
     """
     unit = normalize(vectors)
-    first, second, third = unit[questions].transpose(1, 0, 2)
-    cosines = normalize(second - first + third) @ unit.T
-    np.put_along_axis(cosines, questions, -np.inf, axis=-1)
-    return cosines.argmax(-1)
+    answers = [np.zeros(0, int)]
+    for begin in range(0, len(questions), QUESTIONS_AT_ONCE):
+        part = questions[begin : begin + QUESTIONS_AT_ONCE]
+        first, second, third = unit[part].transpose(1, 0, 2)
+        cosines = normalize(second - first + third) @ unit.T
+        np.put_along_axis(cosines, part, -np.inf, axis=-1)
+        answers.append(cosines.argmax(-1))
+    return np.concatenate(answers)
