@@ -56,7 +56,7 @@ def test_every_control_has_a_name(show, make):
     assert [role for role, name in controls if not name.strip()] == []
 
 
-@pytest.mark.parametrize(("make", "name"), zip(MAKERS, NAMES, strict=True))
+@pytest.mark.parametrize(("make", "name"), list(zip(MAKERS, NAMES, strict=True)))
 def test_slider_is_named_by_what_it_counts(show, make, name):
     page = show(examples=[make(0)])
     assert ("slider", name) in page.list_controls()
@@ -100,6 +100,16 @@ def test_queries_of_the_example_are_one_stop_of_the_tab_key(show):
     assert text_of(page, "step-value") == "4 of 7"
     page.press("Tab")
     assert page.evaluate("document.activeElement.id") == "before"
+
+
+def test_tab_key_stops_only_at_controls(show):
+    page = show("layer=0&head=0")
+    stops = []
+    for _ in range(30):
+        page.press("Tab")
+        stops.append(page.evaluate("document.activeElement.id || document.activeElement.tagName"))
+    start = stops.index("next")
+    assert stops[start : start + 4] == ["next", "g", "g", "BUTTON"]  # a query, a key, and a head
 
 
 def test_arrow_keys_follow_a_text_from_right_to_left(show):

@@ -132,8 +132,11 @@ function describeToken(matrix, side, index) {
 
 /** Tokens of a drawing: pointing shows one, a click on a query chooses its step, arrow keys move. */
 function listenToTokens(svg, lists) {
-  for (const event of ["pointerover", "focusin"]) svg.addEventListener(event, point);
-  for (const event of ["pointerleave", "focusout"]) svg.addEventListener(event, release);
+  svg.addEventListener("pointerover", point);
+  svg.addEventListener("pointerleave", release);
+  // Not of the drawing itself: Chromium gives the focus to a drawing that listens to it.
+  svg.parentElement.addEventListener("focusin", point);
+  svg.parentElement.addEventListener("focusout", release);
   svg.addEventListener("click", choose);
   svg.addEventListener("keydown", (event) => moveToken(event, lists));
 }
