@@ -119,6 +119,16 @@ def test_page_of_one_example_opens_with_the_head_that_distinguishes_the_position
     assert page.evaluate("document.querySelectorAll('#figures svg').length") == 1
 
 
+def test_page_of_a_single_query_opens_with_the_most_concentrated_head(show):
+    tracks = {"patches": make_image().tracks["patches"], "latents": label_track("latents", 1)}
+    weights = np.full((2, 2, 1, 17), 1 / 17, np.float32)
+    weights[0, 1, 0] = np.eye(17)[5]
+    attention = {"cross": AttentionMap("latents", "patches", weights)}
+    page = show(examples=[make_image()._replace(tracks=tracks, attention=attention)])
+    assert text_of(page, "attention-title") == "Cross-attention, layer 0, head 1"
+    assert text_of(page, "why").endswith("its attention from “latents 0” is the most concentrated.")
+
+
 @pytest.mark.parametrize(
     ("address", "title"),
     [("head=mean", "layer 1, mean of the heads"), ("layer=0&head=1", "layer 0, head 1")],
@@ -177,7 +187,7 @@ def test_step_selects_the_coloured_query(show, observations):
         "[...document.querySelectorAll('#strip span')].filter((e) => e.style.background)"
         ".map((e) => Number(e.style.background.match(/([0-9.]+)%/)[1]))"
     )
-    np.testing.assert_allclose(shares, 75 * weights, atol=0.51)
+    np.testing.assert_allclose(shares, 50 * weights, atol=0.51)
     page.point("#strip button:nth-of-type(2)", click=True)
     assert text_of(page, "step-value") == "2 of 7"
     assert "position=2" in page.evaluate("location.hash")

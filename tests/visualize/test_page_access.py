@@ -234,20 +234,40 @@ def test_text_has_enough_contrast_in_both_themes(page, show, theme):
     page.prefer(theme)
     show()
     for name in ("--text", "--muted", "--first", "--second"):
-        colours = [
-            page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{each}')")
-            for each in (name, "--panel")
-        ]
+        colours = [read_variable(page, each) for each in (name, "--panel")]
         dark, light = sorted(map(luminance, colours))
         assert (light + 0.05) / (dark + 0.05) >= 4.5, name
     assert (luminance(colours[1]) < 0.2) == (theme == "dark")
     page.prefer("light")
 
 
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_on_the_strongest_colour_has_enough_contrast(page, show, theme):
+    page.prefer(theme)
+    observation = make_observation(0)
+    weights = np.broadcast_to(np.eye(7, dtype=np.float32), (2, 3, 7, 7))
+    attention = {"cross": observation.attention["cross"]._replace(weights=weights)}
+    show("layer=0&head=0&unit=pieces&position=3", [observation._replace(attention=attention)])
+    strongest = "getComputedStyle(document.querySelectorAll('#strip div > span')[2]).backgroundColor"
+    *colour, alpha = map(float, re.findall(r"[\d.]+", page.evaluate(strongest)))
+    panel, text = (read_variable(page, name) for name in ("--panel", "--text"))
+    mixed = [alpha * 255 * part + (1 - alpha) * below for part, below in zip(colour, panel, strict=True)]
+    dark, light = sorted(map(luminance, (mixed, text)))
+    assert alpha == 0.5
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+    page.prefer("light")
+
+
+def read_variable(page, name):
+    """Returns the red, green and blue of a colour of the page, from 0 to 255."""
+    value = page.evaluate(f"getComputedStyle(document.documentElement).getPropertyValue('{name}')")
+    digits = value.strip().lstrip("#")
+    digits = "".join(2 * digit for digit in digits) if len(digits) == 3 else digits
+    return [int(digits[i : i + 2], 16) for i in (0, 2, 4)]
+
+
 def luminance(colour):
-    """Returns the relative luminance of #rrggbb as defined by WCAG 2.2."""
-    colour = colour.strip().lstrip("#")
-    colour = "".join(2 * digit for digit in colour) if len(colour) == 3 else colour
-    levels = np.array([int(colour[i : i + 2], 16) / 255 for i in (0, 2, 4)])
+    """Returns the relative luminance of a colour, of numbers from 0 to 255, as defined by WCAG 2.2."""
+    levels = np.array(colour) / 255
     linear = np.where(levels <= 0.04045, levels / 12.92, ((levels + 0.055) / 1.055) ** 2.4)
     return linear @ [0.2126, 0.7152, 0.0722]

@@ -63,18 +63,22 @@ function mostDifferentHead(other) {
 
 /**
  * The head whose attention from the query of the view differs most from its attention from the other queries: the
- * divergence (Kullback and Leibler) of the row of this query from the mean of all rows.
+ * divergence (Kullback and Leibler) of the row of this query from the mean of all rows. The row of a single query
+ * is compared with equal weights.
  */
 function mostDistinctiveHead() {
   const query = activeQuery();
   const chosen = strongestHead((layer, head) => {
     const rows = rowsOf(view.example, layer, head);
     const meanOf = (key) => rows.reduce((sum, row) => sum + row[key], 0) / rows.length;
-    const terms = Array.from(rows[query] || [], (weight, key) => weight && weight * Math.log(weight / meanOf(key)));
+    const expected = (key) => (rows.length > 1 ? meanOf(key) : 1 / rows[0].length);
+    const terms = Array.from(rows[query] || [], (weight, key) => weight && weight * Math.log(weight / expected(key)));
     return terms.reduce((sum, term) => sum + term, 0);
   });
-  const from = quoted([queryName(view.example, query)]);
-  return { ...chosen, reason: `its attention from ${from} differs most from its attention from the other queries.` };
+  const from = `its attention from ${quoted([queryName(view.example, query)])}`;
+  const isAlone = steppedTrack()[view.unit].length === 1;
+  const reason = isAlone ? "is the most concentrated." : "differs most from its attention from the other queries.";
+  return { ...chosen, reason: `${from} ${reason}` };
 }
 
 /** Chooses the head, and the example to compare with, unless the address does. */

@@ -30,7 +30,7 @@ function drawStrip(matrix) {
         element.tabIndex = index === activeQuery() ? 0 : -1;
       }
       const share = keys ? Math.min(1, (matrix.rows[query] || [])[index] / matrix.largest || 0) : 0;
-      element.style.background = `color-mix(in srgb, var(--first) ${Math.round(75 * share)}%, transparent)`;
+      element.style.background = `color-mix(in srgb, var(--first) ${Math.round(50 * share)}%, transparent)`;
     }
   };
 }
