@@ -4,6 +4,7 @@ Translation, generation and scoring use this loop with different programs.
 """
 
 import contextlib
+import contextvars
 import functools
 import math
 import operator
@@ -28,6 +29,7 @@ from tfm.errors import UserError, first_line
 # the next batch while the host reads the results of the previous batch.
 BATCHES_AT_ONCE = 2
 MIN_ACCELERATOR_WIDTH = 32  # tokens
+_HAS_FEW_WIDTHS: contextvars.ContextVar[bool] = contextvars.ContextVar("has few widths", default=False)
 # Fraction of the memory that one of `BATCHES_AT_ONCE` batches may use. A batch of a single row may use all.
 MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE
 
@@ -92,14 +94,25 @@ def map_rows(
     return results
 
 
+@contextlib.contextmanager
+def few_widths() -> Iterator[None]:
+    """Makes `pad_ids` use powers of two as widths, so that few programs serve inputs of all lengths."""
+    token = _HAS_FEW_WIDTHS.set(True)
+    try:
+        yield
+    finally:
+        _HAS_FEW_WIDTHS.reset(token)
+
+
 def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
     """Returns lists of ids as an array int32 [B, M], padded at the end with `fill`.
 
     M is the next larger width in a fixed set of widths, so that few programs are compiled. On accelerators,
-    where padding is cheap and a compilation may take a minute, the widths are powers of two.
+    where padding is cheap and a compilation may take a minute, the widths are powers of two, as they are
+    inside `few_widths`.
     """
     width = bucket_width(max(map(len, rows)))
-    if not is_cpu():
+    if _HAS_FEW_WIDTHS.get() or not is_cpu():
         width = max(MIN_ACCELERATOR_WIDTH, 1 << (width - 1).bit_length())
     array = np.full((len(rows), width), fill, np.int32)
     for row, ids in enumerate(rows):

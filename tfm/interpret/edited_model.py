@@ -3,7 +3,7 @@
 Shape letters as in `tfm.layers`. N = B * W is the number of rows that the model computes in a search.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Self
 
 import flax.linen as nn
@@ -63,8 +63,12 @@ class EditedModel:
         recorder = Recorder(edit=self._edit)
         result = self._apply(recorder, variables, *arguments, method=method, **keywords)
         if method in FORWARD_PASSES:
-            recorder.check()
+            self.check(recorder)
         return result
+
+    def check(self, recorder: Recorder, other_names: Iterable[str] = ()) -> None:
+        """Raises a UserError if an edit matches no activation, see `Recorder.check`."""
+        recorder.check(other_names)
 
     def _apply(self, recorder: Recorder, *arguments: Any, **keywords: Any) -> Any:
         """Applies the model with an active recorder, and records the names of its activations."""
@@ -104,7 +108,7 @@ class EditedModel:
         recorder = Recorder(edit=self._edit, rows_of_each=cache.width)
         arguments = (tokens.reshape(-1, 1), cache.joined(), position)
         logits, written = self._apply(recorder, variables, *arguments, method="decode_step")
-        recorder.check(self._met)
+        self.check(recorder, self._met)
         return logits.reshape(*tokens.shape, -1), cache.split(written)
 
 

@@ -102,6 +102,7 @@ class Observation(NamedTuple):
       predictions: for each element of the track "predicted", otherwise one for an image or none.
       beam: the search for the result, or None.
       made: name of the track whose picture the model made, or "" if it made none.
+      predicted_ids: ids of the track "predicted" if its elements are tokens, otherwise None.
     """
 
     title: str
@@ -111,6 +112,7 @@ class Observation(NamedTuple):
     predictions: list[Prediction]
     beam: Beam | None = None
     made: str = ""
+    predicted_ids: Sequence[int] | None = None
 
 
 @runtime_checkable
@@ -127,6 +129,15 @@ class Observes(Protocol):
         Raises:
           UserError: if the example cannot be used, or its attention does not fit into the memory.
         """
+        ...
+
+
+@runtime_checkable
+class ObservesTargets(Protocol):
+    """A task that can observe its model while it reads and predicts given tokens instead of a search."""
+
+    def observe_target(self, variables: Any, example: str, target: Sequence[int]) -> Observation:
+        """Runs the model on an example and the ids of its target."""
         ...
 
 
@@ -223,7 +234,8 @@ def observe_tokens(
         Prediction(float(of_label), list(zip(label_tokens(tokenizer, ids), best.tolist(), strict=True)))
         for of_label, best, ids in rows
     ]
-    return Observation(title, "", tracks, attention, predictions)
+    predicted_ids = list(tokens["predicted"][1])
+    return Observation(title, "", tracks, attention, predictions, predicted_ids=predicted_ids)
 
 
 def observe(

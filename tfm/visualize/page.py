@@ -64,8 +64,10 @@ def make_page(observations: Sequence[Observation], title: str) -> str:
 def describe(observation: Observation) -> dict[str, Any]:
     """Returns an observation as the JSON object that the page reads."""
     attention, beam = observation.attention, observation.beam
+    fields = observation._asdict()
+    del fields["predicted_ids"]  # the page shows labels
     return {
-        **observation._asdict(),
+        **fields,
         "tracks": {name: _describe_track(track) for name, track in observation.tracks.items()},
         "attention": {kind: _describe_map(attention, kind) for kind in attention},
         "predictions": [prediction._asdict() for prediction in observation.predictions],

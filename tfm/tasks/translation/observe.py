@@ -70,6 +70,18 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
     return observation._replace(result=result, beam=beam)
 
 
+def observe_target(task: Any, params: Any, sentence: str, target: Sequence[int]) -> Observation:
+    """Records what the model computes for a given translation. See `tfm.interpret.observation`.
+
+    Args:
+      task, params: task and parameters of a model that translates.
+      sentence: the source text.
+      target: ids of the translation.
+    """
+    (encoded,) = task.form.encode_sources([sentence])
+    return _observe_ids(task, params, sentence, [*encoded.ids, EOS_ID], list(target))
+
+
 def observe_pair(
     task: Any, params: Any, source: str, target: str, max_tokens: int = MAX_TOKENS
 ) -> Observation | None:

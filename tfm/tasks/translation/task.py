@@ -25,7 +25,7 @@ from tfm.layers.transformer_base import segments_or_tokens
 from tfm.losses import dropout_divergence, fused_linear_cross_entropy
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.data import TranslationData
-from tfm.tasks.translation.observe import make_samples, observe_sentence
+from tfm.tasks.translation.observe import make_samples, observe_sentence, observe_target
 from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.tasks.translation.text_form import TextForm
 from tfm.training.assets import prepare_tokenizer
@@ -276,6 +276,10 @@ class Translation(TextTranslation, Task):
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """See `tfm.tasks.translation.observe.observe_sentence`."""
         return observe_sentence(self, variables["params"], example, max_tokens)
+
+    def observe_target(self, variables: Variables, example: str, target: Sequence[int]) -> Observation:
+        """See `tfm.tasks.translation.observe.observe_target`."""
+        return observe_target(self, variables["params"], example, target)
 
 
 def plan(config: Config) -> Translation:
