@@ -60,7 +60,7 @@ MAY_IMPORT = {
         "tfm.evaluation",
         "tfm.interpret",
     }
-    | {"tfm.io", "tfm.layers", "tfm.tasks", "tfm.training"},
+    | {"tfm.io", "tfm.layers", "tfm.tasks", "tfm.training", "tfm.visualize"},
     "tfm.sweep": {"tfm.checkpoints", "tfm.config", "tfm.devices", "tfm.evaluation", "tfm.io", "tfm.tasks"}
     | {"tfm.training", "tfm.workdir"},
     "tfm.export": EQUATIONS

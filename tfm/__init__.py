@@ -1,19 +1,19 @@
 """The Transformer of "Attention Is All You Need" in JAX and Flax: train, evaluate, take apart.
 
-`tfm.Translator`, `tfm.Generator` and the modules, such as `tfm.attention`, are imported on first use:
-`import tfm` itself is cheap, and touches neither JAX nor a device.
+`tfm.Translator`, `tfm.Generator`, `tfm.Observer` and the modules, such as `tfm.attention`, are imported on
+first use: `import tfm` itself is cheap, and touches neither JAX nor a device.
 """
 
 import importlib
 import pkgutil
 
 __version__ = "0.1.0"
-__all__ = ["Generator", "Translator", "__version__"]
+__all__ = ["Generator", "Observer", "Translator", "__version__"]
 
 
 def __getattr__(name):
-    """Imports a submodule, `Generator` or `Translator` on first use."""
-    if name in ("Generator", "Translator"):
+    """Imports a submodule, `Generator`, `Observer` or `Translator` on first use."""
+    if name in ("Generator", "Observer", "Translator"):
         return getattr(importlib.import_module(f"tfm.workdir.{name.lower()}"), name)
     try:
         return importlib.import_module(f"tfm.{name}")

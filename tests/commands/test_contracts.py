@@ -17,6 +17,7 @@ class TestCommands(CommandContract):
         "import": ("--from={run}", "--output={out}"),
         "export": ("--workdir={run}", "--output={out}"),
         "visualize": ("--workdir={run}", "--output={out}"),
+        "explore": ("--workdir={run}", "--no-browser"),
         "replay": ("--workdir={run}", "--step=1"),
         "status": ("{run}",),
         "list": ("{run}",),

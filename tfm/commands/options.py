@@ -358,6 +358,21 @@ class Visualize(FinishedRun):
 
 
 @options
+class Explore(FinishedRun):
+    """Explore a model in the browser: your own examples, parts turned off by a click."""
+
+    arguments: tuple[str, ...] = positional("[EXAMPLE ...]")
+    sentences: tuple[str, ...] = option(
+        (), "Example to begin with, like the examples without a flag.", flag="sentence"
+    )
+    port: int = option(0, "Port of the server on 127.0.0.1. 0 chooses a free port.", minimum=0, maximum=65535)
+    no_browser: bool = option(
+        False, "Only print the address of the page, and open no browser.", flag="no-browser"
+    )
+    max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", minimum=1)
+
+
+@options
 class Replay(ImportOptions):
     """Recompute one training step, and show its gradients and updates."""
 
@@ -390,7 +405,7 @@ class Systems:
 GROUPS: dict[str, tuple[type, ...]] = {
     "Train": (Quickstart, Data, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
-    "Look inside": (Visualize, Replay),
+    "Look inside": (Visualize, Explore, Replay),
     "Look after runs": (Status, List, Systems),
 }
 OPTIONS = {cls.__name__.lower(): cls for group in GROUPS.values() for cls in group}

@@ -87,7 +87,9 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     files = {f"{stem}.{options.format}": draw for stem, draw in (curves | figures).items()}
     files |= list_pictures(observations)
     if observations:
-        files[PAGE] = functools.partial(_write_text, make_page(observations, _title(options, run.steps)))
+        files[PAGE] = functools.partial(
+            _write_text, make_page(observations, make_title(options.workdir, run.steps))
+        )
     os.makedirs(folder, exist_ok=True)
     for name, draw in files.items():
         draw(os.path.join(folder, name))
@@ -218,9 +220,9 @@ def list_line_figures(observations: Sequence[Observation], selection: Selection,
     return figures
 
 
-def _title(options: Visualize, steps: Sequence[int]) -> str:
+def make_title(workdir: str, steps: Sequence[int]) -> str:
     """Returns the title of the page: the name of the folder and the steps of the checkpoints."""
-    name = os.path.basename(os.path.abspath(options.workdir))
+    name = os.path.basename(os.path.abspath(workdir))
     return f"{name}, training step {' + '.join(map('{:,}'.format, steps))}"
 
 

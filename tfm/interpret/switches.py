@@ -29,11 +29,11 @@ class Switch(NamedTuple):
     Attributes:
       point: name of an activation. If a module is used several times, the name ends in "#" and the number of
         the use.
-      index: index of a head, or position of a token. None for a whole sublayer.
+      number: index of a head, or position of a token. None for a whole sublayer.
     """
 
     point: str
-    index: int | None = None
+    number: int | None = None
 
 
 class Parts(NamedTuple):
@@ -131,10 +131,10 @@ def with_switches(variables: Mapping[str, Any], parts: Parts, off: Iterable[Swit
     for switch in off:
         factor = factors.get(switch.point)
         size = 0 if factor is None or not factor.shape else len(factor)
-        is_whole = factor is not None and not size and switch.index is None
-        if not is_whole and not (switch.index is not None and 0 <= switch.index < size):
+        is_whole = factor is not None and not size and switch.number is None
+        if not is_whole and not (switch.number is not None and 0 <= switch.number < size):
             raise UserError(f"Expected a head, a sublayer or a token of the model, got {tuple(switch)}.")
-        factors[switch.point][() if is_whole else switch.index] = 0
+        factors[switch.point][() if is_whole else switch.number] = 0
     return {**variables, "params": {**variables["params"], SWITCHES: factors}}
 
 

@@ -7,7 +7,7 @@ import io
 import itertools
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.image
@@ -21,21 +21,24 @@ from tfm.visualize.panels import SUMMARIES, summarize
 
 LEVELS = (1 << 16) - 1  # largest integer of a packed number
 MAX_BYTES = 64 << 20  # of a page
+NOTEBOOK_HEIGHT = 800  # pixels
 SCRIPTS = (  # of the page, in the order in which they are joined to one script
     *("state", "numbers", "elements", "lines", "patches", "matrix", "heads", "predictions", "beam", "table"),
     *("strip", "figures", "view", "address", "opening", "start"),
 )
-PLACE = re.compile(r"/\*(title|style|script|data)\*/")  # placeholders in page.html
+PLACE = re.compile(r"/\*(title|style|script|data|live|connect)\*/")  # placeholders in page.html
 # In HTML, these characters could end the script element or start another. JSON decodes the escapes.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
 
-def make_page(observations: Sequence[Observation], title: str) -> str:
+def make_page(observations: Sequence[Observation], title: str, live: Mapping[str, Any] | None = None) -> str:
     """Returns the page as HTML. It opens from disk and loads no other files.
 
     Args:
       observations: the examples to explore, at least one.
       title: title of the page, for example the name of the run.
+      live: data for `live.js`, which asks the server of `tfm explore` for further examples. None makes a
+        page without a server.
 
     Raises:
       UserError: if the page would be larger than `MAX_BYTES`.
@@ -44,6 +47,7 @@ def make_page(observations: Sequence[Observation], title: str) -> str:
         "title": title,
         "examples": [describe(observation) for observation in observations],
         "alignments": align_examples(observations),
+        **({} if live is None else {"live": live}),
     }
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
     if len(text) > MAX_BYTES:
@@ -52,13 +56,40 @@ def make_page(observations: Sequence[Observation], title: str) -> str:
             f"{format_bytes(MAX_BYTES)} well: shorten the examples, or give fewer."
         )
     folder = importlib.resources.files("tfm.visualize") / "page"
-    page, style, *scripts = (
-        (folder / name).read_text(encoding="utf-8")
-        for name in ("page.html", "page.css", *(f"{name}.js" for name in SCRIPTS))
-    )
-    script = "\n".join(scripts)
-    parts = {"title": html.escape(title), "style": style, "script": script, "data": text}
-    return PLACE.sub(lambda place: parts[place[1]], page)
+
+    def read(*names: str) -> str:
+        return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
+
+    is_live = live is not None
+    parts = {
+        "title": html.escape(title),
+        "style": read("page.css", *["live.css"] * is_live),
+        "script": read(*(f"{name}.js" for name in SCRIPTS), *["live.js"] * is_live),
+        "live": read(*["live.html"] * is_live),
+        "connect": "; connect-src 'self'" if is_live else "",
+        "data": text,
+    }
+    return PLACE.sub(lambda place: parts[place[1]], read("page.html"))
+
+
+class NotebookPage:
+    """A page that a notebook displays inside a frame, also after it is saved, and without a server.
+
+    Attributes:
+      html: the page.
+    """
+
+    def __init__(self, observations: Sequence[Observation], title: str, height: int = NOTEBOOK_HEIGHT):
+        """Makes the page of some examples. `height` is the height of the frame in pixels."""
+        self.html = make_page(observations, title)
+        self._height = height
+
+    def _repr_html_(self) -> str:
+        """Returns the frame. Its script cannot reach the notebook, because the sandbox has no origin."""
+        return (
+            f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" loading="lazy" '
+            f'title="Attention" style="width: 100%; height: {self._height}px; border: 0"></iframe>'
+        )
 
 
 def describe(observation: Observation) -> dict[str, Any]:
@@ -87,13 +118,18 @@ def align_examples(observations: Sequence[Observation]) -> dict[str, dict[str, l
       "texts" (words). See `words.align_tokens`.
     """
     return {
-        f"{i},{j}": {
-            f"{name} {unit}": align_tokens(getattr(track, unit), getattr(second.tracks[name], unit))
-            for name, track in first.tracks.items()
-            if name in second.tracks
-            for unit in ("labels", "texts")
-        }
+        f"{i},{j}": align_tracks(first.tracks, second.tracks)
         for (i, first), (j, second) in itertools.combinations(enumerate(observations), 2)
+    }
+
+
+def align_tracks(first: Mapping[str, Track], second: Mapping[str, Track]) -> dict[str, list[tuple[int, int]]]:
+    """Returns {"TRACK UNIT": corresponding tokens} of two examples, see `align_examples`."""
+    return {
+        f"{name} {unit}": align_tokens(getattr(track, unit), getattr(second[name], unit))
+        for name, track in first.items()
+        if name in second
+        for unit in ("labels", "texts")
     }
 
 

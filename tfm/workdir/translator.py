@@ -10,6 +10,7 @@ from tfm.errors import replace_fields
 from tfm.evaluation.alignment import to_pharaoh
 from tfm.interpret import Edit
 from tfm.interpret.edited_model import EditedModel
+from tfm.interpret.observation import MAX_TOKENS
 from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 
@@ -87,6 +88,12 @@ class Translator:
         The text "0-0 1-2" aligns source word 0 with target word 0 and source word 1 with target word 2.
         """
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
+
+    def show(self, *sentences: str, max_tokens: int = MAX_TOKENS) -> Any:
+        """Returns the page of some sentences, which a notebook displays. See `tfm.Observer.show`."""
+        from tfm.workdir.observer import Observer  # takes a second, because it draws pictures
+
+        return Observer(self.run).show(*sentences, max_tokens=max_tokens)
 
     def with_edits(self, edits: Mapping[str, Edit]) -> "Translator":
         """Returns a translator whose model has edited activations.

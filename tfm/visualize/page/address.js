@@ -19,6 +19,7 @@ const ADDRESS = {
 };
 
 function writeAddress() {
+  if (location.protocol === "about:") return; // the frame of a notebook has no address
   const entries = Object.entries(ADDRESS)
     .map(([name, [field, , write]]) => [name, write ? write(view[field]) : view[field]])
     .filter(([, text]) => text !== "");

@@ -21,6 +21,8 @@ function drawStep() {
   byId("stepper").hidden = count < 2;
 }
 
+const drawListeners = []; // functions that are called after each drawing of the view
+
 function draw() {
   const map = mapNow();
   const ids = ["more", "attention-title", "hint", "strip", "figures", "heads-section", "numbers", "help"];
@@ -44,6 +46,7 @@ function draw() {
   }
   drawStep();
   drawPredictions();
+  for (const listener of drawListeners) listener();
 }
 
 function fill(select, options, value) {

@@ -1,0 +1,107 @@
+"""Explores a run or an export in the browser: tfm explore --workdir=DIR [EXAMPLE ...]
+
+Serves the page of tfm visualize with a field for your own examples, until Ctrl-C. A click on a head, a
+sublayer or a token turns it off, and the page shows what changes: the result, the probability of each token,
+and the attention, next to the Python code that does the same.
+An example is what tfm visualize takes: a sentence to translate or to parse, a text to read for a language
+model or BERT, the number of a test picture to classify or to search for objects, the class of a picture to
+generate, or a caption to draw. Examples on the command line replace the default examples.
+The page is only for browsers on this machine. Its address contains a random token, without which the server
+answers nothing.
+"""
+
+import logging
+import threading
+import webbrowser
+from typing import Any
+
+from tfm.commands.command import command
+from tfm.commands.options import Explore
+from tfm.commands.page_server import PageServer
+from tfm.commands.visualize import choose_examples, make_title
+from tfm.errors import UserError
+from tfm.interpret.observation import Observes
+from tfm.visualize.live import LiveExamples
+from tfm.workdir import runs
+
+log = logging.getLogger(__name__)
+
+
+@command
+def main(options: Explore) -> None:
+    """Serves the page."""
+    run = options.load()
+    server = open_server(run, options)
+    print(f"{server.url}\nCtrl-C stops the server.", flush=True)
+    if not options.no_browser:
+        # On a thread, because some browsers return only when they are closed.
+        threading.Thread(target=webbrowser.open, args=(server.url,), daemon=True).start()
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        server.wait()
+        print("Stopped.")
+    finally:
+        server.server_close()
+
+
+def open_server(run: runs.Run, options: Explore) -> PageServer:
+    """Returns the server of a run, after all programs of the page are compiled.
+
+    Raises:
+      UserError: if the task cannot observe its model, there is no example, an example cannot be used, or the
+        port cannot be used.
+    """
+    if not isinstance(run.task, Observes):
+        raise UserError(
+            f"tfm explore needs a task that can observe its model, but the task of this run, "
+            f"{run.task.config.task!r}, cannot."
+        )
+    examples = choose_examples([*options.sentences, *options.arguments], run.task)
+    if not examples:
+        raise UserError("The data of the run have no example to begin with. Give one after the flags.")
+    variables = runs.single_model_variables(run)
+
+    def make_python(example: str, edits: str) -> str:
+        return write_python(options, run, example, edits)
+
+    live = LiveExamples(run.task, variables, make_python, options.max_tokens)
+    title = make_title(options.workdir, run.steps)
+
+    def make_page(path: str) -> str:
+        return live.make_page(examples, title, path)
+
+    log.info("Compiling the programs of the page ...")
+    make_page("")
+    live.warm_up(examples[0])
+    return PageServer(options.port, make_page, live.answer)
+
+
+def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> str:
+    """Returns Python that computes an example with edits.
+
+    Args:
+      options: the options that loaded the run.
+      run: the run.
+      example: the example.
+      edits: source code of the edits.
+    """
+    chosen: dict[str, Any] = {"checkpoint": options.checkpoint, "average": options.average}
+    defaults = {"checkpoint": None, "average": 1}
+    arguments = [repr(options.workdir), *(f"{k}={v!r}" for k, v in chosen.items() if v != defaults[k])]
+    translates = hasattr(run.task, "translate")
+    kind, name = ("Translator", "translator") if translates else ("Observer", "observer")
+    decoding = [f", {path.removeprefix('decoding.')}={value!r}" for path, value in options.overrides.items()]
+    if translates and run.task.config.decoding.samples:
+        decoding.append(", samples=0")
+    call = f"translate([{example!r}]{''.join(decoding)})" if translates else f"observe({example!r})"
+    return "\n".join(
+        [
+            "import tfm",
+            "from tfm import interpret",
+            "",
+            f"{name} = tfm.{kind}.load({', '.join(arguments)})",
+            f"edited = {name}.with_edits({edits})",
+            f"print(edited.{call})",
+        ]
+    )

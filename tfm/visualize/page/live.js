@@ -1,0 +1,240 @@
+// ---- live: own examples and parts that are turned off, with the server of tfm explore
+
+const live = data.live;
+const MOST_EXAMPLES = 40; // that a page holds
+let clicks = "off"; // what a click on a head does: "off" or "show"
+let requests = 0;
+let pending = null; // {base, off} of the request without an answer
+
+live.examples.forEach((about, number) => (data.examples[number].live = { ...about, off: [], base: number }));
+
+const isOff = (off, [point, index]) => off.some(([name, i]) => name === point && i === index);
+const keyOf = (off) => JSON.stringify([...off].sort());
+
+/** The original example that the view shows, and the parts that are off in the view or in the current request. */
+function editNow() {
+  if (pending) return pending;
+  const about = exampleNow().live;
+  if (about.off.length) return { base: about.base, off: about.off };
+  const other = view.other >= 0 ? data.examples[view.other].live : null;
+  const isEdit = other && other.off.length && other.base === view.example;
+  return { base: view.example, off: isEdit ? other.off : [] };
+}
+
+/** The index of the example that the current parts make, or -1 if everything is on. */
+function editedExample() {
+  const { base, off } = editNow();
+  return off.length ? findExample(data.examples[base].live.text, off) : -1;
+}
+
+const findExample = (text, off) =>
+  data.examples.findIndex(({ live: about }) => about.text === text && keyOf(about.off) === keyOf(off));
+
+/** Turns a part off, or on again. */
+function toggle(part) {
+  const { base, off } = editNow();
+  const others = off.filter((each) => !isOff([part], each));
+  look(base, others.length < off.length ? others : [...off, part]);
+}
+
+/** Shows an example without some parts, next to the original. */
+async function look(base, off) {
+  const { text } = data.examples[base].live;
+  pending = { base, off };
+  showParts();
+  const number = await request(text, off, base);
+  if (number === null) return;
+  change(off.length ? { example: base, other: number } : { example: base, other: -1 });
+}
+
+/** The index of an example, which the server computes unless the page has it; null if it has none, or is late. */
+async function request(text, off, base) {
+  const mine = ++requests;
+  const known = findExample(text, off);
+  let number = known < 0 ? null : known;
+  let told = "";
+  if (known < 0 && data.examples.length >= MOST_EXAMPLES) {
+    told = `This page holds ${MOST_EXAMPLES} examples. Reload it to begin again.`;
+  } else if (known < 0) {
+    byId("live-status").textContent = "Computing …";
+    const began = performance.now();
+    const answer = await post({ text, off, known: data.examples.map(({ live: about }) => about.id) });
+    if (mine !== requests) return null;
+    if (!answer.error) number = addExample(answer, base);
+    const time = `${Math.round(performance.now() - began)} ms`;
+    told = answer.error || [`${data.examples[number].result || "Done."} (${time})`, ...answer.notes].join("\n");
+  }
+  pending = null;
+  byId("live-status").textContent = told;
+  if (number === null) showParts();
+  return number;
+}
+
+async function post(body) {
+  try {
+    const headers = { "Content-Type": "application/json" };
+    const answer = await fetch(live.path, { method: "POST", headers, body: JSON.stringify(body) });
+    return await answer.json();
+  } catch {
+    return { error: "The server does not answer. Is tfm explore still running?" };
+  }
+}
+
+function addExample({ example, alignments }, base) {
+  const number = data.examples.length;
+  data.examples.push(example);
+  example.live.base = base ?? number;
+  data.examples.slice(0, number).forEach(({ live: about }, i) => {
+    data.alignments[`${i},${number}`] = alignments[about.id];
+  });
+  for (const id of ["example", "other"])
+    add(byId(id), "option", { value: number }, `${number + 1}. ${isolate(example.title)}`);
+  byId("other-label").hidden = false;
+  return number;
+}
+
+// ---- the drawing of the parts
+
+function addToggle(parent, part, text) {
+  const button = add(parent, "button", { type: "button", "aria-pressed": "false" }, isolate(text));
+  button.addEventListener("click", () => toggle(part));
+  return { button, part };
+}
+
+let tokens = { base: -1, toggles: [] };
+let sublayers = [];
+
+function showTokens() {
+  const { base } = editNow();
+  if (tokens.base === base) return;
+  tokens = { base, toggles: [] };
+  const parent = clear(byId("live-tokens"));
+  for (const [name, point] of Object.entries(live.tracks)) {
+    const track = data.examples[base].tracks[name];
+    if (!track) continue;
+    add(parent, "h3", {}, `Embedding of a token: ${track.element}`);
+    const group = add(parent, "div", { role: "group", "aria-label": track.element, dir: directionOf(track.labels) });
+    track.labels.forEach((label, index) => tokens.toggles.push(addToggle(group, [point, index], label)));
+  }
+}
+
+/** The name of a part in words. */
+function nameOf([point, index]) {
+  if (index === null) return live.sublayers[point];
+  for (const [kind, points] of Object.entries(live.heads))
+    if (points.includes(point)) return `${kind} layer ${points.indexOf(point)}, head ${index}`;
+  const [track] = Object.entries(live.tracks).find(([, name]) => name === point);
+  return `${track} token ${isolate(data.examples[editNow().base].tracks[track]?.labels[index] ?? `${index}`)}`;
+}
+
+function showParts() {
+  const { base, off } = editNow();
+  byId("live-parts").hidden = !live.hasParts;
+  const list = clear(byId("live-off"));
+  if (!off.length) list.textContent = "Everything is on. Click a head in the picture of all heads to turn it off.";
+  for (const part of off) {
+    const button = add(list, "button", { type: "button", "aria-label": `Turn on ${nameOf(part)}` }, `${nameOf(part)} ×`);
+    button.addEventListener("click", () => toggle(part));
+  }
+  if (off.length) {
+    const button = add(list, "button", { type: "button", id: "live-all" }, "Turn everything on");
+    button.addEventListener("click", () => look(base, []));
+  }
+  showTokens();
+  for (const { button, part } of [...sublayers, ...tokens.toggles])
+    button.setAttribute("aria-pressed", String(isOff(off, part)));
+  for (const button of byId("heads").querySelectorAll("button")) {
+    const point = live.heads[view.kind]?.[button.dataset.layer];
+    const isHeadOff = isOff(off, [point, Number(button.dataset.head)]);
+    button.classList.toggle("off", isHeadOff);
+    const name = `layer ${button.dataset.layer}, head ${button.dataset.head}`;
+    button.setAttribute("aria-label", isHeadOff ? `${name}, turned off` : name);
+  }
+  const point = live.heads[view.kind]?.[view.layer];
+  const shown = byId("live-head");
+  shown.hidden = !point || typeof view.head !== "number";
+  const turn = isOff(off, [point, view.head]) ? "on" : "off";
+  shown.textContent = `Turn ${turn} layer ${view.layer}, head ${view.head}`;
+  byId("live-mode").hidden = !point;
+  showEdit();
+}
+
+/** Both results, the change of each probability, and the Python that does the same. */
+function showEdit() {
+  const number = pending ? -1 : editedExample();
+  byId("live-edit").hidden = number < 0;
+  if (number < 0) return;
+  const edited = data.examples[number];
+  const original = data.examples[edited.live.base];
+  const results = clear(byId("live-results"));
+  if (original.result || edited.result)
+    for (const [name, { result }] of [["With everything on", original], ["With these parts off", edited]]) {
+      add(results, "dt", {}, name);
+      add(results, "dd", { dir: "auto" }, result);
+    }
+  const table = clear(byId("live-changes"));
+  add(table, "caption", {}, edited.live.caption);
+  const head = add(add(table, "thead"), "tr");
+  for (const name of ["", "everything on", "parts off", "change"]) add(head, "th", { scope: "col" }, name);
+  const body = add(table, "tbody");
+  for (const [label, before, after] of edited.live.changes) {
+    const row = add(body, "tr");
+    add(row, "th", { scope: "row", dir: "auto" }, label);
+    for (const number of [before, after]) add(row, "td", {}, number === null ? "–" : percent(number));
+    const difference = before === null || after === null ? null : after - before;
+    const kind = Math.abs(difference) < 0.01 ? "" : difference < 0 ? "less" : "more";
+    const text = difference === null ? "–" : `${difference > 0 ? "+" : ""}${(100 * difference).toFixed(2)}`;
+    add(row, "td", { class: kind }, text);
+  }
+  byId("live-python").textContent = edited.live.python;
+}
+
+// ---- the start
+
+function startLive() {
+  byId("live-name").textContent = live.help;
+  sublayers = Object.entries(live.sublayers).map(([point, name]) =>
+    addToggle(byId("live-sublayers"), [point, null], name),
+  );
+  const mode = document.createElement("fieldset");
+  mode.id = "live-mode";
+  add(mode, "legend", {}, "A click on a head");
+  fillRadios(mode, "live-mode", [["off", "turns it off or on"], ["show", "shows it"]]);
+  mode.querySelector("input").checked = true;
+  mode.addEventListener("change", (event) => (clicks = event.target.value));
+  const button = document.createElement("button");
+  Object.assign(button, { type: "button", id: "live-head" });
+  button.addEventListener("click", () => toggle([live.heads[view.kind][view.layer], view.head]));
+  byId("heads").before(mode, button);
+  byId("heads-section").after(byId("live-parts")); // a click shows its result next to the heads
+  byId("heads").addEventListener("click", clickHead, { capture: true });
+  byId("live").addEventListener("submit", submitExample);
+  byId("live-text").addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    byId("live").requestSubmit();
+  });
+  byId("live-copy").addEventListener("click", async () => {
+    await navigator.clipboard.writeText(byId("live-python").textContent);
+    byId("live-status").textContent = "Copied the Python code.";
+  });
+  drawListeners.push(showParts);
+  showParts();
+}
+
+function clickHead(event) {
+  const button = event.target.closest("button");
+  const point = live.heads[view.kind]?.[button?.dataset.layer];
+  if (clicks !== "off" || !point) return;
+  event.stopPropagation();
+  toggle([point, Number(button.dataset.head)]);
+}
+
+async function submitExample(event) {
+  event.preventDefault();
+  pending = null;
+  const number = await request(byId("live-text").value, []);
+  if (number !== null) change({ example: number, other: -1 });
+}
+
+startLive();
