@@ -30,7 +30,7 @@ FLAGS = (
 )
 SECONDS = 60  # for an answer
 ARROWS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, **ARROWS}  # with their numbers
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, " ": 32, **ARROWS}  # with their numbers
 MIDDLE = """(() => {
   const element = document.querySelector(%s);
   element.scrollIntoView({block: "center"});
@@ -79,10 +79,14 @@ class Page:
 
     def press(self, key):
         """Presses and releases a key of `KEYS`."""
-        text = {"text": "\r"} if key == "Enter" else {}
+        text = {"text": {"Enter": "\r", " ": " "}[key]} if key in ("Enter", " ") else {}
         options = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
         self._call("Input.dispatchKeyEvent", type="keyDown", **options, **text)
         self._call("Input.dispatchKeyEvent", type="keyUp", **options)
+
+    def insert(self, text):
+        """Types a text into the element that has the focus."""
+        self._call("Input.insertText", text=text)
 
     def point(self, selector, *, click=False):
         """Moves the mouse to the middle of an element, and optionally clicks."""

@@ -69,14 +69,14 @@ def list_parts(task: Any, positions: int) -> Parts:
     shapes = {name: recorder.reads[old].shape for name, old in zip(names, recorder.axes, strict=True)}
     heads = {name: shapes[name][2] for name in names if _last(name) == HEAD_POINT}
     sublayers = {name: _describe_sublayer(name) for name in names if _last(name) == SUBLAYER_POINT}
+    points = getattr(task.model, "attention_points", {})
     kinds, tracks = {}, {}
-    for kind, (queries, keys) in getattr(task.model, "attention_tracks", {}).items():
-        point = task.model.attention_points[kind]
-        weights = [name for name in names if matches(name, point)]
-        outputs = [_sibling(name, HEAD_POINT) for name in weights]
+    for kind, point in points.items():
+        outputs = [_sibling(name, HEAD_POINT) for name in names if matches(name, point)]
         if outputs and all(name in heads for name in outputs):
             kinds[kind] = outputs
-        embeddings = f"{point.partition('.')[0]}.{TOKEN_POINT}"
+    for kind, (queries, keys) in getattr(task.model, "attention_tracks", {}).items():
+        embeddings = f"{points[kind].partition('.')[0]}.{TOKEN_POINT}"
         is_self_attention = queries == keys or keys == "read"
         if is_self_attention and embeddings in shapes:
             tracks[keys] = embeddings

@@ -160,6 +160,7 @@ class Classification(Task):
     validation_scores = ("validation/nll", "validation/accuracy")
     validation_loss = "validation/nll"
     unit = "images"
+    example_help = "The number of a picture of the test split, counted from 0"
     averages_models = True
 
     def __init__(self, config: Config, label_names: list[str], fingerprint: str):

@@ -162,13 +162,17 @@ class LiveExamples:
         if predicted and isinstance(self._task, ObservesTargets) and original.predicted_ids:
             with few_widths():
                 after = self._task.observe_target(self._switched(off), text, original.predicted_ids)
-        if predicted and after.tracks["predicted"].labels == predicted.labels:
-            pairs = zip(predicted.labels, original.predictions, after.predictions, strict=True)
-            return [(label, one.probability, other.probability) for label, one, other in pairs]
-        first, second = (
-            dict(each.predictions[0].choices) if len(each.predictions) == 1 else {}
-            for each in (original, edited)
-        )
+        count = len(original.predictions)
+        if predicted and len(predicted.labels) == len(after.predictions) == count:
+            rows = zip(predicted.labels, original.predictions, after.predictions, strict=True)
+            same = after.tracks["predicted"].labels == predicted.labels
+            return [
+                (label, one.probability, other.probability if same else dict(other.choices).get(label))
+                for label, one, other in rows
+            ]
+        if count != 1 or len(edited.predictions) != 1:
+            return []
+        first, second = (dict(each.predictions[0].choices) for each in (original, edited))
         return [(label, first.get(label), second.get(label)) for label in first | second]
 
     @staticmethod

@@ -148,6 +148,7 @@ class TextClassification(Task):
     best = Best("validation/accuracy", "max")
     validation_loss = "validation/nll"
     unit = "texts"
+    example_help = "Your own text. If the model reads pairs, ||| stands between the two texts."
     averages_models = True
 
     def __init__(self, config: Config, tokenizer: Any, label_names: Sequence[str], fingerprint: str):

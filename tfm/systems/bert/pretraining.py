@@ -117,6 +117,7 @@ class MaskedLanguageModeling(Task):
     )
     validation_loss = "validation/masked_nll"
     unit = "tokens"
+    example_help = "Your own text. [MASK] hides a token, which the model predicts."
 
     def __init__(self, config: Config, tokenizer: Any):
         self.config, self.tokenizer = config, add_mask(tokenizer)

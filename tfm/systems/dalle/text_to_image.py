@@ -141,6 +141,7 @@ class TextToImage(Task):
     )
     validation_loss = "validation/loss"
     unit = "pictures"
+    example_help = "Your own caption, such as: red three left of blue seven"
     averages_models = True
 
     def __init__(

@@ -113,6 +113,7 @@ class Detection(Task):
     validation_scores = ("validation/loss", *NAMES.values())
     validation_loss = "validation/loss"
     unit = "pictures"
+    example_help = "The number of a picture of the test split, counted from 0"
 
     def __init__(self, config: Config):
         self.config = config

@@ -94,6 +94,7 @@ class Parsing(translation.Translation):
     best = Best("validation/f1", "max")
     output_scores = tuple(SCORE_NAMES.values())
     form_type = TreeForm
+    example_help = "Your own sentence to parse, split into words as in the treebank: The dog sleeps ."
 
     def align(self, params: Any, sources: Iterable[str], targets: Iterable[str]) -> NoReturn:
         """Raises a UserError, because the brackets of a tree correspond to no words."""

@@ -121,6 +121,7 @@ class ImageGeneration(Task):
     best = Best("validation/frechet", "min")  # the losses of two players measure no progress
     validation_scores = ("validation/accuracy", "validation/frechet")
     unit = "images"
+    example_help = "The class of the picture to draw"
 
     def __init__(
         self, config: Config, label_names: list[str], fingerprint: str, judge: ImageJudge | None = None

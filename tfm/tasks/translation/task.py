@@ -162,6 +162,7 @@ class Translation(TextTranslation, Task):
     output_scores: tuple[str, ...] = ("bleu",)  # names of `score_hypotheses`
     averages_models = True
     form_type: type[TextForm] = TextForm
+    example_help = "Your own text to translate. Enter translates it, Shift+Enter begins a new line."
 
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config

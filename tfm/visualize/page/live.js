@@ -111,7 +111,7 @@ function showTokens() {
   const parent = clear(byId("live-tokens"));
   for (const [name, point] of Object.entries(live.tracks)) {
     const track = data.examples[base].tracks[name];
-    if (!track) continue;
+    if (!track || track.grid) continue; // a picture has too many patches for buttons
     add(parent, "h3", {}, `Embedding of a token: ${track.element}`);
     const group = add(parent, "div", { role: "group", "aria-label": track.element, dir: directionOf(track.labels) });
     track.labels.forEach((label, index) => tokens.toggles.push(addToggle(group, [point, index], label)));

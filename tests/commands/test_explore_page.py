@@ -1,0 +1,177 @@
+"""Tests of the page of `tfm explore` in a headless Chromium, by clicks and keys."""
+
+import copy
+import threading
+import time
+
+import pytest
+
+from tests.support.browser import find_chromium, open_browser
+from tests.support.tiny import randomize_weights
+from tfm.commands import explore
+from tfm.commands.options import Explore
+from tfm.interpret.switches import Switch, SwitchedModel, list_parts, with_switches
+from tfm.workdir import runs
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one, or name it in CHROMIUM"),
+]
+SECONDS = 60  # for an answer
+CROSS = "decoder.layers_0.cross_attention.head_outputs"
+HEAD = "#heads [data-layer='0'][data-head='1']"
+SUBLAYER = "encoder.layers_0.self_attention_residual.sublayer_output"
+
+
+@pytest.fixture(scope="module")
+def run(tiny_run):
+    return randomize_weights(runs.load(str(tiny_run)))
+
+
+@pytest.fixture(scope="module")
+def url(run, tiny_run):
+    options = Explore(
+        workdir=str(tiny_run), config=None, overrides={}, arguments=("red dog", "blue cat"), max_tokens=32
+    )
+    server = explore.open_server(run, options)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server.url
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    with open_browser(find_chromium(), tmp_path_factory.mktemp("profile")) as page:
+        page.set_width(1400)
+        yield page
+
+
+@pytest.fixture
+def page(browser, url):
+    browser.open(f"{url}#example=1&compare=none&attention=cross&layer=0&head=0")
+    yield browser
+    problems, browser.problems = browser.problems, []
+    assert [problem for problem in problems if not str(problem).startswith(url)] == []
+
+
+def wait(page, condition):
+    deadline = time.monotonic() + SECONDS
+    while not page.evaluate(f"pending === null && ({condition})"):
+        assert time.monotonic() < deadline, (condition, page.evaluate("byId('live-status').textContent"))
+        time.sleep(0.01)
+
+
+def wait_for_edit(page, count):
+    """Waits until the page shows an edit with so many parts that are off."""
+    wait(page, f"view.other >= 0 && data.examples[view.other].live.off.length === {count}")
+
+
+def observe(run, off):
+    task = copy.copy(run.task)
+    task.model = SwitchedModel(task.model)
+    return task.observe(with_switches(run.variables, list_parts(run.task, 32), off), "red dog", 32)
+
+
+def test_a_click_turns_a_head_off_and_on(page, run):
+    page.point(HEAD, click=True)
+    wait_for_edit(page, 1)
+    original, edited = (observe(run, off) for off in ([], [Switch(CROSS, 1)]))
+    results = page.evaluate("[...document.querySelectorAll('#live-results dd')].map((dd) => dd.textContent)")
+    assert results == [original.result, edited.result]
+    label = page.evaluate("headButton(0, 1).getAttribute('aria-label')")
+    assert label == "layer 0, head 1, turned off"
+    assert page.evaluate("[view.example, byId('figures').children.length]") == [0, 3]
+    page.point(HEAD, click=True)
+    wait(page, "view.other === -1")
+    assert page.evaluate("byId('live-edit').hidden")
+
+
+@pytest.mark.parametrize("key", ["Enter", " "])
+def test_keys_turn_a_head_off(key, page):
+    page.evaluate("headButton(0, 1).focus()")
+    page.press(key)
+    wait_for_edit(page, 1)
+    assert page.evaluate("document.activeElement === headButton(0, 1)")
+
+
+def test_a_button_turns_the_shown_head_off(page):
+    page.point("#live-mode label:nth-of-type(2)", click=True)
+    page.point(HEAD, click=True)
+    assert page.evaluate("[view.head, view.other]") == [1, -1]
+    page.point("#live-head", click=True)
+    wait_for_edit(page, 1)
+    assert page.evaluate("byId('live-head').textContent") == "Turn on layer 0, head 1"
+
+
+def test_a_sublayer_and_a_token_are_turned_off(page):
+    page.point("#live-more summary", click=True)
+    page.point("#live-sublayers button", click=True)
+    wait_for_edit(page, 1)
+    page.point("#live-tokens button:nth-child(2)", click=True)
+    wait_for_edit(page, 2)
+    off = page.evaluate("data.examples[view.other].live.off")
+    assert off == [[SUBLAYER, None], ["encoder.embeddings", 1]]
+    python = page.evaluate("byId('live-python').textContent")
+    assert f'"{SUBLAYER}": interpret.zero,' in python
+    assert '"encoder.embeddings": interpret.zero_position(1),' in python
+    page.point("#live-all", click=True)
+    wait(page, "view.other === -1")
+
+
+def test_quick_clicks_are_all_counted(page):
+    page.evaluate("for (const head of [0, 1, 2]) headButton(0, head).click()")
+    wait_for_edit(page, 3)
+
+
+def test_an_own_example_is_shown_and_compared(page):
+    page.evaluate("byId('live-text').focus()")
+    page.insert("red cat")
+    page.press("Enter")
+    wait(page, "exampleNow().title === 'red cat'")
+    number = page.evaluate("view.example")
+    page.evaluate("change({ example: 0, other: data.examples.length - 1 })")
+    assert page.evaluate("matrices.length") == 3
+    assert page.evaluate("byId('example').options.length") == number + 1
+
+
+def test_text_of_an_example_never_becomes_html(page):
+    page.evaluate("byId('live-text').focus()")
+    page.insert("<img src=x onerror=alert(1)>")
+    page.press("Enter")
+    wait(page, "exampleNow().title.startsWith('<img')")
+    page.point(HEAD, click=True)
+    wait_for_edit(page, 1)
+    assert page.evaluate("document.querySelectorAll('main img').length") == 0
+
+
+def test_an_error_is_shown_as_text(page):
+    page.point("#live-look", click=True)
+    wait(page, "byId('live-status').textContent.startsWith('Expected a sentence')")
+
+
+def test_the_view_after_an_edit_lies_in_the_address(page):
+    page.point(HEAD, click=True)
+    wait_for_edit(page, 1)
+    assert "compare=3" in page.evaluate("location.hash")
+
+
+def test_the_page_fits_a_phone(page):
+    page.set_width(390)
+    page.evaluate("new Promise((done) => setTimeout(done, 300))")  # the page is drawn again
+    try:
+        page.point(HEAD, click=True)
+        wait_for_edit(page, 1)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+    finally:
+        page.set_width(1400)
+
+
+def test_a_closed_server_is_named(page):
+    page.evaluate("live.path = '/closed'")
+    page.evaluate("window.fetch = () => Promise.reject(new Error())")
+    page.point(HEAD, click=True)
+    wait(page, "byId('live-status').textContent.startsWith('The server does not answer')")
+    assert page.evaluate("byId('live-off').textContent").startswith("Everything is on")
