@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.protocol import source_tokenizer
-from tfm.data.tokenizers.round_trip import find_unknown
+from tfm.data.tokenizers.unknown_text import describe_part, find_unknown
 from tfm.decoding.batches import few_widths
 from tfm.errors import UserError
 from tfm.interpret.observation import Observation, ObservesTargets, Track
@@ -203,7 +203,7 @@ class LiveExamples:
         unknown = find_unknown(source_tokenizer(tokenizer), [text])
         if not unknown:
             return []
-        names = ", ".join(f"\u201c{part}\u201d" for part in unknown)
+        names = ", ".join(map(describe_part, unknown))
         return [
             f"The vocabulary lacks {names}. Training has not seen {'it' if len(unknown) == 1 else 'them'}."
         ]
