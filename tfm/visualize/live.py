@@ -10,7 +10,7 @@ from tfm.data.tokenizers.protocol import source_tokenizer
 from tfm.data.tokenizers.unknown_text import describe_part, find_unknown
 from tfm.decoding.batches import few_widths
 from tfm.errors import UserError
-from tfm.interpret.observation import Observation, ObservesTargets, Track
+from tfm.interpret.observation import Observation, ObservesTargets, Prediction, Track
 from tfm.interpret.switches import (
     Parts,
     Switch,
@@ -166,8 +166,13 @@ class LiveExamples:
         if predicted and len(predicted.labels) == len(after.predictions) == count:
             rows = zip(predicted.labels, original.predictions, after.predictions, strict=True)
             same = after.tracks["predicted"].labels == predicted.labels
+            # A model that does not read its predictions predicts the most probable choice at each element.
             return [
-                (label, one.probability, other.probability if same else dict(other.choices).get(label))
+                (
+                    label,
+                    one.probability,
+                    other.probability if same else _probability(other, one.choices[0][0]),
+                )
                 for label, one, other in rows
             ]
         if count != 1 or len(edited.predictions) != 1:
@@ -207,6 +212,11 @@ class LiveExamples:
         return [
             f"The vocabulary lacks {names}. Training has not seen {'it' if len(unknown) == 1 else 'them'}."
         ]
+
+
+def _probability(prediction: Prediction, label: str) -> float | None:
+    """Returns the probability of a choice, or None if it is none of the most probable choices."""
+    return dict(prediction.choices).get(label)
 
 
 def _has_coverage_penalty(task: Any) -> bool:

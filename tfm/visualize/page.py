@@ -82,13 +82,18 @@ class NotebookPage:
     def __init__(self, observations: Sequence[Observation], title: str, height: int = NOTEBOOK_HEIGHT):
         """Makes the page of some examples. `height` is the height of the frame in pixels."""
         self.html = make_page(observations, title)
-        self._height = height
+        self._title, self._height = title, height
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._title!r})"
 
     def _repr_html_(self) -> str:
         """Returns the frame. Its script cannot reach the notebook, because the sandbox has no origin."""
+        # Single quotes, because escapes of the many double quotes in the data would enlarge a saved notebook.
+        content = self.html.replace("&", "&amp;").replace("'", "&#39;")
         return (
-            f'<iframe srcdoc="{html.escape(self.html)}" sandbox="allow-scripts" loading="lazy" '
-            f'title="Attention" style="width: 100%; height: {self._height}px; border: 0"></iframe>'
+            f"<iframe srcdoc='{content}' sandbox='allow-scripts' title='Attention' "
+            f"style='width: 100%; height: {self._height}px; border: 0'></iframe>"
         )
 
 
