@@ -9,7 +9,14 @@ TREES = {
     path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
     for path in sorted((ROOT / "tests").rglob("*.py"))
 }
-PUBLIC = {"_replace", "_asdict", "_fields", "_exit", "_split_generators"}  # public names of libraries
+PUBLIC = {
+    "_replace",
+    "_asdict",
+    "_fields",
+    "_exit",
+    "_split_generators",
+    "_repr_html_",
+}  # public names of libraries
 
 
 def imported_modules(tree: ast.AST) -> Iterator[str]:

@@ -7,11 +7,15 @@ import json
 import re
 import socket
 import threading
+import types
 import urllib.parse
 
+import numpy as np
 import pytest
 
+from tests.support.random_runs import write_random_run
 from tests.support.tiny import randomize_weights
+from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import explore
 from tfm.commands.options import Explore
 from tfm.commands.page_server import MAX_BODY_BYTES, PageServer
@@ -195,7 +199,8 @@ def test_only_this_machine_is_listened_to(server):
 
 
 def make_options(workdir, **fields):
-    return Explore(workdir=str(workdir), config=None, overrides={}, arguments=("red dog",), **fields)
+    fields = {"overrides": {}} | fields
+    return Explore(workdir=str(workdir), config=None, arguments=("red dog",), **fields)
 
 
 @pytest.mark.long
@@ -257,6 +262,35 @@ def test_changes_are_those_of_the_tokens_of_the_original(explored, run):
     before = [each.probability for each in original.predictions]
     assert [probability for _, probability, _ in changes] == pytest.approx(before, abs=1e-6)
     assert any(abs(after - before) > 1e-6 for _, before, after in changes)
+
+
+def test_python_names_the_checkpoint_and_the_search_of_the_run():
+    options = make_options("runs/a", checkpoint="last", average=2, overrides={"decoding.beam_size": 2})
+    decoding = types.SimpleNamespace(samples=4)
+    task = types.SimpleNamespace(translate=None, config=types.SimpleNamespace(decoding=decoding))
+    lines = explore.write_python(options, types.SimpleNamespace(task=task), "It's.", "{}").splitlines()
+    assert lines[3:] == [
+        "translator = tfm.Translator.load('runs/a', checkpoint='last', average=2)",
+        "edited = translator.with_edits({})",
+        'print(edited.translate(["It\'s."], beam_size=2, samples=0))',
+    ]
+
+
+@pytest.mark.long
+def test_python_of_another_task_runs(tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    write_documents(corpus)
+    workdir = write_random_run(make_lm_config(corpus), tmp_path / "run", (np.ones((1, 2), int),), {1: 0.0})
+    run = runs.load(str(workdir))
+    with serving(explore.open_server(run, make_options(workdir, max_tokens=16))) as server:
+        [layer, *_] = read_page(server)["live"]["heads"]["decoder"]
+        found = look(server, "red dog", [[layer, 1]], known=[])["example"]
+    namespace = {}
+    exec(found["live"]["python"].replace("print(", "result = ("), namespace)
+    after = [probability for *_, probability in found["live"]["changes"]]
+    expected = [prediction.probability for prediction in namespace["result"].predictions]
+    assert after == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.mark.long

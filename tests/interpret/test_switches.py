@@ -1,13 +1,16 @@
 """Tests of switches against edits: the same values, and one compiled program for all combinations."""
 
 import copy
+import types
 
 import jax
 import numpy as np
 import pytest
 
+from tests.models.cases import COMPRESSED, LANGUAGE_MODELS, TEXT_TO_IMAGE, TRANSFORMERS, UNIVERSALS
 from tests.support.tiny import randomize_weights
 from tests.support.tiny_lm import make_lm_config, write_documents
+from tfm import interpret
 from tfm.decoding.batches import few_widths, pad_ids
 from tfm.errors import UserError
 from tfm.interpret import EditedModel
@@ -21,6 +24,8 @@ from tfm.interpret.switches import (
     with_switches,
 )
 from tfm.tasks import language_modeling
+from tfm.testing.models import quick_jit
+from tfm.testing.parameters import random_parameters
 from tfm.workdir import runs
 
 TEXT = "red dog"
@@ -129,6 +134,37 @@ def test_switches_of_a_language_model_equal_edits(tmp_path):
     expected = edited.observe(variables, "red dog", 16).predictions
     found = switched.observe(with_switches(variables, parts, off), "red dog", 16).predictions
     np.testing.assert_allclose(*[[each.probability for each in x] for x in (found, expected)], atol=1e-6)
+
+
+TOKENS = np.array([[5, 6, 7, 8, 2]])
+MODELS = {
+    "layers that are used several times": (UNIVERSALS["halting"], (TOKENS, TOKENS)),
+    "scanned layers": (LANGUAGE_MODELS["scan"], (TOKENS,)),
+    "grouped keys": (TRANSFORMERS["grouped keys, RMSNorm, SwiGLU"], (TOKENS, TOKENS)),
+    "compressed attention": (COMPRESSED["local and compressed"], (TOKENS,)),
+    "pictures": (TEXT_TO_IMAGE["DALL-E"], (np.arange(12)[None] % 11,)),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", MODELS)
+def test_switches_of_a_model_equal_edits(name):
+    model, inputs = MODELS[name]
+    params = random_parameters(model, *inputs)
+    task = types.SimpleNamespace(model=model, init=lambda key: model.init(key, *inputs, train=False))
+    parts = list_parts(task, 8)
+    off = [Switch(point, count - 1) for point, count in parts.heads.items()][-1:]
+    off += [Switch(point) for point in parts.sublayers][:1]
+    off += [Switch(point, 1) for point in parts.tokens]
+    assert len(off) >= 2
+    apply = quick_jit(lambda variables: SwitchedModel(model).apply(variables, *inputs, train=False))
+    for some in ([], off[:1], off):
+        found = apply(with_switches({"params": params}, parts, some))
+        expected, _ = quick_jit(
+            lambda params, some=some: interpret.run(model, params, *inputs, edit=as_edits(parts, some))
+        )(params)
+        found, expected = (jax.tree.leaves(each)[0] for each in (found, expected))
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 def test_few_widths_are_powers_of_two():
