@@ -156,10 +156,7 @@ def test_changed_random_numbers_of_jax_give_a_warning(tmp_path, caplog, monkeypa
     record(tmp_path, 0)
     with jax.default_prng_impl("rbg"):
         record(tmp_path, 1_234)
-    message = (
-        "jax_default_prng_impl was 'threefry2x32' and is now 'rbg'): from step 1,234 on, its numbers differ"
-    )
-    assert message in caplog.text
+    assert "(jax_default_prng_impl was 'threefry2x32' and is now 'rbg'). From step 1,234 on" in caplog.text
     caplog.clear()
     assert starts(tmp_path)[1]["jax"]["jax_default_prng_impl"] == "rbg"
     environment = starts(tmp_path)[1]["environment"]

@@ -1,4 +1,4 @@
-"""The record of the starts of a run, with everything that is needed to repeat the run."""
+"""The record of the starts of a run in starts.jsonl, and the checks of the data and the config against it."""
 
 import dataclasses
 import functools
@@ -33,10 +33,11 @@ log = logging.getLogger(__name__)
 
 
 def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
-    """Appends a line to starts.jsonl in the run folder. Only the first host writes.
+    """Appends a line about this start to starts.jsonl in the run folder. Only the first host writes.
 
-    The field "changed" of the line contains the fields of the config that differ from the previous start, as
-    {path: [old, new]}. Warns if a resumed run has other validation data or computes differently.
+    The line contains everything that is needed to repeat the run. Its field "changed" contains the fields of
+    the config that differ from the previous start, as {path: [old, new]}. If the run resumes, warnings name
+    changes of the validation data and of options that change the numbers.
 
     Args:
       workdir: folder of the run.
@@ -76,22 +77,25 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
 
     Args:
       workdir: folder of the run.
-      before: only consider starts that resumed before this step (counted from 1). The last of these starts
-        computed this step.
+      before: a step, counted from 1. Only starts that resumed before this step are considered, so the result
+        is the start that computed the step.
     """
     starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {})))
     return next((start for start in reversed(starts) if start.get("step", 0) < before), {})
 
 
 def _is_start(line: dict) -> bool:
-    """Returns whether the fields of a line have the types that `record_start` writes."""
+    """Returns whether all fields of a line that are present have the types that `record_start` writes."""
     types = {"data": dict, "config": dict, "jax": dict, "code": dict, "step": int, "time": str, "host": str}
     has_types = all(isinstance(line.get(name, kind()), kind) for name, kind in types.items())
     return has_types and isinstance(line.get("code", {}).get("commit", ""), str)
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
-    """Returns {path: [old, new]} of the fields in which two nested dicts differ. A missing field is None."""
+    """Returns {path: [old value, new value]} of the fields that differ between two nested dicts.
+
+    The value of a missing field is None.
+    """
     changed: dict[str, list] = {}
     for name in old.keys() | new.keys():
         before, now = old.get(name), new.get(name)
@@ -103,16 +107,16 @@ def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
 
 
 def open_same_data(task: Task, workdir: str, step: int, before: float = math.inf) -> Data:
-    """Opens the data of a run, and checks them with `check_same_data`.
+    """Opens the data of a run and calls `check_same_data`.
 
-    Every command that computes batches of an existing run opens its data here.
+    Every command that computes batches of an existing run opens the data with this function.
 
     Args:
       task: task of the run.
       workdir, step, before: see `check_same_data`.
 
     Raises:
-      UserError: if the data cannot be used, or differ.
+      UserError: if the data cannot be used, or if `check_same_data` raises it.
     """
     data = task.open_data()
     check_contract(data, Data)
@@ -121,17 +125,17 @@ def open_same_data(task: Task, workdir: str, step: int, before: float = math.inf
 
 
 def check_same_data(workdir: str, now: dict[str, str], step: int, before: float = math.inf) -> None:
-    """Checks that the training data and the tokenizer of a run are those of its last start.
+    """Checks that the training data and the tokenizer have not changed since the last start of a run.
 
     Args:
       workdir: folder of the run.
-      now: {name: fingerprint} of the data.
-      step: step that the run resumes from, or that is recomputed. A run that begins at step 0 may have any
-        data.
-      before: compare with the last start before this step, see `last_start`.
+      now: {name: fingerprint} of the present data.
+      step: the step that the run resumes from, or the step that is recomputed. At step 0, nothing is checked,
+        because the run begins with these data.
+      before: see `last_start`. The data are compared with the start that this function returns.
 
     Raises:
-      UserError: if they differ, because the batches would change.
+      UserError: if the training data or the tokenizer differ, because the batches would change.
     """
     recorded = last_start(workdir, before).get("data", {}) if step else {}
     if changed := [name for name in _differences(recorded, now) if name != "validation"]:
@@ -142,9 +146,9 @@ def check_same_data(workdir: str, now: dict[str, str], step: int, before: float 
 
 
 def warn_of_changed_split(config: Any, workdir: str, split: str) -> None:
-    """Warns if a split has other content than at the last start of a run.
+    """Logs a warning if the content of a split has changed since the last start of a run.
 
-    Does nothing if the run did not record the split, or its task cannot compute the fingerprint of a split.
+    Does nothing if the run did not record the split, or if the task cannot compute its fingerprint.
 
     Args:
       config: config of the run.
@@ -161,25 +165,26 @@ def warn_of_changed_split(config: Any, workdir: str, split: str) -> None:
     if task.fingerprint(config, split) != recorded:
         log.warning(
             "The content of %s has changed since the last start of the run in %s. Results on it cannot be "
-            "compared with those of the run",
+            "compared with the results of the run",
             split,
             workdir,
         )
 
 
 def check_recorded_config(workdir: str, config: Mapping[str, Any], path: str) -> None:
-    """Checks that the config of a run is one that the run was started with.
+    """Checks that the run was once started with the content of its config file.
 
-    A start writes its record before the config, so after a kill in between the config is that of the start
-    before.
+    A start writes its record before it writes the config file. After a kill between both, the config file
+    still has the content of the previous start.
 
     Args:
       workdir: folder of the run.
-      config: the content of its config file.
-      path: path of that file.
+      config: the content of the config file.
+      path: path of the config file.
 
     Raises:
-      UserError: if the config differs from the configs of all starts, because of a damaged disk or an editor.
+      UserError: if the config file differs from the configs of all starts, for example because the disk is
+        damaged or the file was edited.
     """
     starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {"config": dict})))
     if not starts:
@@ -195,9 +200,9 @@ def check_recorded_config(workdir: str, config: Mapping[str, Any], path: str) ->
 
 
 def _warn_of_changes(before: dict, now: dict, step: str) -> None:
-    """Warns of other validation data, and of options that change the numbers.
+    """Logs changes of the validation data, and of JAX options that change the numbers.
 
-    Such an option may change through JAX_DEFAULT_PRNG_IMPL.
+    An environment variable can change such an option, for example JAX_DEFAULT_PRNG_IMPL.
     """
     if changed := _differences(before.get("data", {}), now["data"]):
         log.warning(
@@ -208,21 +213,21 @@ def _warn_of_changes(before: dict, now: dict, step: str) -> None:
         )
     if changed := _differences(before.get("jax", {}), now["jax"]):
         log.warning(
-            "This run computes differently than at its last start (%s): from step %s on, its numbers differ "
-            "from an unbroken run",
+            "Options of JAX have changed since the last start of this run (%s). From step %s on, its numbers "
+            "differ from an unbroken run",
             "; ".join(f"{name} was {old!r} and is now {new!r}" for name, (old, new) in changed.items()),
             step,
         )
 
 
 def _differences(before: dict, now: dict) -> dict[str, tuple[Any, Any]]:
-    """Returns {name: (old, new)} of the values that differ. A name that is new does not differ."""
+    """Returns {name: (old value, new value)} of the names in both dicts whose values differ."""
     return {name: (before[name], new) for name, new in now.items() if before.get(name, new) != new}
 
 
 @functools.cache  # reads hundreds of files
 def package_versions() -> Mapping[str, str]:
-    """Returns {name: version} of Python and of every package that is installed at the first call."""
+    """Returns {name: version} of Python and of all packages that were installed at the first call."""
     versions: dict[str, str] = {}
     for package in importlib.metadata.distributions():
         try:
@@ -230,12 +235,13 @@ def package_versions() -> Mapping[str, str]:
         except FileNotFoundError:  # raised if the package importlib-metadata is installed
             continue
         if "Name" in metadata:  # a failed installation leaves a folder without a name
-            versions.setdefault(metadata["Name"], metadata.get("Version"))  # Python imports the first of two
+            # If two folders have a package, Python imports the first.
+            versions.setdefault(metadata["Name"], metadata.get("Version"))
     return types.MappingProxyType({"python": platform.python_version()} | dict(sorted(versions.items())))
 
 
 def code_state(root: str) -> dict[str, Any]:
-    """Returns {"commit": hash, "changed": lines of `git status`} of a checkout of Git, or {}."""
+    """Returns {"commit": hash, "changed": lines of `git status`} if a folder is a Git checkout, else {}."""
     try:
         top, commit = _git(root, "rev-parse", "--show-toplevel", "HEAD").splitlines()
         if not os.path.samefile(top, root):  # an installed package in somebody's repository
@@ -246,6 +252,6 @@ def code_state(root: str) -> dict[str, Any]:
 
 
 def _git(root: str, *arguments: str) -> str:
-    """Returns the output of a Git command in a folder. The command does not write the index of the folder."""
+    """Returns the output of a Git command in a folder. The command does not update the index."""
     command = ["git", "--no-optional-locks", "-C", root, *arguments]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
