@@ -85,6 +85,15 @@ def test_references_of_sgml_are_found_by_document_and_number(tmp_path):
     assert further == [["d", "e", "f"]]
 
 
+def test_segments_without_ids_and_sets_of_several_translators_are_read(tmp_path):
+    """As mteval's own tools write them: the translator is an attribute of the set."""
+    segments = [f"<DOC docid='d'>\n<seg>{a}</seg>\n<seg>{b}</seg>\n</DOC>" for a, b in ("xy", "ab", "de")]
+    sets = [f"<refset refid='r{number}'>{each}</refset>" for number, each in enumerate(segments[1:])]
+    config = write_sgml(tmp_path, f"<srcset>{segments[0]}</srcset>", f"<mteval>\n{''.join(sets)}</mteval>")
+    assert pairs_of(config) == [("x", "a"), ("y", "b")]
+    assert read_references(text_config(tmp_path, test="set", references="r1"), "test") == [["d", "e"]]
+
+
 @pytest.mark.parametrize(
     ("target", "message"),
     [

@@ -140,7 +140,7 @@ def read_documents(blocks: Iterable[bytes], shown_as: str) -> Iterator[Document]
 
 
 def read_segments(text: str, shown_as: str) -> Iterator[SgmlSegment]:
-    """Yields the segments of a test set in SGML.
+    """Yields the segments of a test set in SGML. Segments without an id are counted from 1.
 
     Args:
       text: the content of the file.
@@ -149,14 +149,18 @@ def read_segments(text: str, shown_as: str) -> Iterator[SgmlSegment]:
     Raises:
       UserError: with the number of the line if a segment does not end.
     """
-    document = system = ""
+    document = set_system = system = ""
+    position = 0  # of the segment in its document
     for element in ELEMENT.finditer(text):
         name, attributes = element[1].lower(), _read_attributes(element[2])
         if name == "doc":
-            document = attributes.get("docid", "")
-            system = attributes.get("sysid", attributes.get("refid", ""))
+            document, position = attributes.get("docid", ""), 0
+            system = attributes.get("sysid", attributes.get("refid", set_system))
+        elif name != "seg":
+            set_system = system = attributes.get("refid", "")
         if name != "seg":
             continue
+        position += 1
         end = SEGMENT_END.search(text, element.end())
         following = ELEMENT.search(text, element.end())
         if end is None or (following and following.start() < end.start()):
@@ -165,9 +169,8 @@ def read_segments(text: str, shown_as: str) -> Iterator[SgmlSegment]:
                 f"Line {line:,} of {shown_as} begins a segment that does not end: expected </seg>. If the "
                 "file was cut short, fetch it again."
             )
-        yield SgmlSegment(
-            document, system, attributes.get("id", ""), _read_entities(text[element.end() : end.start()])
-        )
+        number, content = attributes.get("id") or str(position), text[element.end() : end.start()]
+        yield SgmlSegment(document, system, number, _read_entities(content))
 
 
 def _pair_documents(
