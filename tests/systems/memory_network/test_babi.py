@@ -165,8 +165,8 @@ def test_words_of_a_run_are_those_of_its_training_files(task, folder):
     for line in lines:
         expected |= set(line.split("\t")[0].replace(".", "").replace("?", "").split())
     assert "apple,milk" in answers
-    assert task._vocabulary.words == sorted(expected)
-    assert task._vocabulary.answers == answers
+    assert task.vocabulary.words == sorted(expected)
+    assert task.vocabulary.answers == answers
     assert list(task.assets()) == ["babi_words.json"]
 
 
@@ -201,7 +201,7 @@ def test_batch_has_the_words_of_stories_and_leaves_out_unknown_words(tmp_path):
     )
     config = question_answering.Config(data=make_data(tmp_path))
     task = question_answering.create(config, str(tmp_path))
-    words, split = task._vocabulary.words, BabiStories(config.data, "test", task._vocabulary)
+    words, split = task.vocabulary.words, BabiStories(config.data, "test", task.vocabulary)
     batch = split.assemble(split.stories, 4)
     assert split.unknown_answers == 1
     assert batch["weights"].tolist() == [1, 1, 1, 0]
@@ -233,7 +233,7 @@ def test_scores_are_the_mean_of_the_tasks_and_the_failed_tasks(task):
     assert scores["failed tasks"].value == 2
     right = np.ones(len(stories), bool)
     right[0] = False  # 1 of 7 is an error of 14 per cent
-    scores = {score.name: score.value for score in task._score_answers(stories, right)}
+    scores = {score.name: score.value for score in task.score_answers(stories, right)}
     assert (scores["failed tasks"], scores["accuracy"]) == (1, pytest.approx(100 * (1 - 1 / 14)))
 
 
@@ -245,8 +245,8 @@ def test_answer_that_training_never_saw_is_wrong_and_counted(folder, tmp_path):
     count = text.count("\tapple\t")
     config = question_answering.Config(model=MemoryNetworkConfig(features=6), data=make_data(tmp_path))
     task = question_answering.create(config, str(tmp_path))
-    stories = BabiStories(config.data, "test", task._vocabulary).stories
-    scores = task._score_answers(stories, np.zeros(len(stories), bool))
+    stories = BabiStories(config.data, "test", task.vocabulary).stories
+    scores = task.score_answers(stories, np.zeros(len(stories), bool))
     assert count > 0
     assert f"{count} wrong because" in scores[0].signature
     summary = question_answering.inspect_split(config, "test")
@@ -303,7 +303,7 @@ def test_linear_start_ends_after_its_steps(task):
     config = dataclasses.replace(
         task.config, linear_steps=2, model=MemoryNetworkConfig(features=6, time_noise=0.0)
     )
-    task = question_answering.QuestionAnswering(config, task._vocabulary)
+    task = question_answering.QuestionAnswering(config, task.vocabulary)
     batch = task.open_data().example() | {"weights": np.ones(5, np.float32)}
     batch["stories"] = batch["stories"] + 1
     variables = {"params": random_parameters(task.model, batch["stories"], batch["questions"])}

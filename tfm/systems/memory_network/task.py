@@ -109,7 +109,7 @@ class QuestionAnswering(Task):
     averages_models = True
 
     def __init__(self, config: Config, vocabulary: Vocabulary = GENERATED, fingerprint: str = ""):
-        self.config, self._vocabulary, self._fingerprint = config, vocabulary, fingerprint
+        self.config, self.vocabulary, self._fingerprint = config, vocabulary, fingerprint
         size = len(vocabulary.words) + 1
         self.model = models.find(config.model.name).Model(config.model, vocabulary_size=size)
         self._open_split = functools.cache(self._read_split)
@@ -136,7 +136,7 @@ class QuestionAnswering(Task):
             self._open_split("test")
         stories = f"new stories of up to {data.sentences:,} sentences"
         if data.kind == BABI:
-            stories = f"of {len(train.stories):,} questions, {len(self._vocabulary.words):,} words"
+            stories = f"of {len(train.stories):,} questions, {len(self.vocabulary.words):,} words"
         return GeneratedData(
             train,
             validation,
@@ -153,7 +153,7 @@ class QuestionAnswering(Task):
     def _read_split(self, split: str) -> Stories | BabiStories:
         """Returns the stories of a split."""
         if self.config.data.kind == BABI:
-            return BabiStories(self.config.data, split, self._vocabulary)
+            return BabiStories(self.config.data, split, self.vocabulary)
         return Stories(self.config.data, split)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
@@ -186,7 +186,7 @@ class QuestionAnswering(Task):
         stories, answers, weights = self.answer(variables, split)
         rate = len(stories) / (time.monotonic() - began)
         right = np.array([answer == story.answer for answer, story in zip(answers, stories, strict=True)])
-        scores = self._score_answers(stories, right)
+        scores = self.score_answers(stories, right)
         attended = [set(hops.argmax(-1).tolist()) for hops in weights]
         hits = [fact in hops for story, hops in zip(stories, attended, strict=True) for fact in story.facts]
         if hits:
@@ -195,7 +195,7 @@ class QuestionAnswering(Task):
         examples = [_describe(*each) for each in zip(stories, answers, strict=True)]
         yield Report(answers, scores, examples, {}, rate, self._open_split(split).fingerprint)
 
-    def _score_answers(self, stories: list[Story], right: np.ndarray) -> list[Score]:
+    def score_answers(self, stories: list[Story], right: np.ndarray) -> list[Score]:
         """Returns the accuracy in total and of each kind of question, and for bAbI the failed tasks.
 
         The total of several tasks of bAbI is the mean over the tasks, as in the paper.
@@ -208,7 +208,7 @@ class QuestionAnswering(Task):
         if not is_babi:
             total = Score(ACCURACY, 100 * float(right.mean()), f"per cent of {len(right):,} questions")
         else:
-            unknown = sum(story.answer not in self._vocabulary.answers for story in stories)
+            unknown = sum(story.answer not in self.vocabulary.answers for story in stories)
             signature = f"per cent, mean of {_count(len(by_kind), 'task')}, {len(right):,} questions"
             if unknown:
                 signature += f", {unknown:,} wrong because their answers never occur in training"
@@ -239,7 +239,7 @@ class QuestionAnswering(Task):
         batches = evaluation_batches(generator, len(stories), self.config.data.batch_size)
         results = [result for _, result in map_batches(answer, variables, batches)]
         answers, weights = (np.concatenate(parts) for parts in zip(*results, strict=True))
-        return stories, [self._vocabulary.words[number] for number in answers.tolist()], weights
+        return stories, [self.vocabulary.words[number] for number in answers.tolist()], weights
 
     @functools.partial(jax.jit, static_argnums=0)
     def _answer(self, variables: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
