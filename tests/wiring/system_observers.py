@@ -1,6 +1,9 @@
 """Observers of the config sections of word2vec and of memory networks."""
 
+import tempfile
 from typing import Any
+
+import numpy as np
 
 from tests.wiring.image_observers import observe_system
 from tests.wiring.observers import Observation
@@ -22,6 +25,7 @@ OWN_TEXT = SkipGramsConfig(
     test="test.en",
     analogies="../questions.txt",
     cache_dir="word_cache",
+    most_frequent=10,
     minimum_count=1,
     window=2,
     subsampling=0.01,
@@ -45,14 +49,22 @@ BABI = StoriesConfig(kind="babi", directory="babi", tasks="1,8", last_sentences=
 
 
 def observe_word2vec(section: Any) -> Observation:
-    """Observes the vectors of a model or of a data section, and where the words of own text are cached."""
+    """Observes the vectors of a model or of a data section, and the cache and the scores of own text."""
     if isinstance(section, Word2VecConfig):
         return observe_system(word_vectors.Config(model=section, data=SKIP_GRAMS, validation_samples=1))
-    observation = observe_system(word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1))
+    config = word_vectors.Config(model=WORD2VEC, data=section, validation_samples=1)
+    observation = observe_system(config)
     if section.is_language:
         return observation
     sentences, _ = open_sentences(section, "train", word_vectors.count_training_words(section))
-    return observation | {"cache": str(sentences.words.filename).partition("tokens")[0]}
+    with tempfile.TemporaryDirectory() as workdir:
+        task = word_vectors.create(config, workdir)
+    vectors = np.random.default_rng(0).normal(size=(len(task.words), WORD2VEC.features)).astype(np.float32)
+    report = next(iter(task.report({"params": {"centers": vectors, "contexts": vectors}}, "test")))
+    return observation | {
+        "cache": str(sentences.words.filename),
+        "scores": [(score.name, score.signature) for score in report.scores],
+    }
 
 
 def observe_memory_network(section: Any) -> Observation:
