@@ -25,7 +25,7 @@ class PictureFiles:
 
     Args:
       paths: their files.
-      size: height and width to which they are resized, see `pictures.fit_picture`. 0 keeps their size.
+      size: new height and width of the pictures, see `pictures.fit_picture`. 0 keeps their size.
       channels: 1 for grey, 3 for RGB.
       how: how they become squares: "crop", "pad" or "stretch".
     """
@@ -77,7 +77,7 @@ def stack_pictures(pixels: Sequence[np.ndarray], name: str) -> np.ndarray:
 def list_pictures(folder: str) -> list[str]:
     """Returns the paths of the pictures in a folder and its subfolders, in the order of their names.
 
-    Hidden files and folders are left out, and so are files with another ending, which a message counts.
+    Leaves out hidden files and folders, and files with another ending. A message counts the latter.
     Links to folders are not followed, so that a loop of links ends.
 
     Raises:
@@ -184,7 +184,7 @@ class PictureFolder:
 
 
 class PictureFinder:
-    """The files of some folders, each of which is listed once."""
+    """A search for pictures by their paths. Each folder is listed once."""
 
     def __init__(self) -> None:
         self._folders: dict[str, PictureFolder | None] = {}

@@ -1,4 +1,4 @@
-"""What is known of pictures after each was decoded once: sizes, modes, and hashes of the contents.
+"""An index of pictures: the sizes, modes and hashes of their contents, after each was decoded once.
 
 Decoding finds damaged pictures before training. The result is kept in the cache folder, so that the next
 start only lists the files.
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class PictureIndex(NamedTuple):
-    """What is known of N pictures.
+    """The index of N pictures.
 
     Attributes:
       sizes: height and width, int32 [N, 2].
@@ -47,7 +47,7 @@ def index_files(paths: Sequence[str], root: str, cache_dir: str) -> PictureIndex
 
     Args:
       paths: the files.
-      root: folder to which the names are relative, so that the data may move.
+      root: folder of all files. Names are relative to it, so that the data may move.
       cache_dir: folder of all caches. A file with another size or time is decoded again, with all others.
 
     Raises:
@@ -62,7 +62,7 @@ def index_files(paths: Sequence[str], root: str, cache_dir: str) -> PictureIndex
 def index_pictures(
     names: Sequence[str], read: Callable[[int], bytes | str], key: object, cache_dir: str
 ) -> PictureIndex:
-    """Returns the index of pictures, which are decoded if the cache has no index for the key.
+    """Returns the index of pictures. Decodes them if the cache has no index for the key.
 
     Args:
       names: what error messages call the pictures.
@@ -110,7 +110,7 @@ def _compute(names: Sequence[str], read: Callable[[int], bytes | str]) -> Pictur
 
 
 class _Decoded(NamedTuple):
-    """What is known of one picture, see `PictureIndex`."""
+    """The entry of one picture in a `PictureIndex`."""
 
     height: int
     width: int
@@ -119,7 +119,7 @@ class _Decoded(NamedTuple):
 
 
 def _decode(content: bytes | str, name: str) -> _Decoded:
-    """Decodes a picture, which is its content or the path of its file."""
+    """Decodes a picture from its content or from the path of its file."""
     from PIL import Image
 
     if isinstance(content, str):

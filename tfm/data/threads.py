@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tfm.data.data_errors import collect
 
-CHUNK_PICTURES = 4096  # that wait for a thread at a time, which limits the memory
+CHUNK_PICTURES = 4096  # that wait for a thread at a time. This limits the memory.
 PROGRESS_SECONDS = 10  # between two lines of progress
 T = TypeVar("T")
 

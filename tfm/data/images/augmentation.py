@@ -11,7 +11,7 @@ LARGEST_RATIO = 4 / 3  # of width to height of a crop, relative to the image; th
 
 
 class Crops(NamedTuple):
-    """Random rectangles of images, which are resized to the size of the images.
+    """Random rectangles of images. They are resized to the size of the images.
 
     Area and aspect ratio are drawn as by Szegedy et al. 2015, "Going deeper with convolutions", section 6.
 

@@ -25,8 +25,8 @@ class FileImages:
     Args:
       pictures: the files.
       classes: the name of the class of each picture.
-      index: what is known of the pictures.
-      root: folder to which the names of the files are relative.
+      index: the index of the pictures.
+      root: folder of all files. The fingerprint contains their names relative to it.
       label_names: names of all classes, in the order of their labels. By default, the names of `classes` in
         order.
 

@@ -29,7 +29,7 @@ class DatasetImages:
       split: name of the split.
 
     Attributes:
-      index: what is known of the pictures.
+      index: the index of the pictures.
       label_names: names of the classes: of the `ClassLabel` of the data, otherwise the different labels in
         order.
       has_class_names: whether the order of `label_names` has no meaning, because the labels are names.

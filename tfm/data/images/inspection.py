@@ -1,4 +1,4 @@
-"""What `tfm data` shows of labelled images: classes, sizes, modes and repeated pictures."""
+"""The summary of labelled images for `tfm data`: classes, sizes, modes and repeated pictures."""
 
 import hashlib
 from collections import Counter

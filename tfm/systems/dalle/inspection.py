@@ -1,4 +1,4 @@
-"""What `tfm data` shows of pictures with captions: lengths, repeated and missing captions, and sizes."""
+"""The summary of pictures with captions for `tfm data`: lengths, repeated and missing captions, sizes."""
 
 import logging
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What `tfm data` shows of pictures with boxes: boxes of each class and size, and what is left out."""
+"""The summary of pictures with boxes for `tfm data`: boxes of each class and size, and left-out boxes."""
 
 import logging
 from collections import Counter
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def summarize_source(name: str, source: Source, data: BoxedPicturesConfig, classes: int) -> Summary:
-    """Returns the summary of a split of stored pictures, all of which are read.
+    """Reads all pictures of a split and returns its summary.
 
     Args:
       name: name of the split.
