@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 from tests.support import tfds_sets
 from tests.support.corpora import pairs_of, table_config, text_config, write, write_tsv
 from tfm.data.config import PairsConfig
-from tfm.data.source import Source
+from tfm.data.source import Source, clean_rows, join, prefix_targets, tag_sources
 from tfm.data.sources import opening as sources
 from tfm.data.sources.builtin import read_feature
 from tfm.errors import UserError
@@ -189,3 +189,20 @@ def test_builtin_language_needs_no_files(tmp_path):
 def test_missing_parts_of_the_builtin_language_are_errors(fields, problem):
     with pytest.raises(UserError, match=problem):
         sources.check_splits(builtin_config(**fields))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda rows: tag_sources(rows, "<de>"),
+        lambda rows: prefix_targets(rows, "<de>"),
+        lambda rows: clean_rows(rows, str.strip),
+        lambda rows: join([Source(lambda: [("x", "y")], lambda: "x"), rows]),
+    ],
+    ids=["tags", "prefixes", "cleaning", "joining"],
+)
+def test_changed_rows_stay_at_their_place_in_the_file(wrap):
+    """A message about a row of a table names its line."""
+    rows = Source(lambda: [("a", "b")], lambda: "a", locate=lambda row: f"line {row + 7} of a file")
+    wrapped = wrap(rows)
+    assert wrapped.locate(len(wrapped) - 1) == "line 7 of a file"

@@ -114,6 +114,7 @@ def clean_rows(source: Source, clean: Callable[[str], str]) -> Source:
         lambda: source.fingerprint,
         lambda: len(source),
         source.find_problems,
+        source.locate,
     )
 
 
@@ -132,6 +133,7 @@ def tag_sources(source: Source, tag: str) -> Source:
         lambda: f"tagged-{hash_text(f'{tag} {source.fingerprint}')}",
         lambda: len(source),
         source.find_problems,
+        source.locate,
     )
 
 
@@ -147,6 +149,7 @@ def prefix_targets(source: Source, prefix: str) -> Source:
         lambda: f"prefixed-{hash_text(f'{prefix} {source.fingerprint}')}",
         lambda: len(source),
         source.find_problems,
+        source.locate,
     )
 
 
