@@ -289,7 +289,7 @@ def test_python_of_another_task_runs(tmp_path):
     namespace = {}
     exec(found["live"]["python"].replace("print(", "result = ("), namespace)
     after = [probability for *_, probability in found["live"]["changes"]]
-    expected = [prediction.probability for prediction in namespace["result"].predictions]
+    expected = [prediction.probability for prediction in namespace["result"]]
     assert after == pytest.approx(expected, abs=1e-6)
 
 

@@ -94,7 +94,9 @@ def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> s
     decoding = [f", {path.removeprefix('decoding.')}={value!r}" for path, value in options.overrides.items()]
     if translates and run.task.config.decoding.samples:
         decoding.append(", samples=0")
-    call = f"translate([{example!r}]{''.join(decoding)})" if translates else f"observe({example!r})"
+    call = (
+        f"translate([{example!r}]{''.join(decoding)})" if translates else f"observe({example!r}).predictions"
+    )
     return "\n".join(
         [
             "import tfm",
