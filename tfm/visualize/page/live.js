@@ -173,6 +173,7 @@ function showEdit() {
       add(results, "dd", { dir: "auto" }, result);
     }
   const table = clear(byId("live-changes"));
+  table.hidden = !edited.live.changes.length; // DALL-E predicts no labels
   add(table, "caption", {}, edited.live.caption);
   const head = add(add(table, "thead"), "tr");
   for (const name of ["", "everything on", "parts off", "change"]) add(head, "th", { scope: "col" }, name);
