@@ -236,7 +236,7 @@ def read_vocabulary(path: str) -> tuple[Vocabulary, str]:
 class BabiStories:
     """The questions of a split of bAbI's files, see `tfm.data.batches.generated.Generator`.
 
-    In training, each epoch has all questions in an order of its own.
+    In training, each epoch has all questions in a new order.
 
     Args:
       data: the data section.

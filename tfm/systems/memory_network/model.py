@@ -36,7 +36,7 @@ class MemoryNetworkConfig(InheritsHelp):
     hops: int = fixed_field(3, "Number of hops, K.", minimum=1, maximum=100, unit="hops")
     memories: int = fixed_field(
         50,
-        "How many of the most recent sentences the model sees.",
+        "Number of the most recent sentences that the model sees.",
         minimum=1,
         maximum=1 << 20,
         unit="sentences",

@@ -227,8 +227,8 @@ def assemble(examples: list[Story], rows: int, ids: Mapping[str, int], sentences
     Args:
       examples: at most `rows` stories.
       rows: number of rows, B.
-      ids: {word: id}. Words without an id are left out. The id of an answer without one is 0, which no model
-        answers.
+      ids: {word: id}. Words without an id are left out. An answer without an id gets 0. No model
+        answers 0.
       sentences: sentences of a row, S.
       words: words of a sentence, W.
     """

@@ -86,7 +86,7 @@ def read_lines(file: TextFile) -> Iterator[str]:
 
 
 def _decode(file: TextFile, content: bytes, number: int) -> str:
-    """Returns the text of some lines, of which the first has this number."""
+    """Returns the text of some lines. `number` is the number of the first line."""
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -97,7 +97,7 @@ def _decode(file: TextFile, content: bytes, number: int) -> str:
 def _cut_lines(lines: Iterable[str]) -> Iterator[Row]:
     """Yields the lines with text. Longer lines than `MAX_SENTENCE_WORDS` words become several rows."""
     for line in lines:
-        if len(line) < 2 * MAX_SENTENCE_WORDS:  # too few characters for so many words
+        if len(line) < 2 * MAX_SENTENCE_WORDS:  # the line cannot have more than MAX_SENTENCE_WORDS words
             if line.strip():
                 yield (line,)
             continue

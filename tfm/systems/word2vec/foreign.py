@@ -31,7 +31,7 @@ def export_glove(task: Any, params: dict[str, np.ndarray], folder: str) -> str:
 
 
 def _find_vectors(task: Any, params: dict[str, np.ndarray]) -> np.ndarray:
-    """Returns the vectors of the words as centers, which are the vectors that word2vec.c writes."""
+    """Returns the vectors of the words as centers. word2vec.c writes the same vectors."""
     if not isinstance(task, WordVectors):
         raise UserError(
             f"--format=word2vec and --format=glove write word vectors, but the task is '{task.config.task}'."
@@ -43,7 +43,7 @@ def import_vectors(path: str) -> tuple[Any, dict[str, np.ndarray], dict[str, byt
     """Returns the config, the parameters and the assets of a file of word vectors.
 
     The file has no counts. They become V / rank, as by Zipf's law, because the words are usually ordered by
-    frequency. The vectors of the contexts, which the file does not have, are 0.
+    frequency. The file has no vectors of the contexts, so they are 0.
     """
     if not os.path.isfile(path):
         raise UserError(f"Expected a file of word vectors for --format=word2vec, got {path}.")

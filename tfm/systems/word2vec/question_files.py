@@ -125,7 +125,7 @@ class WordIndex:
 
     Args:
       words: the vocabulary, the most frequent word first.
-      limit: only so many words can be found; 0 for all words.
+      limit: number of words that can be found; 0 for all words.
     """
 
     def __init__(self, words: Sequence[str], limit: int = 0):

@@ -29,7 +29,7 @@ MAX_BLOCKS = 200  # of a batch; subsampling may leave so few words that a batch 
 
 
 def _source_field(name: str, default: str | None = None) -> Any:
-    """Returns a field of the sources of language models, from which the words of a run are made."""
+    """Returns a field of the sources of language models. The words of a run are made from these fields."""
     like = next(each for each in dataclasses.fields(DocumentsConfig) if each.name == name)
     info = dataclasses.replace(like.metadata["info"], asset=WORDS_FILE if like.metadata["info"].asset else "")
     return dataclasses.field(default=like.default if default is None else default, metadata={"info": info})
@@ -39,7 +39,7 @@ def _source_field(name: str, default: str | None = None) -> Any:
 class SkipGramsConfig(DataSection):
     """The sentences, how they become pairs of words, and the questions that score the vectors.
 
-    The sentences are those of the built-in language, or the lines of the documents of a language model. The
+    The sentences come from the built-in language, or are the lines of the documents of a language model. The
     defaults of `minimum_count`, `window` and `subsampling` are values of Mikolov et al. 2013 (sections 2.3 to
     4). word2vec.c has a subsampling of 1e-3, and the same other values. We chose the batch size.
     """
@@ -64,7 +64,7 @@ class SkipGramsConfig(DataSection):
     analogies: str = field(
         "",
         "Files of analogies in the form of questions-words.txt, in data.directory or with a path: names "
-        "separated by commas, or a pattern. Not for the built-in language, which has its own.",
+        "separated by commas, or a pattern. The built-in language has its own questions.",
         resume=OnResume.FREE,
     )
     similarities: str = field(
@@ -118,7 +118,7 @@ class SkipGramsConfig(DataSection):
 
     @property
     def is_language(self) -> bool:
-        """Whether the sentences are those of the built-in language."""
+        """True if the sentences come from the built-in language."""
         return self.kind == "builtin" and not self.name
 
     @property

@@ -90,7 +90,7 @@ def read_vectors(path: str) -> WordVectorsFile:
 
 
 def _is_text_row(line: bytes, width: int) -> bool:
-    """Returns whether a line ends in so many numbers after a word."""
+    """Returns whether a line has a word and then `width` numbers."""
     fields = line.rstrip().split(b" ")
     try:
         return len(fields) > width and bool(list(map(float, fields[-width:])))
