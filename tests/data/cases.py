@@ -20,7 +20,11 @@ from tfm.data.source import hold
 from tfm.data.sources.opening import open_documents, open_pairs
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.characters import Characters
+from tfm.systems.bert.labelled_texts import LabelledConfig
 from tfm.systems.parsing.treebank import TREEBANK
+from tfm.systems.t_dmca.summaries import SummariesConfig
+from tfm.systems.word2vec import corpus as word_corpus
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
 
 LANGUAGES = ("en", "de")
 REVERSED = ({"source_language": "de", "target_language": "en"},)
@@ -120,6 +124,27 @@ TREES = {
 }
 
 
+def write_conll(folder, rows):
+    """Writes a word and its tag on each line, and a blank line after each sentence."""
+    pairs = [zip(words.split(), tags.split(), strict=True) for words, tags in rows]
+    sentences = ("".join(f"{word} {tag}\n" for word, tag in sentence) for sentence in pairs)
+    (folder / "train.conll").write_text("\n".join(sentences), encoding="utf-8")
+
+
+def open_conll(folder):
+    config = LabelledConfig(kind="conll", directory=str(folder), train="train.conll")
+    return open_pairs(config, "train")
+
+
+TAGS = {
+    "columns of CoNLL": Reader(
+        write_conll,
+        open_conll,
+        rows=[("Ann sleeps .", "B-PER O O"), ("go", "O"), ("ä b", "O B-LOC")],
+    )
+}
+
+
 def write_table(folder, rows, form):
     WRITERS[form](folder / f"train.{form}", rows)
 
@@ -168,7 +193,35 @@ def write_features(folder, rows):
 
 LINES = [(text,) for _, text in ROWS]
 PARAGRAPHS = [*LINES, ("of two\nlines",)]
+MARK = " SUMMARY: "
+
+
+def write_summaries(folder, rows):
+    write_tsv(folder / "train.tsv", [text.split(MARK) for (text,) in rows], header=("article", "summary"))
+
+
+def open_summaries(folder, **fields):
+    columns = {"feature": "article", "summary_column": "summary", "before_summary": MARK}
+    config = SummariesConfig(kind="table", directory=str(folder), train="train.tsv", **columns | fields)
+    return open_documents(config, "train")
+
+
+def write_lines(folder, rows):
+    (folder / "train").write_text("\n".join(text for (text,) in rows), encoding="utf-8")
+
+
+def open_lines(folder):
+    return word_corpus.open_lines(SkipGramsConfig(kind="text", directory=str(folder), train="train"), "train")
+
+
 DOCUMENTS = {
+    "summaries in columns": Reader(
+        write_summaries,
+        open_summaries,
+        [(f"{article}{MARK}{summary}",) for article, summary in ROWS if "\u2028" not in article],
+        options=[{"before_summary": " TL;DR "}],
+    ),
+    "lines of word2vec": Reader(write_lines, open_lines, LINES),
     "lines": Reader(
         functools.partial(write_documents, separator="\n"),
         functools.partial(open_texts, documents="line"),

@@ -62,6 +62,7 @@ FREE = {
     ),
     *("validation_samples", "training.trackers", "training.best_by", "bleu_tokenizer", "ter"),
     *("model.attention", "model.remat", "model.scan", "data.cache_dir", "data.directory", "data.test"),
+    "data.references",
 }
 FIXED = {
     *("task", "model.name", "model.encoder_layers", "model.decoder_layers"),
