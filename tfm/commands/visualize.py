@@ -5,7 +5,8 @@ each example the attention of every head. Also writes attention.html, a page to 
 predictions and the beam search of all examples, which opens from disk. A picture that a model draws or
 generates is also written in its own size, into picture-N.png.
 An example is a sentence to translate or to parse, a text to read for a language model or BERT, the number of
-a test picture to classify or to search for objects, the class of a picture to generate, or a caption to draw.
+a test picture to classify or to search for objects, the class of a picture to generate, a caption to draw, or
+a story with a question.
 Examples on the command line, also with --sentence, replace the default examples.
 --format, --layer, --head, --words and --measure choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.

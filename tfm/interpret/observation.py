@@ -141,6 +141,15 @@ class ObservesTargets(Protocol):
         ...
 
 
+@runtime_checkable
+class FindsUnknown(Protocol):
+    """A task without a tokenizer that finds the words of an example that its vocabulary lacks."""
+
+    def find_unknown(self, example: str) -> list[str]:
+        """Returns the unknown words of an example."""
+        ...
+
+
 class Probabilities(NamedTuple):
     """The probabilities of labels and of the most probable ids.
 

@@ -10,7 +10,7 @@ from tfm.data.tokenizers.protocol import source_tokenizer
 from tfm.data.tokenizers.unknown_text import describe_part, find_unknown
 from tfm.decoding.batches import few_widths
 from tfm.errors import UserError
-from tfm.interpret.observation import Observation, ObservesTargets, Prediction, Track
+from tfm.interpret.observation import FindsUnknown, Observation, ObservesTargets, Prediction, Track
 from tfm.interpret.switches import (
     Parts,
     Switch,
@@ -202,16 +202,20 @@ class LiveExamples:
 
     def _notes(self, text: str) -> list[str]:
         """Returns remarks about an example: the words and characters that the vocabulary does not have."""
-        tokenizer = getattr(self._task, "tokenizer", None)
-        if tokenizer is None:
-            return []
-        unknown = find_unknown(source_tokenizer(tokenizer), [text])
+        unknown = self._find_unknown(text)
         if not unknown:
             return []
         names = ", ".join(map(describe_part, unknown))
         return [
             f"The vocabulary lacks {names}. Training has not seen {'it' if len(unknown) == 1 else 'them'}."
         ]
+
+    def _find_unknown(self, text: str) -> list[str]:
+        """Returns the words and characters of an example that the vocabulary of the task does not have."""
+        if isinstance(self._task, FindsUnknown):
+            return self._task.find_unknown(text)
+        tokenizer = getattr(self._task, "tokenizer", None)
+        return [] if tokenizer is None else find_unknown(source_tokenizer(tokenizer), [text])
 
 
 def _probability(prediction: Prediction, label: str) -> float | None:

@@ -136,7 +136,7 @@ def read_stories(path: str, kind: str, sentences: int) -> Iterator[list[Story]]:
         elif text.endswith("?"):
             raise file.error(number, "is a question without an answer: add a tab and the answer")
         else:
-            texts[index] = " ".join(_split_words(text))
+            texts[index] = " ".join(split_words(text))
     yield questions
 
 
@@ -164,13 +164,13 @@ def _read_question(fields: Sequence[str], kind: str, texts: dict[int, str], sent
     return Story(
         kind,
         list(texts.values())[first:],
-        " ".join(_split_words(question)),
+        " ".join(split_words(question)),
         answer.lower(),
         tuple(fact - first for fact in facts if fact >= first),
     )
 
 
-def _split_words(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Returns the lower-case words of a sentence, without a full stop or a question mark at their end."""
     words = (word.removesuffix(".").removesuffix("?") for word in text.lower().split())
     return [word for word in words if word]

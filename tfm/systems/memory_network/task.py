@@ -23,8 +23,10 @@ from tfm.data.batches.generated import GeneratedData, evaluation_batches
 from tfm.data.data_errors import MissingFile
 from tfm.data.inspection import Summary, hash_text
 from tfm.decoding.protocol import as_ensemble
+from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.evaluation.score import Score
+from tfm.interpret.observation import Observation
 from tfm.io.files import atomic_file
 from tfm.layers.observe import read_attention
 from tfm.losses import smoothed_cross_entropy
@@ -37,6 +39,14 @@ from tfm.systems.memory_network.babi import (
 )
 from tfm.systems.memory_network.hops import Hops, draw_hops
 from tfm.systems.memory_network.model import MemoryNetworkConfig
+from tfm.systems.memory_network.observe import (
+    EXAMPLE,
+    check_question,
+    describe_answer,
+    list_unknown_words,
+    make_batch,
+    parse_story,
+)
 from tfm.systems.memory_network.stories import BABI, PLACES, WORDS, Stories, StoriesConfig, Story
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import add_sums, apply_model, means
@@ -55,6 +65,7 @@ from tfm.training.task import (
 )
 
 ACCURACY, FAILED, FACTS = "accuracy", "failed tasks", "attended facts"
+DEFAULT_EXAMPLES = 2  # questions of the validation split to observe
 MAX_ERROR = 5.0  # per cent; a task with a larger error has failed (Sukhbaatar et al. 2015, section 4.2)
 GENERATED = Vocabulary(WORDS, PLACES)
 
@@ -107,6 +118,7 @@ class QuestionAnswering(Task):
     validation_loss = "validation/nll"
     unit = "stories"
     averages_models = True
+    example_help = f"Your own story and a question, such as: {EXAMPLE}"
 
     def __init__(self, config: Config, vocabulary: Vocabulary = GENERATED, fingerprint: str = ""):
         self.config, self.vocabulary, self._fingerprint = config, vocabulary, fingerprint
@@ -229,6 +241,42 @@ class QuestionAnswering(Task):
         `variables` is a tuple for an ensemble, whose probabilities and weights are averaged.
         """
         return self._answer_split(self._answer, variables, split)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        stories = self._open_split("validation").stories[:DEFAULT_EXAMPLES]
+        return [". ".join([*story.sentences, f"{story.question}?"]) for story in stories]
+
+    def observe(self, variables: Any, example: str, max_tokens: int) -> Observation:
+        """Records to which sentences of a story each hop attends, and the answer.
+
+        Args:
+          variables: variables of the model.
+          example: the sentences of a story, and a question at their end.
+          max_tokens: ignored, because the number of sentences is limited by `model.memories`.
+
+        Raises:
+          UserError: if the example has no story or no question, or the vocabulary has no word of the
+            question.
+        """
+        del max_tokens
+        words = self.vocabulary.words
+        ids = {word: number for number, word in enumerate(words, 1)}
+        story = parse_story(example, self.config.model.memories)
+        check_question(story, words)
+        batch = make_batch(story, ids, self.config.data.sentences)
+        probabilities, weights = fetch(self._observe(variables, batch))
+        return describe_answer(story, words, self.vocabulary.answers, probabilities, weights)
+
+    def find_unknown(self, example: str) -> list[str]:
+        """Returns the words of an example that the vocabulary lacks, which the model does not read."""
+        return list_unknown_words(parse_story(example, self.config.model.memories), self.vocabulary.words)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _observe(self, variables: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        """Returns the probabilities [V] and the weights [hops, S] of the first row of a batch."""
+        logits, weights = self._read(variables, batch)
+        return jax.nn.softmax(logits).mean(0)[0], weights.mean(0)[0]
 
     def _answer_split(
         self, answer: Callable[[Any, Batch], tuple[jax.Array, jax.Array]], variables: Any, split: str

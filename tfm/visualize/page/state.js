@@ -3,7 +3,8 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = (id) => document.getElementById(id);
 const KINDS = [...new Set(data.examples.flatMap((example) => Object.keys(example.attention)))];
-const TITLES = { cross: "Cross-attention" }; // other kinds are self-attention
+// Other kinds are self-attention.
+const TITLES = { cross: "Cross-attention", memory: "Attention of the hops to the sentences" };
 const HINTS = {
   "source source":
     "Look for tokens that find what belongs to them: a pronoun that looks at its noun, an adjective at its word.",
@@ -11,6 +12,8 @@ const HINTS = {
     "Look for what the next token depends on: the last token, the subject, an earlier copy of the same words.",
   "predicted source":
     "Look for the source tokens with the strongest colour: they are often what the model translates next.",
+  "question sentences":
+    "Look for the sentence that each hop, a layer here, needs: the first often finds the thing, the next who has it.",
   "patches patches":
     "Look for the strokes that decide: the chosen patch looks most at the patches with the strongest colour. Many heads look at the background.",
   "places places": "Look for the extent of an object: its places look at each other.",
