@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.support import tiny_regression
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm.commands import data
@@ -111,8 +112,10 @@ def test_documents_are_reported(tmp_path, capsys):
 
 @pytest.mark.long
 def test_data_that_cannot_be_reported_are_errors(corpus, capsys):
-    with pytest.raises(UserError, match="tfm data cannot read the data of the task 'image_generation'"):
-        data.main(["--config=sagan"])
+    own = corpus / "own.json"
+    save(tiny_regression.make_config(), str(own))
+    with pytest.raises(UserError, match=r"cannot read the data of the task 'tests\.support\.tiny_regression"):
+        data.main([f"--config={own}"])
     path = write_config_file(corpus, make_config(corpus))
     with pytest.raises(UserError, match=r"dev\.en"):
         data.main([f"--config={path}", "--split=dev"])

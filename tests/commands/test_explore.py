@@ -296,7 +296,7 @@ def test_python_of_another_task_runs(tmp_path):
 @pytest.mark.long
 def test_unknown_characters_are_named(explored):
     assert look(explored, "red \u2603 dog")["notes"] == [
-        "The vocabulary lacks \u201c\u2603\u201d. Training has not seen it."
+        "The vocabulary lacks '\u2603' (U+2603). Training has not seen it."
     ]
 
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from unittest import mock
@@ -95,6 +96,7 @@ RESUMED = ("--config={line_run}/config.json", "--workdir={copy}")
 PICTURE = ("--output={out}", "--layer=0", "--head=0", "red dog")
 STARTS = tuple(f"tfm.commands.{name}.main" for name in ("train", "evaluate", "visualize"))
 SWEEP_CALLS = ("tfm.commands.sweep.execute_runs", "tfm.sweep.results.make_table")
+SERVER, BROWSER = SERVER_CALLS = ("tfm.commands.explore.PageServer", "webbrowser.open")
 BASES = [
     Base("quickstart", (), replaced=STARTS),
     Base("evaluate", (RUN, "--output_dir={out}", "--samples=1"), see_evaluation),
@@ -110,6 +112,7 @@ BASES = [
     Base("generate", ("--workdir={lm}", "--prefix=red", *HOSTS)),
     Base("visualize", (RUN, *PICTURE)),
     Base("visualize", (RUN, *PICTURE, "red cat")),
+    Base("explore", (RUN, "red dog"), replaced=SERVER_CALLS),
     Base("export", (RUN, "--output={out}/export")),
     Base("import", ("--from={marian}", "--output={out}/import")),
     Base("replay", ("--workdir={tiny}", "--step=3")),
@@ -161,6 +164,7 @@ VALUES: dict[Any, str] = {
 }
 # Flags that some runs cannot have. An error that names the flag is the effect.
 REJECTED = {("visualize", "ensemble"), ("visualize", "max_tokens"), ("export", "ensemble")}
+REJECTED |= {("explore", "ensemble"), ("explore", "max_tokens"), ("import", "format")}
 REJECTED |= {("export", "quantization")}  # another format than tfm has it
 CASES = [(command, flag) for command, options in OPTIONS.items() for flag in flag_fields(options)]
 
@@ -248,12 +252,30 @@ def observe(paths, tmp_path_factory):
     return call
 
 
+class Served:
+    """A server that somebody stops at once with Ctrl-C."""
+
+    url = "http://127.0.0.1"
+
+    def serve_forever(self):
+        time.sleep(0.2)  # the thread that opens the browser comes first
+        raise KeyboardInterrupt
+
+    def wait(self):
+        """Does nothing, because there are no requests."""
+
+    def server_close(self):
+        """Does nothing, because nothing is open."""
+
+
 @contextlib.contextmanager
 def record_calls(names: tuple[str, ...]) -> Iterator[list[Any]]:
     """Replaces functions. Yields the list of their calls."""
     calls: list[Any] = []
 
     def replacement(name: str) -> Callable:
+        if name == SERVER:
+            return lambda port, make_page, answer: calls.append((name, port, make_page("path"))) or Served()
         return lambda *arguments, **_: calls.append((name, arguments)) or []
 
     with contextlib.ExitStack() as stack:

@@ -71,7 +71,7 @@ def confusion_scores(predictions: np.ndarray, labels: np.ndarray, names: list[st
     return [
         Score(
             f"{names[label]} as {names[predicted]}",
-            100 * counts[label, predicted] / of_class[label],
+            100 * float(counts[label, predicted] / of_class[label]),
             f"per cent of {of_class[label]:,} examples of {names[label]}",
         )
         for label, predicted in pairs
