@@ -239,7 +239,7 @@ def check_pictures(
 
     def hash_picture(index: int) -> int:
         pixels = np.asarray(read(index))
-        return _hash_bytes(repr(pixels.shape).encode() + pixels.tobytes())
+        return hash_bytes(repr(pixels.shape).encode() + pixels.tobytes())
 
     hashes, problems = read_in_threads(count, hash_picture, show)
     # A picture that cannot be read gets its index, so that it is no duplicate.
@@ -249,10 +249,11 @@ def check_pictures(
 
 def hash_text(text: str) -> int:
     """Returns a 64-bit BLAKE2b hash of the text."""
-    return _hash_bytes(text.encode("utf-8", "surrogatepass"))
+    return hash_bytes(text.encode("utf-8", "surrogatepass"))
 
 
-def _hash_bytes(content: bytes) -> int:
+def hash_bytes(content: bytes) -> int:
+    """Returns a 64-bit BLAKE2b hash of the content."""
     return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
 
 

@@ -11,9 +11,11 @@ import numpy as np
 
 from tfm.data.data_errors import MissingFile
 from tfm.data.pictures import fit_picture, read_picture, to_pixels
+from tfm.data.sources.tables import find_tables
 from tfm.errors import UserError
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
+METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
 CAPTION_NUMBER = re.compile(r"#\d+$")  # after the name of a picture, as in Flickr8k.token.txt
 SLICE = re.compile(r"(.+)\[(?:(\d{1,2})%)?:(?:(\d{1,2})%)?\]")
 Box = tuple[float, float, float, float]
@@ -98,6 +100,25 @@ def list_pictures(folder: str) -> list[str]:
     if others:
         log.info("Left out %s files of %s that are no pictures", f"{others:,}", folder)
     return paths
+
+
+def find_picture_tables(directory: str, name: str, pictures: str) -> list[tuple[str, str]]:
+    """Returns (path, folder of its pictures) of each table of a split.
+
+    Args:
+      directory: folder of the data.
+      name: name of the tables, or of a folder that has a table with the name metadata.
+      pictures: folder of the pictures in `directory`. If empty, the folder of each table.
+
+    Raises:
+      UserError: if a table is missing.
+    """
+    if os.path.isdir(os.path.join(directory, name)):
+        name = os.path.join(name, METADATA)
+    return [
+        (table, os.path.join(directory, pictures) if pictures else os.path.dirname(table))
+        for table in find_tables(directory, name)
+    ]
 
 
 def split_slice(name: str) -> tuple[str, int, int]:

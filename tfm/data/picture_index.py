@@ -17,6 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tfm.data.data_errors import DataError
+from tfm.data.inspection import hash_bytes
 from tfm.data.pictures import MAX_PICTURE_BYTES, read_picture
 from tfm.data.threads import read_in_threads
 from tfm.io.files import atomic_file, clean_folder, read_limited, writing
@@ -128,5 +129,4 @@ def _decode(content: bytes | str, name: str) -> _Decoded:
     width, height = read_picture(content, name, 3).size
     with Image.open(io.BytesIO(content)) as image:
         mode = image.mode
-    digest = hashlib.blake2b(content, digest_size=8).digest()
-    return _Decoded(height, width, int.from_bytes(digest, "little"), mode)
+    return _Decoded(height, width, hash_bytes(content), mode)

@@ -9,13 +9,19 @@ import numpy as np
 from tfm.data.config import ImagesConfig
 from tfm.data.data_errors import DataError, MissingFile
 from tfm.data.images.augmentation import Crops
-from tfm.data.picture_files import PictureFiles, PictureFinder, choose_slice, list_pictures, split_slice
+from tfm.data.picture_files import (
+    PictureFiles,
+    PictureFinder,
+    choose_slice,
+    find_picture_tables,
+    list_pictures,
+    split_slice,
+)
 from tfm.data.picture_index import PictureIndex, index_files
-from tfm.data.sources.tables import TableOptions, find_tables, open_table
+from tfm.data.sources.tables import TableOptions, open_table
 from tfm.errors import UserError
 
 FILE_COLUMN = "file_name"  # of a table, as in the data sets of Hugging Face
-METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
 MAX_PROBLEMS = 5  # that a message shows
 
 
@@ -140,16 +146,11 @@ def open_tables(config: ImagesConfig, name: str) -> FileImages:
       UserError: if there is no such table, a row has no label, a picture is missing, or it is damaged.
     """
     name, low, high = split_slice(name)
-    if os.path.isdir(os.path.join(config.directory, name)):
-        name = os.path.join(name, METADATA)
     columns = (config.picture_column or FILE_COLUMN, config.label_column)
     options = TableOptions(columns, config.format, str.strip, columns[1:])
     paths, classes, problems = [], [], []
     finder = PictureFinder()
-    for table in find_tables(config.directory, name):
-        folder = (
-            os.path.join(config.directory, config.pictures) if config.pictures else os.path.dirname(table)
-        )
+    for table, folder in find_picture_tables(config.directory, name, config.pictures):
         for row, (picture, label) in enumerate(open_table(table, options), 1):
             path = finder.find(os.path.join(folder, picture))
             if path is None:

@@ -1,6 +1,5 @@
 """The summary of labelled images for `tfm data`: classes, sizes, modes and repeated pictures."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from tfm.data.config import ImagesConfig
 from tfm.data.images.files import FileImages
 from tfm.data.images.huggingface import DatasetImages
 from tfm.data.images.opening import Images, open_images
-from tfm.data.inspection import Summary
+from tfm.data.inspection import Summary, hash_bytes
 
 CHUNK_IMAGES = 1000  # that are read at a time
 MAX_SHOWN_CLASSES = 20
@@ -53,10 +52,9 @@ def _read(source: Images) -> tuple[np.ndarray, np.ndarray, list[tuple[str, str]]
     for start in range(0, len(source), CHUNK_IMAGES):
         images, chunk = source.take(np.arange(start, min(start + CHUNK_IMAGES, len(source))))
         labels.append(chunk)
-        hashes += [hashlib.blake2b(image.tobytes(), digest_size=8).digest() for image in images]
+        hashes += [hash_bytes(image.tobytes()) for image in images]
         shapes += [" x ".join(map(str, images.shape[1:]))] * len(images)
-    numbers = [int.from_bytes(digest, "little") for digest in hashes]
-    return np.concatenate(labels), np.array(numbers, np.uint64), [("sizes", _count(shapes))]
+    return np.concatenate(labels), np.array(hashes, np.uint64), [("sizes", _count(shapes))]
 
 
 def _count(values: Sequence[str]) -> str:

@@ -6,16 +6,21 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfm.data.picture_files import PictureFinder, choose_slice, list_pictures, split_slice
+from tfm.data.picture_files import (
+    PictureFinder,
+    choose_slice,
+    find_picture_tables,
+    list_pictures,
+    split_slice,
+)
 from tfm.data.source import clean_line
 from tfm.data.sources.coco_json import CocoFile
 from tfm.data.sources.splits import find_name
-from tfm.data.sources.tables import TableOptions, find_tables, open_table
+from tfm.data.sources.tables import TableOptions, open_table
 from tfm.errors import UserError
 from tfm.io.files import read_text
 from tfm.systems.dalle.captions import CaptionsConfig
 
-METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
 MAX_TEXT_FILE_BYTES = 1 << 20  # of the captions of one picture
 MAX_SHOWN_PROBLEMS = 5
 log = logging.getLogger(__name__)
@@ -77,13 +82,10 @@ def _hash(paths: Sequence[str], captions: Sequence[Sequence[str]], directory: st
 
 def _read_tables(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[str]], int]:
     """Returns the pictures, the captions of each, and 0. Several rows may have the same picture."""
-    if os.path.isdir(os.path.join(data.directory, name)):
-        name = os.path.join(name, METADATA)
     options = TableOptions((data.picture_column, data.text_column), data.format, str)
     captions: dict[str, list[str]] = {}
     problems: list[str] = []
-    for table in find_tables(data.directory, name):
-        folder = os.path.join(data.directory, data.pictures) if data.pictures else os.path.dirname(table)
+    for table, folder in find_picture_tables(data.directory, name, data.pictures):
         files = PictureFinder()
         for row, (picture, text) in enumerate(open_table(table, options), 1):
             path = files.find(os.path.join(folder, picture))
