@@ -110,7 +110,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     timeout = TIMEOUT
 
     def log_message(self, format: str, *arguments: Any) -> None:
-        """Prints nothing."""
+        """Leaves out the line that http.server prints for each request, because it contains the token."""
 
     def do_GET(self) -> None:
         """Sends the page."""

@@ -1,15 +1,14 @@
 """`Observer`: shows what a trained model computes for an example."""
 
-import copy
 from collections.abc import Mapping
 from typing import Any
 
 from tfm.errors import UserError
 from tfm.interpret import Edit
-from tfm.interpret.edited_model import EditedModel
 from tfm.interpret.observation import MAX_TOKENS, Observation, Observes
 from tfm.visualize.page import NotebookPage
 from tfm.workdir import runs
+from tfm.workdir.translator import edit_run
 
 
 class Observer:
@@ -56,6 +55,4 @@ class Observer:
         Args:
           edits: {name or glob of activations: function that edits them}, see `tfm.interpret.run`.
         """
-        task = copy.copy(self.run.task)
-        task.model = EditedModel(task.model, edits)
-        return Observer(self.run._replace(task=task))
+        return Observer(edit_run(self.run, edits))

@@ -15,6 +15,18 @@ from tfm.tasks.translation.pipeline import Hypothesis
 from tfm.workdir import runs
 
 
+def edit_run(run: runs.Run, edits: Mapping[str, Edit]) -> runs.Run:
+    """Returns a run whose model has edited activations. The given run does not change.
+
+    Args:
+      run: the run.
+      edits: {name or glob of activations: function that edits them}, see `tfm.interpret.run`.
+    """
+    task = copy.copy(run.task)
+    task.model = EditedModel(task.model, edits)
+    return run._replace(task=task)
+
+
 class Translator:
     """A trained translation model or its export that translates texts.
 
@@ -101,9 +113,7 @@ class Translator:
         Args:
           edits: {name or glob of activations: function that edits them}, see `tfm.interpret.run`.
         """
-        task = copy.copy(self.run.task)
-        task.model = EditedModel(task.model, edits)
-        return Translator(self.run._replace(task=task))
+        return Translator(edit_run(self.run, edits))
 
     def _decoding(self, fields: dict[str, Any]) -> Any:
         """Returns the decoding config of the run with some fields replaced."""
