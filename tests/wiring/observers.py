@@ -179,8 +179,14 @@ def write_questions(words: Sequence[str]) -> None:
 def trace(function: Callable, *arguments: Any) -> tuple[str, Any]:
     """Returns (program of a function as text without memory addresses, shapes of its results)."""
     program, shapes = jax.make_jaxpr(function, return_shape=True)(*arguments)
-    constants = [np.asarray(x).tolist() for x in program.consts if np.size(x) < MAX_SHOWN_CONSTANT]
+    constants = [show_constant(x) for x in program.consts if np.size(x) < MAX_SHOWN_CONSTANT]
     return ADDRESS.sub("", f"{program} {constants}"), shapes
+
+
+def show_constant(constant: Any) -> Any:
+    """Returns the numbers of a constant of a program. A key of random numbers has no array of NumPy."""
+    is_key = jnp.issubdtype(jnp.result_type(constant), jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(constant) if is_key else constant).tolist()
 
 
 def make_batch(config: Any) -> dict[str, Any]:
