@@ -1,6 +1,5 @@
 """Tests of `tfm status` and `tfm list` for runs in each state."""
 
-import json
 import os
 from pathlib import Path
 
@@ -164,17 +163,6 @@ def test_folder_that_cannot_be_searched_is_listed_as_unreadable(closed, capsys):
         _, row = capsys.readouterr().out.splitlines()
     assert row.split()[:2] == [path, "unreadable"]
     assert "Permission denied" in row
-
-
-@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "starts.jsonl", "config.json"])
-@pytest.mark.parametrize("task", ["translation", "nobody.imports:this"])
-def test_run_with_a_pipe_is_listed_as_unreadable(name, task, workdir):
-    """Opening a pipe would wait forever."""
-    config = json.loads((workdir / "config.json").read_text())
-    (workdir / "config.json").write_text(json.dumps(config | {"task": task}))
-    (workdir / name).unlink(missing_ok=True)
-    os.mkfifo(workdir / name)
-    assert list_command.describe(str(workdir))[3] == "unreadable"
 
 
 def test_listing_no_runs_is_an_error(tmp_path, monkeypatch):

@@ -3,7 +3,6 @@
 Most of the tests are skipped if the package is not installed (extra datasets).
 """
 
-import os
 import sys
 
 import pytest
@@ -56,13 +55,6 @@ def test_each_split_may_have_its_own_folder(datasets, tmp_path):
     assert pairs_of(saved_config(tmp_path)) == PAIRS
     reverse = saved_config(tmp_path, source_column="de", target_column="en")
     assert pairs_of(reverse) == [(b, a) for a, b in PAIRS]
-
-
-def test_pipes_in_a_saved_data_set_are_errors(saved):
-    path = saved / "train" / "state.json"
-    path.unlink()
-    os.mkfifo(path)
-    assert "state.json is a pipe" in problem(saved_config(saved), "train")
 
 
 def test_data_set_is_loaded_by_name_configuration_and_split(datasets, monkeypatch, tmp_path):

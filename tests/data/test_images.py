@@ -4,7 +4,6 @@ import dataclasses
 import importlib.util
 import io
 import os
-import shutil
 import zipfile
 
 import numpy as np
@@ -135,16 +134,6 @@ def test_compressed_arrays_have_a_limit(tmp_path, monkeypatch):
         UserError, match=r"at most 1,000 bytes in the arrays train_images, train_labels of .*1,"
     ):
         open_images(ImagesConfig(kind="arrays", file=str(tmp_path / "x.npz")), "train")
-
-
-def test_pipes_among_the_files_of_tfds_are_errors(prepared, tmp_path):
-    folder = tmp_path / "copy"
-    shutil.copytree(prepared, folder)
-    path = next(folder.rglob("dataset_info.json"))
-    path.unlink()
-    os.mkfifo(path)
-    with pytest.raises(UserError, match=r"dataset_info\.json is a pipe"):
-        open_images(ImagesConfig(name="tiny_images", directory=str(folder)), "train")
 
 
 def test_one_error_lists_all_problems(file):

@@ -133,7 +133,6 @@ class CheckpointStore:
         self._pool = ThreadPoolExecutor(1, "digests")
         self._writer: ocp.AsyncCheckpointer | None = None
         self._saving: _Save | None = None
-        self._written: os.stat_result | None = None  # the folder of a step before Orbax renames it
 
     # Reading.
 
@@ -336,10 +335,9 @@ class CheckpointStore:
             return
         with self._explain_failure():
             self._writer.wait_until_finished()
-        created = self._created()
-        self._saving = self._written = None
+        self._saving = None
         if self._guard is not None:
-            self._guard.check(created)
+            self._guard.check()
         self.delete_old()
 
     def delete_old(self) -> None:
@@ -375,29 +373,13 @@ class CheckpointStore:
                 f"({difference}), and was not kept. Check the disk, or give another --workdir."
             )
         manifest.write(unfinished, record._asdict())
-        self._written = os.stat(unfinished)
-
-    def _created(self) -> list[str]:
-        """Returns the folders that the last save created."""
-        assert self._saving is not None
-        final = self._path(self._saving.record.step)
-        created = [final + UNFINISHED]
-        if self._written is not None:
-            with contextlib.suppress(OSError):
-                if os.path.samestat(os.stat(final), self._written):  # a rename keeps the inode
-                    created.append(final)
-        return created
 
     def _remove_leftovers(self) -> None:
         """Removes what a killed process left. Called while nothing is being saved."""
         for name in os.listdir(self.folder):
             if not LEFTOVER_NAME.fullmatch(name):
                 continue
-            path = os.path.join(self.folder, name)
-            if os.path.isdir(path):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
+            shutil.rmtree(os.path.join(self.folder, name), ignore_errors=True)
 
     def _move_aside(self, step: int) -> None:
         aside = _find_free_path(f"{self._path(step)}.damaged")
@@ -461,10 +443,9 @@ class CheckpointStore:
             with contextlib.suppress(Exception):  # the threads of Orbax fail for the same reason
                 self._writer.close()
             step = self._saving.record.step
-            created = self._created()
-            self._saving = self._written = self._writer = None
+            self._saving = self._writer = None
             if self._guard is not None:
-                self._guard.check(created)
+                self._guard.check()
             if jax.process_index() == 0:
                 shutil.rmtree(self._path(step) + UNFINISHED, ignore_errors=True)
             # Libraries raise ValueError for files that differ from what they wrote.

@@ -35,13 +35,10 @@ ADVICE = {
     errno.EIO: "check the disk",
     errno.ESTALE: "check that the network drive is connected",
     errno.EMFILE: "raise the limit on open files (ulimit -n)",
-    errno.ENFILE: "close other programs",
 }
 # TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
-MAX_LINE_CHARACTERS = 1 << 24  # of a line of JSON; a start of a run has some thousands
-MAX_LINES_BYTES = 1 << 30  # of a file of such lines
 log = logging.getLogger(__name__)
 
 
@@ -133,8 +130,13 @@ def read_limited(path: str, max_bytes: int) -> bytes:
     """
     check_no_pipe(path)
     with open(path, "rb") as file:
-        size = _check_size(file, max_bytes)
-        return file.read(size + 1)  # reading `max_bytes` would allocate a buffer of this size
+        size = os.fstat(file.fileno()).st_size
+        if size > max_bytes:
+            raise UserError(
+                f"Expected at most {max_bytes:,} bytes in {path}, got {size:,}. Check that it is the right "
+                "file."
+            )
+        return file.read()
 
 
 def read_text(path: str, max_bytes: int) -> str:
@@ -150,33 +152,6 @@ def read_text(path: str, max_bytes: int) -> str:
         raise UserError(f"{path} is not encoded in UTF-8 ({first_line(error)}). Convert it.") from None
 
 
-def _check_size(file: IO, max_bytes: int) -> int:
-    """Returns the bytes of an open file, or raises a UserError if there are more than `max_bytes`."""
-    size = os.fstat(file.fileno()).st_size
-    if size > max_bytes:
-        raise UserError(
-            f"Expected at most {max_bytes:,} bytes in {file.name}, got {size:,}. Check that it is the right "
-            "file."
-        )
-    return size
-
-
-def check_entries(folder: str) -> None:
-    """Raises a UserError if a folder contains anything except files and folders."""
-    for name in os.listdir(folder):
-        check_no_pipe(os.path.join(folder, name))
-
-
-def check_tree(folder: str) -> None:
-    """Raises a UserError if a folder or a folder in it contains anything except files and folders.
-
-    Libraries that read whole folders open each file in it, and opening a named pipe would wait forever.
-    """
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            check_no_pipe(os.path.join(parent, name))
-
-
 def check_no_pipe(path: str) -> None:
     """Raises a UserError for a pipe, a socket or a device. Opening a named pipe would wait forever."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -186,20 +161,16 @@ def check_no_pipe(path: str) -> None:
 def read_json_lines(path: str, types: Mapping[str, type]) -> Iterator[dict[str, Any]]:
     """Yields the JSON objects in the lines of a file, or nothing if the file does not exist.
 
-    Skips other lines, for example a line that a kill has cut, or that is too long.
+    Skips other lines, for example a line that a kill has cut.
 
     Args:
       path: path of the file.
       types: {name: type} of the fields that each object must have.
-
-    Raises:
-      UserError: if the file has more than `MAX_LINES_BYTES` bytes.
     """
     if not os.path.isfile(path):
         return
     with open(path, encoding="utf-8", errors="replace") as file:
-        _check_size(file, MAX_LINES_BYTES)
-        for line in iter(lambda: file.readline(MAX_LINE_CHARACTERS), ""):
+        for line in file:
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(line)
                 if isinstance(value, dict) and all(type(value.get(x)) is types[x] for x in types):

@@ -5,14 +5,13 @@ import fcntl
 import json
 import logging
 import os
-import shutil
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import IO
 
 from tfm.errors import UserError
-from tfm.io.files import check_entries, lock_file, no_link, writing
+from tfm.io.files import lock_file, no_link, writing
 
 LOCK_FILE = "lock"
 MAX_RECORD_BYTES = 1 << 12
@@ -36,41 +35,23 @@ class DirectoryGuard:
         if lock is not None:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
-    def check(self, created: Sequence[str] = ()) -> None:
+    def check(self) -> None:
         """Checks that the path still leads to the same folder. Takes a few microseconds.
-
-        Args:
-          created: folders that this process has just created, two levels below. They are removed if the
-            folder is gone, because TensorStore creates missing folders again.
 
         Raises:
           UserError: if the path leads to nothing or to another folder.
         """
         for path, descriptor in self._files.items():
-            change = ""
             try:
-                if not os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    change = "was replaced"
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    continue
+                change = "was replaced"
             except (FileNotFoundError, NotADirectoryError):
                 change = "was deleted or moved"
-            if not change:
-                continue
-            if created:
-                self._remove(created)
             raise UserError(
                 f"{path} {change} while this run used {self.path}. The run ends and writes nothing more "
                 "there. To resume it, move the files back and start it again."
             )
-
-    def _remove(self, created: Sequence[str]) -> None:
-        """Removes folders and their empty parents, unless another run has made a lock file there since."""
-        if os.path.exists(os.path.join(self.path, LOCK_FILE)):
-            return
-        for folder in created:
-            shutil.rmtree(folder, ignore_errors=True)
-        for folder in [*map(os.path.dirname, created[:1]), self.path]:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
 
     def close(self) -> None:
         """Closes the folder."""
@@ -88,10 +69,8 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     two processes could then lock two files of the same name.
 
     Raises:
-      UserError: if another process has the lock, the folder was deleted or replaced at this moment, or
-        something in it is neither a file nor a folder.
+      UserError: if another process has the lock, or the folder was deleted or replaced at this moment.
     """
-    check_entries(workdir)
     with (
         # Without a buffer, because closing a buffered file would repeat a failed write.
         open(os.path.join(workdir, LOCK_FILE), "ab+", buffering=0, opener=no_link) as file,

@@ -18,7 +18,6 @@ from tfm.checkpoints.trees import average_trees
 from tfm.config import OnResume, changes
 from tfm.devices.memory import check_parameters_fit, host_memory
 from tfm.errors import UserError, check_count
-from tfm.io.files import check_entries
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
@@ -184,7 +183,6 @@ def open_folder(path: str) -> ModelFolder:
         raise UserError(f"Expected the path of a run's folder as workdir, got {path!r}.")
     if not os.path.isdir(path):
         raise UserError(f"Expected the folder of a run at {path}, but there is none. Check the path.")
-    check_entries(path)
     mapping = configs.load(config_path(path))
     if has_checkpoint(path):  # before, a start that fails may have written another config
         check_recorded_config(path, mapping, config_path(path))

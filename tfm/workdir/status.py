@@ -15,7 +15,6 @@ from tfm import tasks
 from tfm.checkpoints.store import list_steps
 from tfm.config import dotted_names, load
 from tfm.errors import UserError
-from tfm.io.files import check_entries
 from tfm.io.lock import find_holder
 from tfm.training.run_log import read_metrics
 from tfm.training.scores import Scores, find_best
@@ -139,15 +138,13 @@ def _read_config(workdir: str) -> Any:
     """Reads the config of a run, or its fields alone if it names modules that may not be imported.
 
     Raises:
-      UserError: if there is no run, its config cannot be read and names no modules, or the folder contains
-        anything except files and folders.
+      UserError: if there is no run, or its config cannot be read and names no modules.
     """
     try:
         return runs.open_folder(workdir).config
     except UserError:
         if not os.path.isdir(workdir):
             raise
-        check_entries(workdir)  # may be the reason of the error, and opening a pipe would wait forever
         mapping = load(runs.config_path(workdir))
         if not dotted_names(mapping):
             raise

@@ -9,7 +9,6 @@ from tfm.data.data_errors import MissingFile, damage_error
 from tfm.data.source import CHUNK_ROWS, Source, hash_rows
 from tfm.data.sources.columns import ListColumns
 from tfm.errors import UserError, install_extra
-from tfm.io.files import check_tree
 
 # The errors that `datasets` raises for a folder with parts missing, and for JSON files of an unexpected form.
 DAMAGE = (OSError, ValueError, LookupError, RuntimeError, AttributeError, TypeError)
@@ -84,7 +83,6 @@ def _load_saved(datasets: Any, directory: str, split: str) -> Any:
     """Returns a split of a folder that `save_to_disk` has written."""
     folder = os.path.join(directory, split)
     has_folders = os.path.isdir(folder)
-    check_tree(folder if has_folders else directory)
     try:
         loaded = datasets.load_from_disk(folder if has_folders else directory)
     except DAMAGE as error:

@@ -4,8 +4,6 @@ import contextlib
 import functools
 import hashlib
 import io
-import os
-import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,7 +14,6 @@ from tfm.data.data_errors import MissingFile, collect, raise_all
 from tfm.data.source import CHUNK_ROWS, Source
 from tfm.data.sources.columns import label_text, name_class
 from tfm.errors import UserError, first_line
-from tfm.io.files import check_tree
 
 UNKNOWN_SIZE = 1 << 40  # examples of a split before its download
 BAD_SPLIT = (ValueError, KeyError, AssertionError, NotImplementedError)  # what TFDS raises for its name
@@ -132,8 +129,6 @@ def find_builder(name: str, directory: str) -> Any:
     import tensorflow_datasets.translate
     from google.protobuf import json_format
 
-    folder = os.path.expanduser(directory or str(tfds.core.constants.DATA_DIR))
-    check_tree(os.path.join(folder, re.split("[/:]", name)[0]))
     tfds.features.FeatureConnector.cls_from_name = find_imported_feature
     not_found = tfds.core.registered.DatasetNotFoundError
     try:
