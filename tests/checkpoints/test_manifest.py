@@ -1,16 +1,11 @@
-"""Tests of manifests: detected changes, invalid contents and errors of the file system."""
+"""Tests of manifests: detected changes and errors of the file system."""
 
-import contextlib
 import errno
-import hashlib
-import json
 import os
 import random
 import shutil
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.checkpoints.store_contract import cut_file, delete_file, flip_bit
 from tfm.checkpoints import manifest
@@ -31,12 +26,6 @@ def folder(tmp_path):
 
 def add_file(path, rng):
     path.with_name("stranger").write_bytes(rng.randbytes(9))
-
-
-def write_raw(folder, content):
-    """Writes a manifest of any content with a correct checksum."""
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    (folder / manifest.FILE).write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def test_check_returns_the_content_of_an_intact_folder(folder):
@@ -63,52 +52,12 @@ def test_additional_files_of_an_export_are_not_damage(folder):
     assert manifest.check(folder, exact=False)["files"].keys() == {"a"}
 
 
-@pytest.mark.parametrize("replace", [os.mkfifo, os.mkdir, lambda path: os.symlink(path, path)])
-def test_entries_that_are_not_files_are_damage(replace, folder):
-    """Opening a pipe would wait forever."""
+def test_folder_in_place_of_a_file_is_damage(folder):
     for name in ("a", manifest.FILE):
         (folder / name).unlink()
-        replace(folder / name)
+        (folder / name).mkdir()
         with pytest.raises(manifest.Damaged, match=name):
             manifest.check(folder)
-
-
-HOSTILE = {
-    "too large a number": b'{"files": {"a": [1e999, "x"]}}',
-    "a NUL character": {"files": {"a\0": [1, "x"]}},
-    "half a character": b'{"files": {"\\ud800": [1, "x"]}}',
-    "another folder": {"files": {"../a": [1, "x"]}},
-    "an absolute path": {"files": {"/etc/hostname": [1, "x"]}},
-    "a long name": {"files": {"x" * 5000: [1, "x"]}},
-    "no files": {"step": 3},
-    "a list": [1, 2],
-    "deep": b"[" * 100_000,
-    "not JSON": b"{",
-    "not text": b"\xff",
-    "too large": b"{}" + b" " * manifest.MAX_BYTES,
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_invalid_manifest_is_damage(name, folder):
-    write_raw(folder, HOSTILE[name])
-    with pytest.raises(manifest.Damaged):
-        manifest.check(folder, exact=False)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@pytest.mark.long
-@given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
-def test_any_json_is_either_damage_or_valid_content(tmp_path_factory, content):
-    folder = tmp_path_factory.mktemp("manifest")
-    write_raw(folder, content)
-    with contextlib.suppress(manifest.Damaged):
-        assert isinstance(manifest.check(folder, exact=False), dict)
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ESTALE])

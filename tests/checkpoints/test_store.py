@@ -127,21 +127,6 @@ def test_step_deleted_while_it_is_read_is_not_damaged(copy, monkeypatch, caplog)
     assert "damaged" not in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("step", 6.0),
-        ("assets", {"a": 1}),
-        ("progress", []),
-        ("arrays", {"a": [[1], "x"]}),
-    ],
-)
-def test_manifest_with_invalid_fields_is_damage(field, value, copy):
-    manifest.write(copy / "6", manifest.read(copy / "6") | {field: value})
-    with open_store(copy) as store:
-        assert (store.latest(), store.best()) == (4, 4)
-
-
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES])
 def test_error_of_the_file_system_is_not_damage(code, copy, monkeypatch):
     """The store moves nothing and does not return an older step instead."""
