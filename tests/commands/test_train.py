@@ -65,7 +65,6 @@ def test_work_directory_in_a_bucket_or_after_a_tilde_is_an_error(path, tmp_path,
     [
         (["--config.training.seed=5"], r"started with another config: training\.seed was 0 and is now 5"),
         (["--allow_change=training.sed"], r"--allow_change: .*did you mean 'training\.seed'"),
-        (["--warm_start=WORKDIR/none"], "Expected the folder of a run"),
         (["--warm_start=x", "--warm_start_map=a"], "TARGET=SOURCE.*'a'"),
         (["--from_step=3"], "--from_step is not for --dry_run"),
         (["--profile=4:7"], "--profile to name steps up to 6.*, got 4:7"),
@@ -77,6 +76,24 @@ def test_dry_run_makes_the_checks_of_a_run(flags, message, regression_run):
         train.main(
             [f"--config={regression_run}/config.json", f"--workdir={regression_run}", "--dry_run", *flags]
         )
+
+
+@pytest.mark.long
+def test_dry_run_uses_the_vocabulary_of_the_run(tiny_run, tmp_path, caplog):
+    """The training data would give another vocabulary than the vocabulary of the warm start."""
+    write_corpus(tmp_path, [("train", 30), ("val", 16), ("test", 4)])
+    config, workdir = write_config_file(tmp_path, make_config(tmp_path, steps=1)), tmp_path / "run"
+    arguments = [f"--config={config}", f"--workdir={workdir}"]
+    workdir.mkdir()
+    shutil.copy(tiny_run / VOCABULARY_FILE, workdir)
+    with caplog.at_level("INFO"):
+        train.main([*arguments, "--dry_run"])
+    assert [path.name for path in workdir.iterdir()] == [VOCABULARY_FILE]
+    assert run_command("train", *arguments, f"--warm_start={tiny_run}").code == 0
+    with caplog.at_level("INFO"):
+        train.main([*arguments, "--dry_run"])
+        train.main([*arguments, "--dry_run", "--warm_start=runs/deleted"])
+    assert "Making a tokenizer" not in caplog.text
 
 
 @pytest.mark.parametrize(

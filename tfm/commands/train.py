@@ -10,6 +10,7 @@ On several hosts, start the same command on each, with a work directory that all
 
 import functools
 import os
+import shutil
 import tempfile
 from typing import Any
 
@@ -22,6 +23,7 @@ from tfm.commands.command import command
 from tfm.commands.compilation import check_device
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
+from tfm.config import walk_fields
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
 from tfm.io.signals import handle_signals
@@ -29,7 +31,7 @@ from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
 from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
-from tfm.training.setup import CHECKPOINT_FOLDER
+from tfm.training.setup import CHECKPOINT_FOLDER, has_checkpoint
 from tfm.training.task import Task
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start
@@ -92,13 +94,31 @@ def dry_run(config: Any, options: Train) -> None:
     workdir = options.workdir
     resume.check_config(config, workdir, allow_change=options.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
-        if options.warm_start:
-            warm_start.prepare_warm_start(options.warm_start, config, elsewhere, options.warm_start_map)
-        copy_frozen_models(config, elsewhere)
-        task = tasks.find(config.task).create(config, elsewhere)
+        task = create_task(config, options, elsewhere)
         newest = max(list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)), default=0)
         open_data = functools.partial(open_same_data, task, workdir, newest)
         print("\n".join(describe_run(task, config.training, workdir, open_data)))
+
+
+def create_task(config: Any, options: Train, elsewhere: str) -> Task:
+    """Returns the task of a dry run, with the assets that the run has or would make.
+
+    Args:
+      config: config of the run.
+      options: flags of the command.
+      elsewhere: empty folder for the assets.
+    """
+    module, begun = tasks.find(config.task), has_checkpoint(options.workdir)
+    # Before the first checkpoint, a user may have copied a tokenizer there.
+    made_from_fields = {leaf.info.asset for leaf in walk_fields(config)}
+    assets = module.create(config, options.workdir, new=False).assets() if begun else made_from_fields
+    for path in (os.path.join(options.workdir, name) for name in assets):
+        if os.path.isfile(path):
+            shutil.copy(path, elsewhere)
+    if options.warm_start and not begun:
+        warm_start.prepare_warm_start(options.warm_start, config, elsewhere, options.warm_start_map)
+    copy_frozen_models(config, elsewhere)
+    return module.create(config, elsewhere)
 
 
 def check_profile(text: str, steps: int) -> None:
