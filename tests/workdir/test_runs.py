@@ -16,6 +16,7 @@ from tests.support.paths import CONFIGS
 from tfm.checkpoints import trees
 from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import evaluate as evaluating
+from tfm.data.config import ImagesConfig
 from tfm.errors import UserError
 from tfm.io.files import append_json_line
 from tfm.tasks import translation
@@ -225,3 +226,16 @@ def test_config_of_the_start_before_is_valid_after_a_kill(tiny_run, tmp_path):
     later = start | {"config": start["config"] | {"ter": False}}
     append_json_line(str(workdir / RECORD_FILE), later)
     assert runs.open_folder(str(workdir)).config == runs.open_folder(str(tiny_run)).config
+
+
+@pytest.mark.parametrize("split", ["new", "../photos/new", "../photos/new/"])
+def test_files_of_an_evaluation_have_the_name_of_the_folder_of_the_split(split):
+    """A shell completes the path of a folder with a slash, and the files were hidden files without a name."""
+    assert runs.evaluation_stem("runs/pets", split, "labels") == "runs/pets/new.labels"
+    assert runs.evaluation_stem("runs/pets", split, "labels", name="second") == "runs/pets/second.labels"
+
+
+def test_exported_config_names_the_split_of_a_folder_with_a_slash():
+    data = ImagesConfig(kind="folder", directory="/data", train="/data/pets/train/", test="/data/pets/test/")
+    exported = data.without_paths()
+    assert (exported.train, exported.test) == ("train", "test")

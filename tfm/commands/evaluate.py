@@ -21,7 +21,7 @@ from tfm.commands.options import Evaluate
 from tfm.config import OnResume, changes
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
-from tfm.io.files import atomic_file, only_writer
+from tfm.io.files import atomic_file, last_part, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Report
 from tfm.workdir import runs
@@ -145,7 +145,7 @@ def make_record(report: Report, before: Sequence[Any], run: runs.Run, options: E
     is_single = options.average == options.ensemble == 1
     checkpoint = "" if is_bundle(options.workdir) else options.checkpoint
     return EvaluationRecord(
-        split=os.path.basename(options.split),
+        split=last_part(options.split),
         texts=report.identity,
         checkpoint=("best" if is_single else "last") if checkpoint is None else checkpoint,
         checkpoints=run.steps,

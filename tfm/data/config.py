@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfm.config import DOTTED, OnResume, check_fields, field, field_like
 from tfm.errors import UserError
-from tfm.io.files import user_cache
+from tfm.io.files import last_part, user_cache
 
 if TYPE_CHECKING:
     from tfm.data.source import Source
@@ -477,7 +477,7 @@ class DocumentsConfig(TextSection):
     @property
     def summary(self) -> str:
         """Description of the data and the tokenizer for a line of the model card."""
-        return f"{super().summary}, as {os.path.basename(os.path.normpath(self.tokenizer))}"
+        return f"{super().summary}, as {last_part(self.tokenizer)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -605,12 +605,12 @@ class ImagesConfig(DataSection):
         return dataclasses.replace(
             self,
             directory="." if self.kind in ("folder", "table") else "",  # these kinds need a folder
-            pictures=os.path.basename(self.pictures),
+            pictures=last_part(self.pictures),
             file=os.path.basename(self.file),
             cache_dir="",
-            train=_remove_folders(self.train),
-            validation=_remove_folders(self.validation),
-            test=_remove_folders(self.test),
+            train=remove_folders(self.train),
+            validation=remove_folders(self.validation),
+            test=remove_folders(self.test),
         )
 
     @property
@@ -638,19 +638,19 @@ def remove_paths(data: Any) -> Any:
     The name of a Hugging Face data set is removed too if the data were read from a folder, because the name
     is not used then and could be the name of other data.
     """
-    names = {split: _remove_folders(getattr(data, split)) for split in SPLITS}
+    names = {split: remove_folders(getattr(data, split)) for split in SPLITS}
     if data.kind == "huggingface" and data.directory:
         names["name"] = ""
-    tokenizer = _remove_folders(data.tokenizer)
+    tokenizer = remove_folders(data.tokenizer)
     if data.tokenizer != tokenizer and not re.fullmatch(OWN_TOKENIZER, tokenizer, re.DOTALL):
         tokenizer = TOKENIZER_JSON  # of a folder
     return dataclasses.replace(data, directory="", cache_dir="", tokenizer=tokenizer, **names)
 
 
-def _remove_folders(name: str) -> str:
-    """Removes the folders of absolute paths from the comma-separated names of a split."""
-    parts = (part.strip() for part in name.split(","))
-    return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)
+def remove_folders(names: str) -> str:
+    """Removes the folders of absolute paths from names separated by commas."""
+    parts = map(str.strip, names.split(","))
+    return ",".join(last_part(part) if os.path.isabs(part) else part for part in parts)
 
 
 def split_tags(tags: str) -> list[str]:

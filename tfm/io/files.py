@@ -56,6 +56,11 @@ def user_cache() -> str:
     return os.path.join(home, ".cache", "tfm")
 
 
+def last_part(path: str) -> str:
+    """Returns the last part of a path. A shell completes the path of a folder with a slash at its end."""
+    return os.path.basename(path.rstrip(os.sep))
+
+
 # Errors.
 
 

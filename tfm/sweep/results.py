@@ -16,7 +16,7 @@ from tfm.checkpoints.retention import rank
 from tfm.checkpoints.store import list_steps
 from tfm.config import changes
 from tfm.errors import UserError
-from tfm.io.files import atomic_file
+from tfm.io.files import atomic_file, last_part
 from tfm.sweep.plan import PlannedRun, count_parameters
 from tfm.sweep.table import Row, make_table
 from tfm.sweep.variants import PARAMETERS, TABLE_FILE, Variant
@@ -45,7 +45,7 @@ class Requested(NamedTuple):
 
         The split of a path gets a separate name, because splits of several folders may have the same name.
         """
-        base = os.path.basename(self.split)
+        base = last_part(self.split)
         if base == self.split:
             return ""
         return f"{base}-{hashlib.sha256(self.split.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
@@ -94,7 +94,7 @@ def _is_current(
     """
     expected = getattr(run.config, "evaluation_settings", {})
     shared = expected.keys() & record.decoding.keys()
-    is_same = record.split == os.path.basename(requested.split) and len(record.checkpoints) == 1
+    is_same = record.split == last_part(requested.split) and len(record.checkpoints) == 1
     is_same &= all(record.decoding[name] == expected[name] for name in shared)
     if not steps:
         return is_same and record.checkpoint == requested.checkpoint

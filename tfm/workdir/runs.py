@@ -18,6 +18,7 @@ from tfm.checkpoints.trees import average_trees
 from tfm.config import OnResume, changes
 from tfm.devices.memory import check_parameters_fit, host_memory
 from tfm.errors import UserError, check_count
+from tfm.io.files import last_part
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
@@ -288,7 +289,7 @@ def evaluation_stem(workdir: str, split: str, language: str, name: str = "") -> 
     """
     if os.path.basename(name) != name:
         raise UserError(f"The name of an evaluation must not contain a folder, got {name!r}.")
-    return os.path.join(workdir, f"{name or os.path.basename(split)}.{language}")
+    return os.path.join(workdir, f"{name or last_part(split)}.{language}")
 
 
 def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:

@@ -12,9 +12,8 @@ own pictures, see `tfm.systems.dalle.captioned_pictures`. A batch is a dict of
 
 import dataclasses
 import hashlib
-import os
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from tfm.data.config import AUTO, SPLITS, DocumentsConfig, ImagesConfig, PairsCo
 from tfm.data.images import open_images
 from tfm.data.tokenizers.files import is_own_file
 from tfm.errors import UserError
+from tfm.io.files import last_part
 
 DIGIT = 8  # height and width of a digit in pixels
 SIZE = 2 * DIGIT  # height and width of a picture
@@ -106,8 +106,8 @@ class CaptionsConfig:
 
     def without_paths(self) -> "CaptionsConfig":
         """Returns this section without the paths of this machine, for an export."""
-        names = {name: os.path.basename(getattr(self, name)) for name in (*SPLITS, "pictures")}
-        tokenizer = os.path.basename(self.tokenizer) if is_own_file(self.tokenizer) else self.tokenizer
+        names: dict[str, Any] = {name: last_part(getattr(self, name)) for name in (*SPLITS, "pictures")}
+        tokenizer = last_part(self.tokenizer) if is_own_file(self.tokenizer) else self.tokenizer
         return dataclasses.replace(self, directory="", tokenizer=tokenizer, **names)
 
 

@@ -12,7 +12,6 @@ The number of a word is its rank by frequency, from 0.
 import collections
 import dataclasses
 import itertools
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +20,7 @@ import numpy as np
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.batches.schedule import Batch
-from tfm.data.config import DataSection, DocumentsConfig
+from tfm.data.config import DataSection, DocumentsConfig, remove_folders
 
 WORDS_FILE = "words.json"  # of a run: a list of [word, count], the most frequent first
 BLOCK_SENTENCES = 64  # sentences that are drawn at a time
@@ -139,7 +138,7 @@ class SkipGramsConfig(DataSection):
     def without_paths(self) -> "SkipGramsConfig":
         """Returns this section without the paths of this machine, for an export."""
         names = ("train", "validation", "test", "analogies", "similarities")
-        files: dict[str, Any] = {name: _remove_folders(getattr(self, name)) for name in names}
+        files: dict[str, Any] = {name: remove_folders(getattr(self, name)) for name in names}
         return dataclasses.replace(self, directory="", cache_dir="", **files)
 
     def __post_init__(self):
@@ -148,12 +147,6 @@ class SkipGramsConfig(DataSection):
             return
         super().__post_init__()
         self.documents  # noqa: B018 - checks the fields of the documents
-
-
-def _remove_folders(names: str) -> str:
-    """Removes the folders of absolute paths from names separated by commas."""
-    parts = map(str.strip, names.split(","))
-    return ",".join(os.path.basename(part) if os.path.isabs(part) else part for part in parts)
 
 
 def count_words(sentences: Iterable[Sequence[str]], minimum_count: int) -> dict[str, int]:
