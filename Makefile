@@ -41,7 +41,7 @@ test-all: test
 
 test-oldest: .venv/tested
 	$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-oldest
-	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[dev]'
+	$(BIN)/uv pip install --quiet --python .venv-oldest --resolution lowest-direct --editable '.[train,dev]'
 	.venv-oldest/bin/python -m pytest $(PYTEST_OPTIONS) -m "not long" --ignore=tests/devices
 
 # A Python that is not on this machine is left out with a message. A failure does not stop the other Pythons.
@@ -61,7 +61,7 @@ test-newest: .venv/tested
 test-newest-of: FOLDER = .venv-newest-$(VERSION)
 test-newest-of:
 	$(BIN)/uv venv --quiet --clear --python $(PYTHON) $(FOLDER)
-	$(BIN)/uv pip install --quiet --python $(FOLDER) --upgrade --resolution highest --editable '.[dev]'
+	$(BIN)/uv pip install --quiet --python $(FOLDER) --upgrade --resolution highest --editable '.[train,dev]'
 	$(FOLDER)/bin/python -m pytest $(PYTEST_OPTIONS) -m "not long" --ignore=tests/devices
 	$(FOLDER)/bin/mypy
 
@@ -94,10 +94,10 @@ docs: .venv/documented
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@
 
-# The package alone, which is all that the quick start needs.
+# What the quick start needs: the parts, and the extra with the commands' packages.
 .venv/installed: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --editable .
+	$(BIN)/python -m pip install --quiet --editable '.[train]'
 	touch $@
 
 clean:

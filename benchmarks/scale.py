@@ -1,9 +1,9 @@
 """What a training step takes on TPUs that are not here: python -m benchmarks.scale --topology=v5e:4x4
 
-Compiles the step of a size for a topology (needs `pip install -e '.[tpu]'`) and prints one JSON line: bytes
-of a device, collectives, and the least time that the chip's published figures allow. Nothing is measured. The
-batch grows with the devices, so that each has as much to do (weak scaling). --table=FILE prints the lines of
-a file as the table of benchmarks/notes/tpu_estimates.md instead.
+Compiles the step of a size for a topology (needs `pip install -e '.[train,tpu]'`) and prints one JSON line:
+bytes of a device, collectives, and the least time that the chip's published figures allow. Nothing is
+measured. The batch grows with the devices, so that each has as much to do (weak scaling). --table=FILE prints
+the lines of a file as the table of benchmarks/notes/tpu_estimates.md instead.
 """
 
 import json

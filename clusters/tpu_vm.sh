@@ -57,7 +57,7 @@ prepare() {
     on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy nfs-common $PYTHON-venv \
 && sudo mkdir -p $SHARE && (mountpoint -q $SHARE || sudo mount -t nfs $NFS $SHARE) \
 && sudo install -d -m 1777 $SHARE/runs $SHARE/cache \
-&& $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[tpu]'"
+&& $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[train,tpu]'"
 }
 
 delete() {

@@ -2,15 +2,20 @@
 
 import ast
 import os
+import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
+from tfm.errors import TRAIN_MODULES
 from tfm.family import find_system
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 MODULES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "tfm").rglob("*.py"))
@@ -78,6 +83,39 @@ MAY_IMPORT = {
     "tfm.commands": None,  # may import all packages except systems
     "tfm.testing": None,
 }
+# {package: libraries that its modules import anywhere}. `PARTS` need only `dependencies` of pyproject.toml.
+# The other modules may need the extra `train`. They import packages of further extras inside functions.
+LIBRARIES = {
+    "tfm.errors": set(),
+    "tfm.family": set(),
+    "tfm.io": {"jax", "numpy"},
+    "tfm.checkpoints": {"etils", "flax", "jax", "numpy", "orbax"},
+    "tfm.config": {"ml_collections"},
+    "tfm.devices": {"flax", "jax", "numpy"},
+    "tfm.datasets": set(),
+    "tfm.data": {"PIL", "etils", "google", "grain", "numpy", "pyarrow", "requests", "sentencepiece"}
+    | {"tensorflow_datasets", "tree"}
+    | {"backports", "compression", "datasets", "sklearn", "tokenizers"},
+    "tfm.evaluation": {"numpy", "sacrebleu", "sacremoses"},
+    "tfm.layers": {"flax", "jax", "numpy"},
+    "tfm.models": {"flax", "jax"},
+    "tfm.decoding": {"flax", "jax", "numpy", "sacrebleu"},
+    "tfm.interpret": {"flax", "jax", "numpy"},
+    "tfm.training": {"flax", "jax", "mlflow", "numpy", "optax", "safetensors", "tensorboardX", "wandb"},
+    "tfm.visualize": {"matplotlib", "numpy"},
+    "tfm.tasks": {"jax", "numpy"},
+    "tfm.huggingface": {"numpy", "safetensors"},
+    "tfm.systems": {"PIL", "flax", "jax", "matplotlib", "numpy", "optax", "rouge_score", "scipy", "seqeval"}
+    | {"yaml"},
+    "tfm.workdir": {"flax", "jax", "ml_collections", "numpy", "safetensors"},
+    "tfm.sweep": {"numpy", "scipy"},
+    "tfm.export": {"ctranslate2", "numpy", "torch"},
+    "tfm.commands": {"PIL", "absl", "jax", "ml_collections", "numpy", "rich"},
+    "tfm.testing": {"flax", "jax", "numpy", "optax", "pytest"},
+}
+PARTS = (*EQUATIONS, "tfm.layers", "tfm.models", "tfm.decoding", "tfm.interpret")
+# {package in pyproject.toml: its module}, where the names differ in more than - and _.
+MODULE_OF = {"absl-py": "absl", "orbax-checkpoint": "orbax", "pillow": "PIL", "pyyaml": "yaml"}
 # {system: earlier systems that it builds on}, as the README.md of its folder says.
 BUILDS_ON = {"rnn_seq2seq": {"lstm_lm"}}
 WITHOUT_JAX = ("tfm.data", "tfm.datasets", "tfm.evaluation", "tfm.config", "tfm.errors")
@@ -114,6 +152,45 @@ def imports(path):
             assert node.level == 0, f"{path}: imports are absolute"
             found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
     return found
+
+
+def imports_at_once(path):
+    """Returns the full names of what the import of a file imports, without its functions and type checks."""
+    found, nodes = set(), [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names} | {node.module}
+        is_type_check = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not is_type_check and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            nodes += ast.iter_child_nodes(node)
+    return found
+
+
+def imported_with(modules):
+    """Returns the modules of tfm that the import of some modules imports, and the libraries of others."""
+    loaded, libraries, waiting = set(), set(), {*modules}
+    while waiting:
+        module = waiting.pop()
+        loaded.add(module)
+        names = imports_at_once(MODULES[module])
+        libraries |= libraries_in(names)
+        parents = {".".join(module.split(".")[:depth]) for depth in range(1, module.count(".") + 1)}
+        waiting |= ({name for name in names if name in MODULES} | parents) - loaded
+    return loaded, libraries
+
+
+def libraries_in(names):
+    """Returns the top-level modules in a set of full names that belong to neither tfm nor Python."""
+    return {name.partition(".")[0] for name in names} - sys.stdlib_module_names - {"tfm"}
+
+
+def modules_of(requirements):
+    """Returns the modules of some packages with their versions, such as {"absl"} for ["absl-py>=2.1,<3"]."""
+    names = [Requirement(requirement).name for requirement in requirements]
+    return {MODULE_OF.get(name, name.replace("-", "_")) for name in names}
 
 
 def package_of(module):
@@ -176,6 +253,34 @@ def test_modules_import_no_banned_module(module):
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, *WITHOUT_JAX, *HOST_SIDE_FILES)])
 def test_code_of_the_host_side_does_not_import_jax(module):
     assert not {name for name in imports(MODULES[module]) if within(name, "jax", "flax", "optax", "orbax")}
+
+
+@pytest.mark.parametrize("package", LIBRARIES)
+def test_packages_import_exactly_the_listed_libraries(package):
+    modules = [name for name in MODULES if within(name, package)]
+    assert set().union(*(libraries_in(imports(MODULES[name])) for name in modules)) == LIBRARIES[package]
+
+
+def test_every_package_has_a_list_of_libraries():
+    assert set(MAY_IMPORT) == {*LIBRARIES, *EQUATIONS}  # another test has the list of the equations
+
+
+def test_parts_import_only_the_dependencies_that_are_always_installed():
+    """The models of all systems are parts, too, and `tfm.commands.main` has to name the missing extra."""
+    page = (ROOT / "docs" / "reference" / "layers.md").read_text(encoding="utf-8")
+    models = re.findall(r"`(tfm\.systems\.\w+\.\w+)`", page)
+    assert len(models) >= 15
+    parts = {name for name in MODULES if within(name, *PARTS)} | {*models, "tfm.commands.main"}
+    loaded, libraries = imported_with(parts)
+    assert loaded >= parts | {"tfm", "tfm.data", "tfm.data.batches.rows", "tfm.devices.mesh"}
+    assert libraries <= modules_of(PROJECT["dependencies"])
+
+
+def test_extra_train_suffices_to_import_every_module():
+    train = modules_of(PROJECT["optional-dependencies"]["train"])
+    assert sorted(train) == sorted(TRAIN_MODULES)
+    _, libraries = imported_with(name for name in MODULES if not within(name, "tfm.testing"))
+    assert libraries <= modules_of(PROJECT["dependencies"]) | train
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if within(name, "tfm.testing")])

@@ -5,16 +5,16 @@ import shlex
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 
 import pytest
-from packaging.requirements import Requirement
+from uv import find_uv_bin
 
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT
-from tfm import errors
 from tfm.commands.config_files import shipped_configs
+from tfm.commands.options import OPTIONS
+from tfm.errors import EXIT_CODE
 
 pytestmark = pytest.mark.long
 
@@ -52,8 +52,8 @@ def test_folder_with_the_name_of_the_package_does_not_hide_a_clone(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory):
-    """Returns a folder with the files of a wheel that is built from an sdist of this clone."""
+def wheel(tmp_path_factory):
+    """Returns the path of a wheel that is built from an sdist of this clone."""
     folder = tmp_path_factory.mktemp("wheel")
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     clone = folder / "clone"
@@ -68,10 +68,16 @@ def installed(tmp_path_factory):
     with tarfile.open(sdist) as archive:
         archive.extractall(folder / "source", filter="data")
     (source,) = (folder / "source").iterdir()
-    wheel = build("build_wheel", source, folder / "wheel")
+    return build("build_wheel", source, folder / "wheel")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Returns a folder with the files of the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "installed")
-    return folder / "installed"
+        archive.extractall(folder)
+    return folder
 
 
 def test_wheel_of_an_sdist_contains_configs_and_page(installed, tmp_path):
@@ -83,22 +89,78 @@ def test_wheel_of_an_sdist_contains_configs_and_page(installed, tmp_path):
     }
 
 
+@pytest.fixture(scope="module")
+def parts(wheel, tmp_path_factory):
+    """Returns the bin folder of an environment with the wheel and its dependencies, without any extra."""
+    folder = tmp_path_factory.mktemp("parts") / "environment"
+    uv = find_uv_bin()
+    for command in (
+        [uv, "venv", "--quiet", "--python", sys.executable, str(folder)],
+        [uv, "pip", "install", "--quiet", "--python", str(folder), str(wheel)],
+    ):
+        result = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+        assert result.returncode == 0, result.stderr
+    return folder / "bin"
+
+
+def run_alone(folder, *command):
+    """Runs a command in a folder from which it does not see this clone."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True, timeout=LIMIT
+    )
+
+
+def test_parts_work_without_the_extra_train(parts, tmp_path):
+    result = run_alone(tmp_path, parts / "python", ROOT / "tests" / "support" / "use_parts.py")
+    assert result.returncode == 0, result.stderr
+    assert "use_interpretation" in result.stdout.split()
+
+
+def test_environment_of_the_parts_has_no_package_of_commands_and_data(parts, tmp_path):
+    code = "import importlib.metadata as m; print(*(each.name for each in m.distributions()))"
+    names = {*run_alone(tmp_path, parts / "python", "-c", code).stdout.split()}
+    assert {"tfm-jax", "jax", "flax", "optax", "jaxtyping"} <= names
+    assert not names & {"matplotlib", "ml_collections", "pyarrow", "sentencepiece", "tensorflow-datasets"}
+    assert len(names) <= 40
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_command_without_the_extra_train_ends_in_one_line(name, parts, tmp_path):
+    result = run_alone(tmp_path, parts / "tfm", name, "--help")
+    assert (result.returncode, result.stdout) == (EXIT_CODE, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: tfm {name} needs the extra train, ")
+    assert line.endswith(": run pip install 'tfm-jax[train]'.")
+
+
 @pytest.mark.parametrize(
-    "extra", ["zstd", "datasets", "ctranslate2", "tokenizers", "tracking", "digits", "rouge", "tags"]
+    "command",
+    [
+        ["-m", "tfm", "train", "--config=quickstart", "--workdir=run"],
+        [ROOT / "train.py", "--config=quickstart", "--workdir=run"],
+        [ROOT / "eval.py", "--workdir=run"],
+    ],
 )
-def test_message_of_a_wheel_names_the_packages_of_a_missing_extra(extra, installed, tmp_path):
-    """A user of a wheel has no checkout in which pip could install the extra."""
-    code = f"from tfm.errors import install_extra; print(install_extra({extra!r}))"
-    command, packages = run_python(code, tmp_path, PYTHONPATH=str(installed)).split(" install ")
-    assert command == "run pip"
-    expected = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
-    assert set(map(Requirement, shlex.split(packages))) == {
-        Requirement(line.partition(";")[0]) for line in expected
-    }
+def test_command_without_the_extra_train_creates_no_file(command, parts, tmp_path):
+    result = run_alone(tmp_path, parts / "python", *command)
+    assert result.returncode == EXIT_CODE
+    (line,) = result.stderr.splitlines()
+    assert "needs the extra train, " in line
+    assert not [*tmp_path.iterdir()]
 
 
-def test_message_without_metadata_names_the_extra(tmp_path, monkeypatch):
-    """Somebody may copy the folder of the package alone."""
-    monkeypatch.setattr(errors, "__file__", str(tmp_path / "tfm" / "errors.py"))
-    monkeypatch.setattr(errors, "DISTRIBUTION", "no-such-distribution")
-    assert "extra digits in pyproject.toml" in errors.install_extra("digits")
+def test_list_of_the_commands_needs_no_extra(parts, tmp_path):
+    result = run_alone(tmp_path, parts / "tfm", "--help")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all(f"  {name} " in result.stdout for name in OPTIONS)
+
+
+def test_advice_for_a_wheel_installs_the_packages_of_the_extra(parts, tmp_path):
+    """tfm-jax need not be on a package index, because pip reads the metadata of the installed wheel."""
+    code = "from tfm.errors import install_extra; print(install_extra('rouge'))"
+    advice = run_alone(tmp_path, parts / "python", "-c", code).stdout.removeprefix("run pip ")
+    pip = [sys.executable, "-m", "pip", "--python", parts / "python"]
+    result = run_alone(tmp_path, *pip, *shlex.split(advice), "--dry-run")
+    assert result.returncode == 0, result.stderr
+    assert "rouge" in result.stdout.splitlines()[-1]

@@ -7,6 +7,8 @@ first use: `import tfm` itself is cheap, and touches neither JAX nor a device.
 import importlib
 import pkgutil
 
+from tfm import errors
+
 __version__ = "0.1.0"
 __all__ = ["Generator", "Observer", "Translator", "__version__"]
 
@@ -14,6 +16,7 @@ __all__ = ["Generator", "Observer", "Translator", "__version__"]
 def __getattr__(name):
     """Imports a submodule, `Generator`, `Observer` or `Translator` on first use."""
     if name in ("Generator", "Observer", "Translator"):
+        errors.check_train_extra(f"tfm.{name}")
         return getattr(importlib.import_module(f"tfm.workdir.{name.lower()}"), name)
     try:
         return importlib.import_module(f"tfm.{name}")

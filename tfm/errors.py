@@ -2,15 +2,35 @@
 
 import dataclasses
 import difflib
-import importlib.metadata
+import importlib.util
 import os
-import re
 import reprlib
 from collections.abc import Iterable
 from typing import Any
 
 MAX_MESSAGE_CHARACTERS = 20_000  # a message may quote the files of others
 DISTRIBUTION = "tfm-jax"  # name of the package in pyproject.toml
+# Modules of the packages of the extra `train`, which the commands, the data and the figures need.
+TRAIN_MODULES = (
+    "array_record",
+    "etils",
+    "grain",
+    "importlib_resources",
+    "matplotlib",
+    "ml_collections",
+    "orbax",
+    "PIL",
+    "pyarrow",
+    "rich",
+    "sacrebleu",
+    "sacremoses",
+    "safetensors",
+    "scipy",
+    "sentencepiece",
+    "tensorboardX",
+    "tensorflow_datasets",
+    "yaml",
+)
 EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 
 
@@ -42,23 +62,31 @@ def first_line(error: BaseException) -> str:
 def install_extra(extra: str) -> str:
     """Returns the advice to install one of the extras of pyproject.toml, for the end of an error message.
 
-    In a checkout, the advice is to install the extra. A user of a wheel has no checkout, and on the package
-    index the name tfm belongs to another project, so the advice is then to install the packages of the extra.
+    pip reads the packages of the extra in the metadata of the installed tfm, so the advice works for a wheel
+    from anywhere.
     """
     if os.path.isfile(os.path.join(os.path.dirname(os.path.dirname(__file__)), "pyproject.toml")):
         return f"run pip install -e '.[{extra}]' in your checkout of tfm"
-    try:
-        requirements = importlib.metadata.requires(DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:  # somebody copied the folder tfm alone
-        return f"install the packages of the extra {extra} in pyproject.toml of tfm"
-    packages = [package for package, extras in map(_split_marker, requirements) if extra in extras]
-    return f"run pip install {' '.join(map(repr, packages))}"
+    return f"run pip install '{DISTRIBUTION}[{extra}]'"
 
 
-def _split_marker(requirement: str) -> tuple[str, list[str]]:
-    """Returns a requirement such as "a<2; extra == 'b'" without its marker, and the extras in the marker."""
-    package, _, marker = requirement.partition(";")
-    return package.strip(), re.findall(r"extra == ['\"]([^'\"]+)", marker)
+def check_train_extra(part: str) -> None:
+    """Checks that the packages of the extra `train` are installed.
+
+    They are looked up, not imported, so that the check is fast and comes before any work.
+
+    Args:
+      part: what needs the packages, such as "tfm train", for the error message.
+
+    Raises:
+      UserError: if a package is missing.
+    """
+    for module in TRAIN_MODULES:
+        if importlib.util.find_spec(module) is None:
+            raise UserError(
+                f"{part} needs the extra train, but its package {module} is not installed: "
+                f"{install_extra('train')}."
+            )
 
 
 def check_texts(name: str, given: Iterable[str]) -> list[str]:

@@ -40,6 +40,7 @@ def requirements(*extras):
 def test_requirements_lists_the_dependencies_of_an_image():
     plain = requirements("").stdout.splitlines()
     assert [line for line in plain if re.match(r"jax[>=<]", line)]
+    assert [line for line in plain if line.startswith("tensorflow-datasets")]  # of the extra train
     assert not [line for line in plain if line.startswith("jax[")]
     both = requirements("cuda,digits").stdout.splitlines()
     assert both[: len(plain)] == plain

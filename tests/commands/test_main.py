@@ -10,6 +10,7 @@ import pytest
 import tfm
 from tests.support.paths import ROOT
 from tests.support.processes import LIMIT, run_python
+from tfm import errors
 from tfm.commands import evaluate, main, train
 from tfm.commands.options import OPTIONS
 from tfm.errors import UserError
@@ -45,6 +46,16 @@ def test_unknown_command_is_an_error_with_a_suggestion(arguments, message, capsy
         main.main(arguments)
     assert raised.value.code == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_command_without_its_packages_names_the_extra(name, monkeypatch, capsys):
+    monkeypatch.setattr(errors, "TRAIN_MODULES", ("json", "no_such_module"))
+    with pytest.raises(SystemExit) as raised:
+        main.main([name, "--help"])
+    assert raised.value.code == errors.EXIT_CODE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: tfm {name} needs the extra train, but its package no_such_module ")
 
 
 def test_version_flag_prints_the_version(capsys):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import tfm
 from tfm.commands import command, console, terminal
 from tfm.commands.options import GROUPS, OPTIONS
-from tfm.errors import UserError, suggest
+from tfm.errors import UserError, check_train_extra, suggest
 
 HELP = ("-h", "--help", "help")
 
@@ -51,6 +51,7 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
     asks_help = command.is_help_asked(arguments)
     if not asks_help:
         command.parse_flags(OPTIONS[name], arguments)
+    check_train_extra(f"tfm {name}")
     module = importlib.import_module(f"tfm.commands.{name}")
     terminal.raise_on_interrupt()
     if not asks_help:

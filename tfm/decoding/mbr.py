@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tfm.errors import check_train_extra
+
 UTILITIES = ("chrf", "bleu")
 
 
@@ -16,7 +18,11 @@ def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
 
     Returns:
       A number from 0 to 100 for each text. The text with the largest number has the minimum Bayes risk.
+
+    Raises:
+      UserError: if the extra `train`, with the package sacrebleu, is not installed.
     """
+    check_train_extra("Minimum Bayes risk decoding")
     # This import takes a tenth of a second, so it does not belong at the top of the module.
     from sacrebleu import BLEU, CHRF
 
