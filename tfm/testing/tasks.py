@@ -374,6 +374,12 @@ class TaskContract:
         shapes = jax.eval_shape(again.init, jax.random.key(0))
         assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, variables)
 
+    def test_a_planned_task_is_a_task_of_the_same_class(self, run):
+        plan = getattr(tasks.find(run.config.task), "plan", None)
+        if plan is None:
+            pytest.skip("the task has no plan")
+        assert type(plan(run.config)) is type(run.task)
+
     def test_a_config_survives_json(self, run, tmp_path):
         path = str(tmp_path / "config.json")
         save(run.config, path)

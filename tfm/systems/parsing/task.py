@@ -43,7 +43,7 @@ DATA = PairsConfig(kind=TREEBANK, source_language="words", target_language="tree
 # Section 6.3: beam 21, length penalty 0.3, outputs of at most the input's length + 300.
 DECODING = DecodingConfig(beam_size=21, length_penalty=0.3, max_extra_tokens=300)
 SCORE_NAMES = {"bracketing F1, all": "f1", "complete match": "complete_match"}  # scores during training
-fingerprint, plan = translation.fingerprint, translation.plan
+fingerprint = translation.fingerprint
 __all__ = ["Config", "Parsing", "TreeForm", "create", "fingerprint", "inspect_split", "plan"]
 
 
@@ -141,6 +141,11 @@ class Parsing(translation.Translation):
             rate,
             fingerprint_texts(sentences, references),
         )
+
+
+def plan(config: Config) -> Parsing:
+    """Returns the task of a run that has no vocabulary yet, see `translation.plan`."""
+    return Parsing(config, translation.plan(config).tokenizer)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Parsing:
