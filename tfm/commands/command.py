@@ -23,23 +23,19 @@ import functools
 import re
 import sys
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, dataclass_transform
 
 from absl import flags
 
 from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError, suggest
-from tfm.io.files import read_limited
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
 LOCAL_PATH = re.compile(r"(?![a-z][a-z0-9+.-]*://|~(/|$)).*", re.IGNORECASE | re.DOTALL)
-FLAG_FILE = re.compile(r"--?flagfile(=|$)")
-MAX_FLAG_FILES = 100
-MAX_FLAG_FILE_BYTES = 1 << 20
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -106,7 +102,7 @@ def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None],
 
     @functools.wraps(function)
     def main(argv: Sequence[str] | None = None) -> None:
-        function(parse(cls, read_flag_files(sys.argv[1:] if argv is None else argv)))
+        function(parse(cls, sys.argv[1:] if argv is None else argv))
 
     main.options = cls  # type: ignore[attr-defined]
     main.run = function  # type: ignore[attr-defined]
@@ -116,32 +112,6 @@ def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None],
 def is_help_asked(argv: Sequence[str]) -> bool:
     """Returns whether the arguments ask for help."""
     return any(argument.partition("=")[0] in HELP_FLAGS for argument in before_dashes(argv))
-
-
-def read_flag_files(argv: Sequence[str]) -> list[str]:
-    """Replaces each --flagfile=FILE by the arguments in the lines of the file.
-
-    A line that is empty or begins with # or // is a comment. A --flagfile inside a file is replaced, too.
-
-    Raises:
-      UserError: if a file cannot be read, is too large, or there are more than `MAX_FLAG_FILES`.
-    """
-    remaining = list(argv)
-    for _ in range(MAX_FLAG_FILES + 1):
-        argument = next((each for each in before_dashes(remaining) if FLAG_FILE.match(each)), None)
-        if argument is None:
-            return remaining
-        place = remaining.index(argument)
-        _, equals, path = argument.partition("=")
-        end = place + 1 if equals else place + 2
-        path = path if equals else "".join(remaining[place + 1 : end])
-        try:
-            lines = read_limited(path, MAX_FLAG_FILE_BYTES).decode().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise UserError(f"--flagfile={path} cannot be read: {error}.") from None
-        lines = [line.strip() for line in lines]
-        remaining[place:end] = [line for line in lines if line and not line.startswith(("#", "//"))]
-    raise UserError(f"Expected at most {MAX_FLAG_FILES} flag files. Check whether a file names itself.")
 
 
 def parse(cls: type, argv: Sequence[str]) -> Any:
@@ -155,24 +125,29 @@ def parse(cls: type, argv: Sequence[str]) -> Any:
         allow_modules(values["imports"])
     if hasattr(cls, "open_config"):
         paths = {name: field.metadata[SHORT_FOR] for name, field in _fields(cls, FLAG).items()}
-        short = [f"--config.{path}={values[name]}" for name, path in paths.items() if path]
-        short = [argument for argument in short if not argument.endswith("=None")]
-        _check_given_once(short, rest)
-        config_values, rest = cls.open_config(values, [*short, *rest])
+        short = {name: path for name, path in paths.items() if path and values[name] is not None}
+        arguments = [f"--config.{path}={values[name]}" for name, path in short.items()]
+        config_values, rest = cls.open_config(values, [*arguments, *rest])
+        _check_short_flags(short, values, config_values["overrides"])
         values |= config_values
     return cls(**values, **_read_positionals(cls, rest))
 
 
-def _check_given_once(short: Sequence[str], rest: Sequence[str]) -> None:
-    """Raises a UserError if a field has a value by its short flag and another value by its long flag."""
-    for argument in short:
-        field = argument.partition("=")[0]
-        other = [each for each in rest if each.partition("=")[0] == field and each != argument]
-        if other:
-            name = field.rpartition(".")[2]
+def _check_short_flags(
+    short: Mapping[str, str], values: Mapping[str, Any], fields: Mapping[str, Any]
+) -> None:
+    """Raises a UserError if a field has a value by its short flag and another value by its long flag.
+
+    Args:
+      short: {name of a short flag that is given: path of its field}.
+      values: {name of a flag: value}.
+      fields: {path: value} of the fields that the arguments set. A long flag comes after its short flag.
+    """
+    for name, path in short.items():
+        if fields[path] != values[name]:
             raise UserError(
-                f"--{name} is short for {field}, but both have values: {argument.partition('=')[2]} and "
-                f"{other[-1].partition('=')[2]}. Leave one out."
+                f"--{name} is short for --config.{path}, but both have values: {values[name]} and "
+                f"{fields[path]}. Leave one out."
             )
 
 

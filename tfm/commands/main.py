@@ -47,7 +47,6 @@ def run_command(name: str, arguments: Sequence[str]) -> None:
         return
     if name not in OPTIONS:
         raise UserError(f"There is no command {name!r}: {suggest(name, OPTIONS)}")
-    arguments = command.read_flag_files(arguments)
     asks_help = command.is_help_asked(arguments)
     if not asks_help:
         command.parse_flags(OPTIONS[name], arguments)
