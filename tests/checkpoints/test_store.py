@@ -111,6 +111,16 @@ def test_renamed_step_is_damaged(copy):
             store.shapes(4)
 
 
+def test_checkpoint_of_another_version_is_damaged(copy):
+    content = manifest.read(copy / "6")
+    (copy / "6" / manifest.FILE).unlink()
+    manifest.write(copy / "6", {name: value for name, value in content.items() if name != "progress"})
+    with open_store(copy) as store:
+        assert (store.latest(), store.best()) == (4, 4)
+        with pytest.raises(UserError, match=r"step 6 in .* is damaged \(manifest has no progress, so"):
+            store.shapes(6)
+
+
 def test_step_deleted_while_it_is_read_is_not_damaged(copy, monkeypatch, caplog):
     check = manifest.check
 

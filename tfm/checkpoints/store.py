@@ -74,7 +74,14 @@ class Record(NamedTuple):
 
     @classmethod
     def parse(cls, content: Mapping[str, Any]) -> Self:
-        """Returns the record in the fields of a manifest."""
+        """Returns the record in the fields of a manifest.
+
+        Raises:
+          Damaged: if a field is missing, because another version of tfm wrote the manifest.
+        """
+        missing = [name for name in cls._fields if name not in content]
+        if missing:
+            raise manifest.Damaged(f"{manifest.FILE} has no {missing[0]}, so another version of tfm wrote it")
         return cls(**{name: content[name] for name in cls._fields})
 
 
