@@ -3,7 +3,7 @@
 import collections
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,20 @@ class Entry(NamedTuple):
         return re.sub(r"\*", lambda _: next(texts), self.source)
 
 
+class Selection(NamedTuple):
+    """What a map finds for a parameter of the target.
+
+    Attributes:
+      entry: the first entry that matches the path of the parameter, or None.
+      array: the array to take, or None if the parameter keeps its initial value.
+      reason: why the array was taken or not, for the log.
+    """
+
+    entry: Entry | None
+    array: np.ndarray | None
+    reason: str
+
+
 def load_tree(
     initial: Mapping[str, Any],
     source: Mapping[str, Any],
@@ -81,39 +95,61 @@ def load_tree(
         dtype of a leaf.
     """
     parsed = list(map(Entry.parse, entries))
-    theirs = flatten_dict(source, sep="/")
-    result = flatten_dict(initial, sep="/")
-    taken, resized = f"taken from {what}", f"taken from {what} and resized to the shape here"
-    matches: dict[str, Entry | None] = {}  # the first entry that matches each path
-    reasons: dict[str, str] = {}
-    for path, leaf in result.items():
-        pairs = ((entry, entry.find_source(path)) for entry in parsed)
-        matches[path], name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
-        if matches[path] is None:
-            reasons[path] = "not taken, because no entry of the map matches"
-        elif name not in theirs:
-            reasons[path] = f"not taken, because {what} has no such parameter"
-        else:
-            array = theirs[name]
-            reasons[path] = taken
-            if np.shape(array) != np.shape(leaf):
-                array = resize and resize(path, np.asarray(array), np.shape(leaf))
-                reasons[path] = resized
-            if array is None:
-                shapes = f"{np.shape(theirs[name])} there and {np.shape(leaf)} here"
-                reasons[path] = f"not taken, because the shape is {shapes}"
-            else:
-                result[path] = _convert(array, leaf.dtype, f"{name} of {what}")
+    theirs, leaves = flatten_dict(source, sep="/"), flatten_dict(initial, sep="/")
+    selections = {
+        path: _find_array(path, leaf, parsed, theirs, what, resize) for path, leaf in leaves.items()
+    }
     for entry in parsed:
-        if problem := _find_problem(entry, matches, reasons, {taken, resized}):
+        if problem := _find_problem(entry, selections):
             raise UserError(
                 f"Expected each entry of the map of parameters to take a parameter from {what}, but "
                 f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
             )
-    for reason in dict.fromkeys(reasons.values()):
-        paths = [path for path in reasons if reasons[path] == reason]
-        log.info("%s of %s parameters %s: %s", len(paths), len(result), reason, summarize(paths))
+    for reason in dict.fromkeys(selection.reason for selection in selections.values()):
+        paths = [path for path, selection in selections.items() if selection.reason == reason]
+        log.info("%s of %s parameters %s: %s", len(paths), len(leaves), reason, summarize(paths))
+    result = {
+        path: leaf if selections[path].array is None else selections[path].array
+        for path, leaf in leaves.items()
+    }
     return unflatten_dict(result, sep="/")
+
+
+def _find_array(
+    path: str,
+    leaf: Any,
+    entries: Iterable[Entry],
+    theirs: Mapping[str, Any],
+    what: str,
+    resize: Resize | None,
+) -> Selection:
+    """Returns the array that a map takes for one parameter.
+
+    Args:
+      path, leaf: path and initial value of the parameter.
+      entries: the entries of the map.
+      theirs: {path: array} of the source.
+      what, resize: see `load_tree`.
+
+    Raises:
+      UserError: if a value is too large for the dtype of the leaf.
+    """
+    pairs = ((entry, entry.find_source(path)) for entry in entries)
+    entry, name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
+    if entry is None:
+        return Selection(None, None, "not taken, because no entry of the map matches")
+    if name not in theirs:
+        return Selection(entry, None, f"not taken, because {what} has no such parameter")
+    array, shape = theirs[name], np.shape(leaf)
+    if np.shape(array) == shape:
+        return Selection(entry, _convert(array, leaf.dtype, f"{name} of {what}"), f"taken from {what}")
+    resized = resize(path, np.asarray(array), shape) if resize else None
+    if resized is None:
+        return Selection(
+            entry, None, f"not taken, because the shape is {np.shape(array)} there and {shape} here"
+        )
+    array = _convert(resized, leaf.dtype, f"{name} of {what}")
+    return Selection(entry, array, f"taken from {what} and resized to the shape here")
 
 
 def _convert(array: Any, dtype: Any, name: str) -> np.ndarray:
@@ -131,25 +167,22 @@ def _convert(array: Any, dtype: Any, name: str) -> np.ndarray:
     return after
 
 
-def _find_problem(
-    entry: Entry, matches: Mapping[str, Entry | None], reasons: Mapping[str, str], taken: Collection[str]
-) -> str:
+def _find_problem(entry: Entry, selections: Mapping[str, Selection]) -> str:
     """Returns why an entry takes no parameter, or "" if it takes one.
 
     Args:
       entry: the entry.
-      matches: {path of each parameter: the first entry that matches it}.
-      reasons: {path of each parameter: why it was taken or not}.
-      taken: the reasons of parameters that were taken.
+      selections: {path of each parameter: what the map finds for it}.
     """
-    paths = [path for path, match in matches.items() if match == entry]
-    if any(reasons[path] in taken for path in paths):
+    matches = {path: selection for path, selection in selections.items() if selection.entry == entry}
+    if any(selection.array is not None for selection in matches.values()):
         return ""
-    if paths:
-        return f"{paths[0]} {reasons[paths[0]]}"
-    if shadowed := [path for path in matches if entry.find_source(path) is not None]:
+    if matches:
+        path, selection = next(iter(matches.items()))
+        return f"{path} {selection.reason}"
+    if shadowed := [path for path in selections if entry.find_source(path) is not None]:
         return f"an earlier entry already matches {_some(shadowed)}"
-    return f"it matches no parameter of this model, such as {_some(matches)}"
+    return f"it matches no parameter of this model, such as {_some(selections)}"
 
 
 def _some(paths: Iterable[str]) -> str:
