@@ -20,9 +20,9 @@ from tfm.data.images import (
     ArrayImages,
     ImageBatches,
     augment,
-    check_splits,
     eval_batches,
     open_images,
+    open_splits,
     shift,
 )
 from tfm.errors import UserError
@@ -139,7 +139,7 @@ def test_compressed_arrays_have_a_limit(tmp_path, monkeypatch):
 def test_one_error_lists_all_problems(file):
     config = ImagesConfig(kind="arrays", file=file, train="nothing", test="neither")
     with pytest.raises(UserError, match=r"There are 2 problems .* nothing_images.* neither_images"):
-        check_splits(config)
+        open_splits(config)
     with pytest.raises(UserError, match=r"data\.test is empty"):
         open_images(ImagesConfig(kind="arrays", file=file, test=""), "test")
 
@@ -156,12 +156,12 @@ def test_error_for_a_missing_array_does_not_call_the_file_damaged(file):
 def test_arrays_may_have_no_test_split_of_the_default_name(tmp_path):
     config = ImagesConfig(kind="arrays", file=str(tmp_path / "x.npz"))
     tiny.write_arrays(config.file, {"train": 13, "validation": 7})
-    check_splits(config)
+    open_splits(config)
     with pytest.raises(UserError, match="no array dev_images"):
-        check_splits(dataclasses.replace(config, test="dev"))
+        open_splits(dataclasses.replace(config, test="dev"))
     tiny.write_arrays(config.file, {"train": 13})
     with pytest.raises(UserError, match="no array validation_images"):
-        check_splits(config)
+        open_splits(config)
 
 
 def test_test_split_without_labels_is_an_error(tmp_path):
@@ -170,7 +170,7 @@ def test_test_split_without_labels_is_an_error(tmp_path):
     arrays = dict(np.load(config.file))
     np.savez(config.file, test_images=arrays["train_images"], **arrays)
     with pytest.raises(UserError, match="no array test_labels"):
-        check_splits(config)
+        open_splits(config)
 
 
 @pytest.mark.long
@@ -304,7 +304,7 @@ def test_missing_image_feature_or_split_is_an_error(prepared):
     config = ImagesConfig(name="tiny_images", directory=prepared, validation="dev")
     with pytest.raises(UserError, match=r"tiny_images/1\.0\.0 has no split 'dev'"):
         open_images(config, "validation")
-    check_splits(config, ["train", "test"])  # the data set has no test split, whose name is the default
+    open_splits(config, ["train", "test"])  # the data set has no test split, whose name is the default
 
 
 SIZE = 10

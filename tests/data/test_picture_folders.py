@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from tfm.commands import data as data_command
 from tfm.data import picture_index
 from tfm.data.config import ImagesConfig
 from tfm.data.data_errors import MissingFile
-from tfm.data.images import ImageBatches, open_images
+from tfm.data.images import ImageBatches, open_images, open_splits
 from tfm.data.images.augmentation import Crops, crop_arrays
 from tfm.data.picture_files import choose_slice, list_pictures
 from tfm.errors import UserError
@@ -71,7 +72,7 @@ def test_each_way_of_resizing_gives_a_square(folder, how):
 
 def test_a_split_without_a_class_keeps_the_labels_of_the_model(folder, tmp_path):
     config = write_config(folder)
-    names = image_classification.find_names(config)
+    names = image_classification.find_names(config, open_splits(config.data))
     source = image_classification.open_split(config, "validation", names)
     assert source.take(np.arange(8))[1].tolist() == [0] * 4 + [2] * 4
     save(folder / "validation" / "fox" / "1.png", 0)
@@ -257,6 +258,63 @@ def test_labels_of_hugging_face_may_be_texts(dataset):
     assert source.labels.tolist() == [1, 0, 1, 1, 0, 1]
     with pytest.raises(UserError, match=r"no column 'kind', but image, label, word\. Set data\.label_column"):
         open_images(config_of(folder / "set", kind="huggingface", label_column="kind"), "train")
+
+
+def test_missing_labels_are_errors_and_the_text_none_is_a_class(dataset):
+    """A class with the name none was taken for a missing label."""
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    folder, pictures = dataset
+    features = datasets.Features(image=datasets.Image(), label=datasets.Value("string"))
+
+    def save_labels(*labels):
+        columns = {"image": pictures[: len(labels)], "label": labels}
+        split = datasets.Dataset.from_dict(columns, features=features)
+        datasets.DatasetDict(train=split).save_to_disk(folder / "labels")
+        return config_of(folder / "labels", kind="huggingface", cache_dir=str(folder / "cache"))
+
+    source = open_images(save_labels("none", "car", "none"), "train")
+    assert (source.label_names, source.labels.tolist()) == (["car", "none"], [1, 0, 1])
+    with pytest.raises(UserError, match=r"Row 2 of .* has no label.*\(2\)"):
+        open_images(save_labels("car", None, " "), "train")
+
+
+@pytest.mark.long
+def test_slices_of_the_same_files_have_their_own_index(dataset, monkeypatch):
+    """Two halves of a split had the index of the first half, so that all pictures were in both."""
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    folder, pictures = dataset
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets")
+    for number in range(6):
+        save(folder / "mine" / "train" / ("cat", "dog")[number % 2] / f"{number}.png", number)
+    fields = {"kind": "huggingface", "name": "mine", "directory": "", "cache_dir": str(folder / "cache")}
+    halves = [
+        open_images(config_of(folder, **fields | {"train": f"train[{part}]"}), "train")
+        for part in (":50%", "50%:")
+    ]
+    assert len({hashed for half in halves for hashed in half.index.hashes.tolist()}) == 6
+    assert halves[0].fingerprint != halves[1].fingerprint
+
+
+def test_columns_of_the_same_files_have_their_own_index(dataset):
+    """A data set for segmentation has two columns of pictures."""
+    datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
+    folder, pictures = dataset
+    columns = {"image": pictures, "mask": pictures[::-1], "label": [0] * 6}
+    features = datasets.Features(image=datasets.Image(), mask=datasets.Image(), label=datasets.Value("int64"))
+    split = datasets.Dataset.from_dict(columns, features=features)
+    datasets.DatasetDict(train=split).save_to_disk(folder / "masks")
+    images, masks = (
+        open_images(config_of(folder / "masks", kind="huggingface", picture_column=column), "train")
+        for column in ("image", "mask")
+    )
+    assert images.index.hashes.tolist() == masks.index.hashes.tolist()[::-1]
+
+
+def test_a_data_set_without_the_package_is_one_error(folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(UserError, match=r"needs the package datasets: .*pip install"):
+        open_images(config_of(folder, kind="huggingface"), "train")
 
 
 def test_tfm_data_shows_classes_sizes_duplicates_and_overlap(folder, tmp_path, capsys):

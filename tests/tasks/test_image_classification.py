@@ -16,7 +16,7 @@ from tests.support.tiny import write_config_file
 from tfm.commands import compare, evaluate, export, train, translate, visualize
 from tfm.config import from_mapping, save
 from tfm.data.config import ImagesConfig
-from tfm.data.images import open_images
+from tfm.data.images import ArrayImages, open_images, open_splits
 from tfm.errors import UserError
 from tfm.interpret.observation import AttentionMap, Probabilities
 from tfm.systems.vit.model import ViTConfig
@@ -193,7 +193,7 @@ def test_the_training_split_may_lack_a_class(config, tmp_path):
     assert classification.create(three, str(tmp_path)).label_names == ["0", "1", "2"]
     two = dataclasses.replace(three, model=dataclasses.replace(config.model, classes=2))
     with pytest.raises(UserError, match=r"'validation' has 3 classes and the model 2.*model\.classes to 3"):
-        classification.find_names(two)
+        classification.find_names(two, open_splits(data))
 
 
 def test_all_splits_may_lack_classes_without_names(config, tmp_path, caplog):
@@ -201,22 +201,34 @@ def test_all_splits_may_lack_classes_without_names(config, tmp_path, caplog):
         config.data, **write_numbered(tmp_path, train=[0, 1], validation=[1], test=[0])
     )
     more = dataclasses.replace(config, data=data, model=dataclasses.replace(config.model, classes=4))
-    assert classification.find_names(more) == ["0", "1", "2", "3"]
+    assert classification.find_names(more, open_splits(data)) == ["0", "1", "2", "3"]
     assert "2 of the 4 classes" in caplog.text
 
 
-def test_splits_with_other_names_are_errors(config, monkeypatch):
-    image = np.zeros((1, config.model.image_size, config.model.image_size, config.model.channels))
+def test_splits_with_other_names_are_errors(config):
     names = {"train": ["cat", "dog"], "validation": ["cat", "dog", "bird"], "test": ["cat", "cow"]}
     sources = {
-        split: types.SimpleNamespace(label_names=x, has_class_names=False, take=lambda _: (image, None))
-        for split, x in names.items()
+        split: ArrayImages(np.zeros((1, 2, 2, 1)), np.zeros(1, int), labels, 1.0)
+        for split, labels in names.items()
     }
-    monkeypatch.setattr(classification, "open_images", lambda _, split: sources[split])
     with pytest.raises(UserError, match=r"'test' and 'validation' .*class 1 is 'cow' and 'dog'"):
-        classification.find_names(config)
+        classification.find_names(config, sources)
     sources["test"].label_names = ["cat"]
-    assert classification.find_names(config) == ["cat", "dog", "bird"]
+    assert classification.find_names(config, sources) == ["cat", "dog", "bird"]
+
+
+def test_each_split_of_a_new_run_is_opened_once(config, tmp_path, monkeypatch):
+    """Each split was opened by the check of the data, for the names of the classes, and for training."""
+    opened = []
+    real = classification.open_images
+    monkeypatch.setattr(
+        classification, "open_images", lambda data, split: opened.append(split) or real(data, split)
+    )
+    classification.create(config, str(tmp_path)).open_data()
+    assert opened == ["train", "validation", "test"]
+    opened.clear()
+    classification.create(config, str(tmp_path)).open_data()  # of a run that resumes
+    assert opened == ["train", "validation"]
 
 
 @pytest.mark.parametrize(

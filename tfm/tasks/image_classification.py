@@ -12,7 +12,8 @@ import logging
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,16 +23,14 @@ from tfm import models, tasks
 from tfm.config import check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.config import SPLITS, ImagesConfig
-from tfm.data.data_errors import collect, raise_all
 from tfm.data.images import (
-    DatasetImages,
-    FileImages,
     ImageBatches,
     Images,
+    LabelledPictures,
     assemble,
-    check_splits,
     eval_batches,
     open_images,
+    open_splits,
     sort_classes,
 )
 from tfm.data.images.inspection import summarize_images
@@ -98,14 +97,27 @@ class ClassificationData(PrefetchedData):
     Args:
       config: config of the run.
       label_names: names of the classes of the model, by label.
+      sources: {split: images} of the splits that are open already.
+
+    Attributes:
+      validation: the validation images.
 
     Raises:
       UserError: if a split cannot be read, or its images or classes do not fit the model.
     """
 
-    def __init__(self, config: Config, label_names: list[str]):
+    def __init__(
+        self, config: Config, label_names: list[str], sources: Mapping[str, Images] = MappingProxyType({})
+    ):
         self._config = config
-        self._splits = {split: open_split(config, split, label_names) for split in SPLITS[:2]}
+        opened = {
+            split: sources[split] if split in sources else open_images(config.data, split)
+            for split in SPLITS[:2]
+        }
+        self._splits = {
+            split: fit_images(config, split, source, label_names) for split, source in opened.items()
+        }
+        self.validation = self._splits["validation"]
         batches = ImageBatches(
             self._splits["train"],
             config.data,
@@ -119,7 +131,7 @@ class ClassificationData(PrefetchedData):
 
     def validation_batches(self) -> Iterator[Batch]:
         """Returns an iterator over the batches of the validation split."""
-        return eval_batches(self._splits["validation"], self._config.data.batch_size)
+        return eval_batches(self.validation, self._config.data.batch_size)
 
     def count(self, batch: Batch) -> int:
         """Returns the number of images of a host batch, without padding."""
@@ -134,7 +146,7 @@ class ClassificationData(PrefetchedData):
         changes += ["mirrored"] if data.flip else []
         shape = _format_shape((model.image_size, model.image_size, model.channels))
         lines = [
-            ("images", f"{images:,} to train on, {len(self._splits['validation']):,} to validate"),
+            ("images", f"{images:,} to train on, {len(self.validation):,} to validate"),
             ("batches", f"{data.batch_size:,} images of {shape}"),
             ("augmentation", " and ".join(changes) or "none"),
             ("epochs", f"{seen / images:,.1f} in {self._config.training.steps:,} steps"),
@@ -163,9 +175,16 @@ class Classification(Task):
     example_help = "The number of a picture of the test split, counted from 0"
     averages_models = True
 
-    def __init__(self, config: Config, label_names: list[str], fingerprint: str):
+    def __init__(
+        self,
+        config: Config,
+        label_names: list[str],
+        fingerprint: str,
+        sources: Mapping[str, Images] = MappingProxyType({}),
+    ):
         self.config = config
         self.label_names = label_names
+        self._sources = sources
         self._fingerprint = fingerprint
         self.model = models.find(config.model.name).Model(config.model)
         self.d_model = getattr(config.model, "d_model", None)
@@ -196,7 +215,7 @@ class Classification(Task):
 
     def open_data(self) -> ClassificationData:
         """Opens training and validation images."""
-        return ClassificationData(self.config, self.label_names)
+        return ClassificationData(self.config, self.label_names, self._sources)
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the file with the names of the classes."""
@@ -319,47 +338,57 @@ def inspect_split(config: Any, split: str) -> Summary:
     return summarize_images(config.data, split)
 
 
-def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> tuple[list[str], str]:
-    """Returns the names of the classes of a run and the SHA-256 of their file in `workdir`.
+class PreparedLabels(NamedTuple):
+    """The classes of a run.
+
+    Attributes:
+      names: names of the classes, by label.
+      fingerprint: SHA-256 of the file of the names in the work directory.
+      sources: {split: images} of the splits of a new run, which were opened to find the names.
+    """
+
+    names: list[str]
+    fingerprint: str
+    sources: Mapping[str, Images]
+
+
+def prepare_labels(planned: Task, workdir: str, *, new: bool = True) -> PreparedLabels:
+    """Returns the classes of a run.
 
     Args:
       planned: task of labelled images that does not know the names of the classes yet.
       workdir: work directory of the run.
-      new: checks that training fits into the memory and that the data can be read. If `workdir` has no names
-        of the classes yet, writes the names of `find_names`.
+      new: if `workdir` has no names of the classes yet, checks that training fits into the memory and that
+        the data can be read, and writes the names of `find_names`.
 
     Raises:
       UserError: if the data or the file of names cannot be used, or the images do not fit the model.
     """
     config = planned.config
     path = os.path.join(workdir, LABELS_FILE)
-    begins = new and not os.path.exists(path)
-    if begins:
+    sources: dict[str, Images] = {}
+    if new and not os.path.exists(path):
         check_plan(planned, config.training)
-    if new:  # a run that resumes does not read its test split
-        check_splits(config.data, SPLITS if begins else SPLITS[:2])
-    if begins:
-        write_labels(path, find_names(config))
-    return read_labels(path, config.model.classes)
+        sources = open_splits(config.data, open_split=lambda _, split: open_split(config, split, None))
+        write_labels(path, find_names(config, sources))
+        sources.pop("test", None)  # training does not read it
+    return PreparedLabels(*read_labels(path, config.model.classes), sources)
 
 
-def find_names(config: Config) -> list[str]:
+def find_names(config: Config, sources: Mapping[str, Images]) -> list[str]:
     """Returns the names of the classes of a new run, by label.
 
     The training split may lack the last classes of the other splits. If the data have no names, all splits
     together may lack the last classes of the model.
 
+    Args:
+      config: config of the run.
+      sources: {split: images} of all splits.
+
     Raises:
-      UserError: if a split cannot be read, its images do not fit the model, the names of two splits differ,
-        or the model has a different number of classes.
+      UserError: if the names of two splits differ, or the model has a different number of classes.
     """
     classes = config.model.classes
-    sources: dict[str, Images] = {}
-    problems: list[str] = []
-    for split in list_splits(config.data, open_images):
-        with collect(problems):
-            sources[split] = open_split(config, split, None)
-    raise_all(problems)
     names = {split: source.label_names for split, source in sources.items()}
     if any(source.has_class_names for source in sources.values()):
         names = {"train": _join_names(names)}
@@ -411,10 +440,14 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
       UserError: if the split cannot be read, or the image size, channels or class names differ from the
         model's.
     """
-    source = open_images(config.data, split)
+    return fit_images(config, split, open_images(config.data, split), label_names)
+
+
+def fit_images(config: Config, split: str, source: Images, label_names: list[str] | None) -> Images:
+    """Returns the images of an open split with the labels of the model. For the errors, see `open_split`."""
     (image,), _ = source.take(np.zeros(1, int))
     _check_shape(config, split, image.shape)
-    if label_names is not None and isinstance(source, FileImages | DatasetImages) and source.has_class_names:
+    if label_names is not None and isinstance(source, LabelledPictures) and source.has_class_names:
         return source.with_label_names(label_names)
     names = source.label_names
     if label_names is None or names == label_names[: len(names)]:

@@ -176,11 +176,11 @@ class Painting(ImageGeneration):
 @pytest.fixture(scope="module")
 def painting(task):
     config = dataclasses.replace(task.config, validation_samples=5)
-    return Painting(config, task.label_names, "", Judge())
+    return Painting(config, task.label_names, "", judge=Judge())
 
 
 def test_evaluation_compares_with_real_images_and_shows_all_classes(painting):
-    evaluation = painting.evaluate(None, None)
+    evaluation = painting.evaluate(None, painting.open_data())
     source = images.read_split(painting.config.data.file, "validation")
     expected = painting.generate(None, source[1])[:, :, 0, 0]
     assert evaluation.scores == {

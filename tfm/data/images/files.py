@@ -9,6 +9,7 @@ import numpy as np
 from tfm.data.config import ImagesConfig
 from tfm.data.data_errors import DataError, MissingFile
 from tfm.data.images.augmentation import Crops
+from tfm.data.images.labelled import LabelledPictures, sort_classes
 from tfm.data.picture_files import (
     PictureFiles,
     PictureFinder,
@@ -25,88 +26,28 @@ FILE_COLUMN = "file_name"  # of a table, as in the data sets of Hugging Face
 MAX_PROBLEMS = 5  # that a message shows
 
 
-class FileImages:
-    """Pictures in files with the names of their classes. Has the members of `ArrayImages`.
+class FileImages(LabelledPictures):
+    """Pictures in files.
 
     Args:
       pictures: the files.
-      classes: the name of the class of each picture.
+      classes: the name of the class of each picture. The labels are in the order of these names.
       index: the index of the pictures.
-      root: folder of all files. The fingerprint contains their names relative to it.
-      label_names: names of all classes, in the order of their labels. By default, the names of `classes` in
-        order.
-
-    Attributes:
-      label_names: see above.
-      index: see above.
-      fingerprint: identifies the content, wherever the files are.
+      root: folder of all files. The fingerprint contains their names relative to it, so that the data may
+        move.
     """
 
-    largest = 255.0
-    has_class_names = True
-
-    def __init__(
-        self,
-        pictures: PictureFiles,
-        classes: Sequence[str],
-        index: PictureIndex,
-        root: str,
-        label_names: Sequence[str] | None = None,
-    ):
-        self._pictures, self._classes, self.index, self._root = pictures, list(classes), index, root
-        self.label_names = list(label_names or sort_classes(classes))
-        numbers = {name: number for number, name in enumerate(self.label_names)}
-        self._labels = np.array([numbers[name] for name in classes], np.int64)
+    def __init__(self, pictures: PictureFiles, classes: Sequence[str], index: PictureIndex, root: str):
+        self._pictures = pictures
         digest = hashlib.sha256(index.hashes.astype("<u8").tobytes())
         for path, name in zip(pictures.paths, classes, strict=True):
             digest.update(f"{os.path.relpath(path, root)}\0{name}\0".encode("utf-8", "surrogatepass"))
-        self.fingerprint = digest.hexdigest()
-
-    def __len__(self):
-        return len(self._labels)
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The labels of all pictures, int64 [N]."""
-        return self._labels
+        super().__init__(classes, sort_classes(classes), index, digest.hexdigest())
 
     def take(self, indices: np.ndarray, crops: Crops | None = None) -> tuple[np.ndarray, np.ndarray]:
         """See `ArrayImages.take`."""
         boxes = crops and crops.boxes(self.index.sizes[indices])
-        return self._pictures.take(indices, boxes), self._labels[indices]
-
-    def with_label_names(self, label_names: Sequence[str]) -> "FileImages":
-        """Returns the same pictures with the labels of a model, whose classes may be more.
-
-        Raises:
-          UserError: if a picture has another class.
-        """
-        check_new_classes(self._classes, label_names)
-        return FileImages(self._pictures, self._classes, self.index, self._root, label_names)
-
-
-def check_new_classes(classes: Sequence[str], label_names: Sequence[str]) -> None:
-    """Raises a UserError if pictures have classes that a model does not have.
-
-    Args:
-      classes: the class of each picture.
-      label_names: the classes of the model.
-    """
-    known = set(label_names)
-    new = [name for name in classes if name not in known]
-    if new:
-        raise UserError(
-            f"{len(new):,} pictures have classes that the model was not trained with: "
-            f"{', '.join(sorted(set(new))[:MAX_PROBLEMS])}. Leave out these pictures, or train a new run "
-            "with all classes."
-        )
-
-
-def sort_classes(names: Sequence[str]) -> list[str]:
-    """Returns the different names of classes in order: as numbers if all are numbers, otherwise as texts."""
-    different = set(names)
-    are_numbers = all(name.isascii() and name.isdecimal() for name in different)
-    return sorted(different, key=int) if are_numbers else sorted(different)
+        return self._pictures.take(indices, boxes), self.labels[indices]
 
 
 def open_folder(config: ImagesConfig, name: str) -> FileImages:

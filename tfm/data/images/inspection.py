@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfm.data.config import ImagesConfig
-from tfm.data.images.files import FileImages
-from tfm.data.images.huggingface import DatasetImages
+from tfm.data.images.labelled import LabelledPictures
 from tfm.data.images.opening import Images, open_images
 from tfm.data.inspection import Summary, hash_bytes
 
@@ -43,7 +42,7 @@ def summarize_images(config: ImagesConfig, split: str) -> Summary:
 
 def _read(source: Images) -> tuple[np.ndarray, np.ndarray, list[tuple[str, str]]]:
     """Returns the labels and the hashes of all images, and the lines about their sizes and modes."""
-    if isinstance(source, FileImages | DatasetImages):
+    if isinstance(source, LabelledPictures):
         index = source.index
         sizes = [f"{height} x {width}" for height, width in index.sizes.tolist()]
         lines = [("sizes", _count(sizes)), ("modes", _count(index.modes.tolist()))]

@@ -1,6 +1,6 @@
 """Opens the images of a config, and checks them before long work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfm.data.config import SPLITS, ImagesConfig
 from tfm.data.data_errors import raise_all
@@ -44,18 +44,31 @@ def open_images(config: ImagesConfig, split: str) -> Images:
     return RecordImages(prepared, name, config.resize, config.resizing)
 
 
-def check_splits(config: ImagesConfig, splits: Sequence[str] = SPLITS) -> None:
-    """Opens splits, so that problems show before the long work on the data begins.
+def open_splits(
+    config: ImagesConfig,
+    splits: Sequence[str] = SPLITS,
+    open_split: Callable[[ImagesConfig, str], Images] = open_images,
+) -> dict[str, Images]:
+    """Opens the images of splits, so that problems show before the long work on the data begins.
 
     A test split of the default name may be missing. A test split that exists must be usable.
+
+    Args:
+      config: the data section.
+      splits: "train", "validation", "test" or other names.
+      open_split: (config, split) opens a split, and raises a UserError if it cannot be used.
+
+    Returns:
+      {split: its images}. Leaves out a split that is missing, or that has the name of an earlier split.
 
     Raises:
       UserError: if there are problems. The message lists the problems of all splits.
     """
-    raise_all(find_split_problems(config, splits, _find_problems))
+    sources = {}
 
+    def find_problems(config: ImagesConfig, split: str) -> list[str]:
+        sources[split] = open_split(config, split)
+        return []  # opening raises an error for a problem
 
-def _find_problems(config: ImagesConfig, split: str) -> list[str]:
-    """Opens a split, and returns no problems, because opening raises an error for a problem."""
-    open_images(config, split)
-    return []
+    raise_all(find_split_problems(config, splits, find_problems))
+    return sources

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -124,11 +125,17 @@ class ImageGeneration(Task):
     example_help = "The class of the picture to draw"
 
     def __init__(
-        self, config: Config, label_names: list[str], fingerprint: str, judge: ImageJudge | None = None
+        self,
+        config: Config,
+        label_names: list[str],
+        fingerprint: str,
+        sources: Mapping[str, Images] = MappingProxyType({}),
+        judge: ImageJudge | None = None,
     ):
         self.config = config
         self.label_names = label_names
         self._fingerprint = fingerprint
+        self._sources = sources
         self._judge = judge
         self.model = models.find(config.model.name).Model(config.model)
 
@@ -168,7 +175,7 @@ class ImageGeneration(Task):
 
     def open_data(self) -> ClassificationData:
         """Opens training and validation images."""
-        return ClassificationData(self.config, self.label_names)
+        return ClassificationData(self.config, self.label_names, self._sources)
 
     def assets(self) -> dict[str, str]:
         """Returns {name: fingerprint} of the file of class names and of the file of the judge."""
@@ -177,8 +184,7 @@ class ImageGeneration(Task):
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Scores generated images against the validation split, and draws a few of them."""
-        del data
-        _, scores = self._score(variables, open_split(self.config, "validation", self.label_names))
+        _, scores = self._score(variables, data.validation)
         accuracy, distance = (score.value for score in scores)
         values = {"validation/accuracy": accuracy / 100, "validation/frechet": distance}
         if not self.config.validation_samples:
