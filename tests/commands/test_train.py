@@ -188,6 +188,13 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
     assert new == pytest.approx(old) or len(flags) == 2  # the user chose another rate
 
 
+def test_from_step_without_a_checkpoint_is_an_error_and_begins_no_run(tmp_path):
+    workdir = tmp_path / "mistyped"
+    with pytest.raises(UserError, match=r"--from_step=3 .*mistyped has none"):
+        train.main(["--config=quickstart", f"--workdir={workdir}", "--from_step=3"])
+    assert not workdir.exists()
+
+
 @pytest.mark.long
 def test_from_step_resumes_from_the_checkpoint_of_the_step(regression_run, tmp_path):
     run = shutil.copytree(regression_run, tmp_path / "run")

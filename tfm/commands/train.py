@@ -54,6 +54,11 @@ def main(options: Train) -> None:
         find_tracker(name)  # raises an error if its package is not installed
     if options.from_step is not None and options.dry_run:
         raise UserError("--from_step is not for --dry_run, because a dry run computes no step. Leave it out.")
+    if options.from_step is not None and not list_steps(os.path.join(options.workdir, CHECKPOINT_FOLDER)):
+        raise UserError(
+            f"--from_step={options.from_step} needs a run with checkpoints, but {options.workdir} has none. "
+            "Check --workdir, or leave --from_step out."
+        )
     if options.warm_start_map and not options.warm_start:
         raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
     if options.warm_start:  # checked before the folder of the run is created
