@@ -6,7 +6,17 @@ import pytest
 
 from tfm.commands import command
 from tfm.commands.command import REQUIRED, option, options, parse, positional, read_flags
-from tfm.commands.options import OPTIONS, Evaluate, Export, Quickstart, Sweep, Train, Translate, Visualize
+from tfm.commands.options import (
+    OPTIONS,
+    Evaluate,
+    Export,
+    Quickstart,
+    Replay,
+    Sweep,
+    Train,
+    Translate,
+    Visualize,
+)
 from tfm.errors import UserError
 
 
@@ -41,12 +51,12 @@ def test_flags_and_positional_arguments_become_fields():
     ("cls", "flag"),
     [
         *((cls, "workdir") for cls in (Train, Sweep, Quickstart)),
-        *((cls, "output") for cls in (Export, Visualize)),
+        *((cls, "output") for cls in (Export, Replay, Translate, Visualize)),
         (Evaluate, "output_dir"),
     ],
 )
-def test_url_in_place_of_an_output_folder_is_an_error(cls, flag):
-    for url in ("gs://bucket/run", "S3://bucket", "abfs+x://a/b"):
+def test_url_or_tilde_in_place_of_an_output_is_an_error(cls, flag):
+    for url in ("~/run", "gs://bucket/run", "S3://bucket", "abfs+x://a/b"):
         with pytest.raises(UserError, match=re.escape(f"got '{url}'")):
             read_flags(cls, [f"--{flag}={url}"])
     for path in ("/a/b", "a:/b", "a//b", "1://x", "a\nb"):

@@ -41,6 +41,13 @@ def test_replayed_step_is_printed_and_written(tiny_run, tmp_path, capsys):
     )
 
 
+def test_output_that_cannot_be_written_is_an_error_before_the_computation(tiny_run, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"Cannot write .*step\.npz"):
+        replay.main([f"--workdir={tiny_run}", "--step=6", f"--output={tmp_path}/file/step.npz"])
+    assert not capsys.readouterr().out
+
+
 def test_table_has_a_row_for_each_parameter():
     changes = [Change("a/kernel", 3.0, 0.5, 0.25), Change("b/bias", 2.0, 0.125, 1e-9)]
     assert [line.split() for line in replay.format_changes(changes)] == [

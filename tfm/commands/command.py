@@ -65,8 +65,8 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def folder_option(default: Any, help: str) -> Any:
-    """Creates a field that is a flag for a folder that the command creates.
+def output_option(default: Any, help: str) -> Any:
+    """Creates a field that is a flag for a file or a folder that the command creates.
 
     The value must not be a URL, which would create a local folder with a name such as "gs:". It must not
     begin with ~, which the shell does not expand after a "=" and which would create a folder "~".
@@ -85,7 +85,7 @@ def positional(name: str) -> Any:
 
 
 @dataclass_transform(
-    kw_only_default=True, frozen_default=True, field_specifiers=(option, folder_option, positional)
+    kw_only_default=True, frozen_default=True, field_specifiers=(option, output_option, positional)
 )
 def options(cls: type[T]) -> type[T]:
     """Makes a frozen dataclass of the options of a command."""

@@ -7,7 +7,7 @@ nothing slow, so that a wrong flag is reported at once.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfm.commands.command import REQUIRED, folder_option, option, options, positional, short_for
+from tfm.commands.command import REQUIRED, output_option, option, options, positional, short_for
 
 MAX_SENTENCE_TOKENS = 64
 FIGURE_FORMATS = ("png", "svg", "pdf")
@@ -85,7 +85,7 @@ class NewRun(ConfigOptions):
     """The options of a command that begins a run."""
 
     config_file: str = option(REQUIRED, CONFIG_HELP, flag="config")
-    workdir: str = folder_option(
+    workdir: str = output_option(
         REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes."
     )
 
@@ -140,7 +140,7 @@ class DecodingRun(FinishedRun, HostOptions):
 class Quickstart:
     """Train on the built-in language, evaluate and draw, in about four minutes."""
 
-    workdir: str = folder_option(
+    workdir: str = output_option(
         "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."
     )
 
@@ -229,7 +229,7 @@ class Evaluate(FinishedRun, HostOptions):
     name: str = option(
         "", "Name of the files to write. The default is the name of the split, without its folder."
     )
-    output_dir: str = folder_option("", "Folder to write into. The default is the work directory.")
+    output_dir: str = output_option("", "Folder to write into. The default is the work directory.")
     samples: int = option(4, "Number of examples to print.", minimum=0)
 
 
@@ -255,7 +255,7 @@ class Translate(DecodingRun):
     """Translate lines of text."""
 
     input: str = option("", "Text file with a sentence on each line. The default is standard input.")
-    output: str = option("", "File to write. It must not exist. The default is standard output.")
+    output: str = output_option("", "File to write. It must not exist. The default is standard output.")
     format: str = option(
         "text", "Output format: text, or a JSON object on each line.", choices=("text", "jsonl")
     )
@@ -300,7 +300,7 @@ class Import:
         "form of GloVe. The default is a folder of transformers or fairseq.",
         choices=("", "word2vec"),
     )
-    output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    output: str = output_option(REQUIRED, "Folder to write. It must be empty or not exist.")
     source_language: str = option("", "Source language of a model of many languages, such as eng_Latn.")
     target_language: str = option("", "Target language of a model of many languages, such as deu_Latn.")
     source_prefix: str = option("", "Text before each source text, such as the task of T5.")
@@ -322,7 +322,7 @@ class Export(FinishedRun):
         "ctranslate2: data type of the parameters.",
         choices=("float32", "int8", "int16", "float16"),
     )
-    output: str = folder_option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    output: str = output_option(REQUIRED, "Folder to write. It must be empty or not exist.")
 
 
 @options
@@ -333,7 +333,7 @@ class Visualize(FinishedRun):
     sentences: tuple[str, ...] = option(
         (), "Example to draw, like the examples without a flag.", flag="sentence"
     )
-    output: str = folder_option(
+    output: str = output_option(
         "", "Folder of the figures. The default is the folder figures in the work directory."
     )
     max_tokens: int = option(MAX_SENTENCE_TOKENS, "Maximum number of tokens of a text.", minimum=1)
@@ -378,7 +378,7 @@ class Replay(ImportOptions):
 
     workdir: str = option(REQUIRED, "Folder of a run.")
     step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
-    output: str = option(
+    output: str = output_option(
         "", "File for the arrays of the step, with the ending .npz. The default is to write no file."
     )
 

@@ -5,6 +5,7 @@ Prints the batch and the metrics of the step, and the norms of each parameter, o
 update. --output=FILE.npz writes the batch, parameters and gradients as NumPy arrays.
 """
 
+import contextlib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -18,7 +19,7 @@ from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.compilation import prepare_device
 from tfm.errors import UserError
-from tfm.io.files import atomic_file
+from tfm.io.files import atomic_file, only_writer
 from tfm.io.tree_paths import join_path
 from tfm.workdir import runs
 from tfm.workdir.replay import Change, Replay, describe_changes, replay_step
@@ -70,12 +71,19 @@ def main(options: command_options.Replay) -> None:
             f"{options.workdir} is an export and has no steps to replay. Give the folder of its run."
         )
     prepare_device()
-    task = tasks.find(folder.config.task).create(folder.config, options.workdir, new=False)
-    replay = replay_step(task, folder.config.training, options.workdir, options.step)
+    # The folder of the output is tried before the computation, which may take minutes.
+    with only_writer(options.output, "--output") if options.output else contextlib.nullcontext():
+        task = tasks.find(folder.config.task).create(folder.config, options.workdir, new=False)
+        replay = replay_step(task, folder.config.training, options.workdir, options.step)
+        show(replay)
+        if options.output:
+            write_arrays(options.output, replay)
+            print(f"wrote {options.output}")
+
+
+def show(replay: Replay) -> None:
+    """Prints the batch and the metrics of a step, and the table of its parameters."""
     print(f"step {replay.step:,}, from the checkpoint of step {replay.start:,}")
     print(f"batch: {json.dumps(replay.facts)}")
     print("  ".join(f"{name} {value:.6g}" for name, value in replay.metrics.items()), end="\n\n")
     print("\n".join(format_changes(describe_changes(replay))))
-    if options.output:
-        write_arrays(options.output, replay)
-        print(f"wrote {options.output}")
