@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from tests.support.documents import load_docs_module
 from tests.support.observations import (
     BREIT,
     HOSTILE,
@@ -125,3 +126,22 @@ def test_too_large_page_is_an_error(monkeypatch):
     monkeypatch.setattr(pages, "MAX_BYTES", 1000)
     with pytest.raises(UserError, match=r"0\.01 MiB.* 0\.00 MiB"):
         pages.make_page([make_observation()], "run")
+
+
+@pytest.fixture(scope="module")
+def attention_pages():
+    return load_docs_module("attention_pages")
+
+
+def test_pages_of_the_site_have_the_current_scripts(attention_pages):
+    assert len(attention_pages.PAGES) == 4
+    for path in attention_pages.PAGES:
+        page = path.read_text(encoding="utf-8")
+        is_current = attention_pages.refresh(page) == page  # a difference of whole pages would be printed
+        assert is_current, f"{path.name} has other scripts. Run: python docs/attention_pages.py"
+
+
+def test_a_page_with_old_scripts_gets_the_current_ones(attention_pages):
+    page = pages.make_page([make_observation(0)], "a <run> & more")
+    assert attention_pages.refresh(page) == page
+    assert attention_pages.refresh(page.replace("function draw", "function paintOld")) == page

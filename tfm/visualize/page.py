@@ -55,19 +55,29 @@ def make_page(observations: Sequence[Observation], title: str, live: Mapping[str
             f"The page would have {format_bytes(len(text))}, but browsers open at most "
             f"{format_bytes(MAX_BYTES)} well: shorten the examples, or give fewer."
         )
+    return fill_template(text, title, is_live=live is not None)
+
+
+def fill_template(data: str, title: str, *, is_live: bool = False) -> str:
+    """Returns the page with its scripts and styles.
+
+    Args:
+      data: the JSON text of the examples, without the characters in `ESCAPES`.
+      title: title of the page.
+      is_live: whether the page has the parts that need the server of `tfm explore`.
+    """
     folder = importlib.resources.files("tfm.visualize") / "page"
 
     def read(*names: str) -> str:
         return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
-    is_live = live is not None
     parts = {
         "title": html.escape(title),
         "style": read("page.css", *["live.css"] * is_live),
         "script": read(*(f"{name}.js" for name in SCRIPTS), *["live.js"] * is_live),
         "live": read(*["live.html"] * is_live),
         "connect": "; connect-src 'self'" if is_live else "",
-        "data": text,
+        "data": data,
     }
     return PLACE.sub(lambda place: parts[place[1]], read("page.html"))
 
