@@ -305,6 +305,6 @@ def documented() -> dict[str, Any]:
     return names
 
 
-DOCUMENTED = ("EndsOnly", "OneHotPositions")
+DOCUMENTED = ("Gated", "Differential", "Retention", "EndsOnly", "OneHotPositions")
 USERS = {cls.__name__: transformer(cls=cls) for cls in (AllAtOnce, Stretched, NearnessAttention, Untied)}
 USERS |= {name: transformer(cls=documented()[name]) for name in DOCUMENTED}

@@ -24,7 +24,7 @@ from tfm.commands.command import command
 from tfm.commands.config_files import read_config_file, read_variants, split_variant
 from tfm.commands.options import Sweep
 from tfm.commands.overrides import override
-from tfm.config import dotted_names, module_names, to_config_dict
+from tfm.config import dotted_names, import_flags, to_config_dict
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
 from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
@@ -127,7 +127,7 @@ def plan_each(pairs: Sequence[tuple[Variant, int]], options: Sweep) -> list[Plan
             problems.append(f"Variant {name}: {str(error).rstrip('.')}")
     if problems:
         raise UserError(f"{'; '.join(problems)}.")
-    first = [f"--config={options.config_file}", *_import_flags(options.imports)]
+    first = [f"--config={options.config_file}", *import_flags(options.imports)]
     planned = []
     for variant, seed in pairs:
         config = configs[variant.name]
@@ -155,7 +155,7 @@ def execute(
     evaluate = [f"--split={options.split}", f"--checkpoint={options.checkpoint}", "--samples=0"]
     names = [name for run in planned for name in dotted_names(to_config_dict(run.config))]
     evaluate += [f"--name={requested.name}"] if requested.name else []
-    evaluate += _import_flags([*options.imports, *names])  # a variant may name modules, too
+    evaluate += import_flags([*options.imports, *names])  # a variant may name modules, too
     waiting = [run for run in planned if find_result(run, requested) is None]
 
     def report() -> str:
@@ -192,8 +192,3 @@ def _seeds_of(variant: Variant, folder: str) -> list[int]:
     path = os.path.dirname(plan_folder(folder, variant, 0))
     names = os.listdir(path) if os.path.isdir(path) else []
     return sorted(int(match[1]) for name in names if (match := re.fullmatch(r"seed_(\d+)", name)))
-
-
-def _import_flags(names: Sequence[str]) -> list[str]:
-    """Returns --import for each module in a list of names such as "my_lab.models:gru"."""
-    return [f"--import={module}" for module in module_names(names)]

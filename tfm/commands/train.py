@@ -8,8 +8,11 @@ On several hosts, start the same command on each, with a work directory that all
 --distributed, or --coordinator, --processes and --process_id.
 """
 
+import dataclasses
 import functools
+import logging
 import os
+import shlex
 import shutil
 import tempfile
 from typing import Any
@@ -23,7 +26,7 @@ from tfm.commands.command import command
 from tfm.commands.compilation import check_device
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Train
-from tfm.config import walk_fields
+from tfm.config import dotted_names, import_flags, walk_fields
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
 from tfm.io.signals import handle_signals
@@ -38,6 +41,8 @@ from tfm.workdir import resume, warm_start
 from tfm.workdir.starts import open_same_data
 from tfm.workdir.train import train_in_workdir
 from tfm.workdir.warm_start import copy_frozen_models
+
+log = logging.getLogger(__name__)
 
 
 @command
@@ -76,6 +81,12 @@ def main(options: Train) -> None:
             from_step=options.from_step,
             signals=signals,
             make_hooks=lambda task: make_hooks(task, options),
+        )
+    names = dotted_names(dataclasses.asdict(config))
+    if names and jax.process_index() == 0:
+        log.info(
+            "The run uses code of your own. Other commands import it only with a flag: tfm evaluate %s",
+            shlex.join([f"--workdir={options.workdir}", *import_flags(names)]),
         )
 
 

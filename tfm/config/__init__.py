@@ -33,6 +33,7 @@ from tfm.config.names import (
     dotted_names,
     find_by_name,
     find_module,
+    import_flags,
     is_dotted,
     module_names,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "find_problem",
     "from_mapping",
     "hints_of",
+    "import_flags",
     "info_of",
     "is_dotted",
     "load",

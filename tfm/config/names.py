@@ -135,6 +135,11 @@ def module_names(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(name.partition(":")[0] for name in names))
 
 
+def import_flags(names: Iterable[str]) -> list[str]:
+    """Returns --import for each module in a list of names such as "my_lab.models:gru"."""
+    return [f"--import={module}" for module in module_names(names)]
+
+
 def _import(name: str, path: str) -> Any:
     """Imports the module or attribute with a dotted name, from `sys.path` or the current folder.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfm import __version__
-from tfm.config import dotted_names, module_names
+from tfm.config import dotted_names, import_flags, module_names
 from tfm.errors import escape
 from tfm.io.markdown import format_cell, format_table
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
@@ -65,14 +65,14 @@ def write(
     }
     modules = sorted(module_names(dotted_names(dataclasses.asdict(settings))))
     imports, call = "from tfm.workdir import runs", 'run = runs.load("FOLDER")  # run.task and run.params'
-    flags = "".join(f" --import={module}" for module in modules)
-    command = f"tfm evaluate --workdir=FOLDER{flags}"
+    flags = " ".join(["--workdir=FOLDER", *import_flags(modules)])
+    command = f"tfm evaluate {flags}"
     if translates:
         rows = {"source and target": f"{data.source_language}, {data.target_language}"} | rows
         rows["vocabulary"] = f"{pieces:,} word pieces, joint for both sides"
         rows["decoding by default"] = _fields(dataclasses.asdict(settings.decoding))
         imports, call = "import tfm", 'tfm.Translator.load("FOLDER").translate(["..."])'
-        command = f"tfm translate --workdir=FOLDER{flags} < source.txt > translation.txt"
+        command = f"tfm translate {flags} < source.txt > translation.txt"
     if modules:
         imports = f"{imports}\nfrom tfm.config import allow_modules"
         call = f"allow_modules({modules})\n{call}"

@@ -63,7 +63,7 @@ class AttentionMap(NamedTuple):
       queries, keys: names of the tracks.
       weights: float32 [N, H, L, M], the attention weights.
       norms, joint_norms: results of `reductions.value_norms`, float [N, H, L, M] and [N, L, M]. Both are None
-        if the model has no named values.
+        if the model has no named values, or changes the weighted values before the output projection.
     """
 
     queries: str
@@ -329,7 +329,7 @@ def _forward(
 ) -> tuple[Probabilities, dict[str, _Read]]:
     """Returns the probabilities of the labels, and a `_Read` of each kind of attention of the model."""
     points = {kind: model.attention_points[kind] for kind in _tracks_of(model)}
-    recorder = Recorder([*points.values(), "*.value"])
+    recorder = Recorder([*points.values(), "*.value", "*.weighted_values"])
     with activate(recorder):
         logits = jax.tree.leaves(model.apply(variables, *inputs, train=False))[0]
     probabilities = jax.nn.softmax(logits.astype(jnp.float32))
@@ -357,7 +357,8 @@ def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _R
     """Returns the attention of all layers that a point names.
 
     It has no values if a layer lacks named values or a kernel for each head, for example because its
-    attention is a module from outside tfm.
+    attention is a module from outside tfm. It has none either if a layer changes the weighted values before
+    the output projection, because the norms of `AttentionMap` leave this out.
 
     Raises:
       UserError: if the model has no attention weights of this name.
@@ -369,9 +370,12 @@ def _stack_layers(reads: Mapping[str, jax.Array], params: Any, point: str) -> _R
     for name in names:
         *path, last = name.split(".")
         value = reads.get(".".join([*path, last.replace("weights", "value")]))
+        is_transformed = ".".join([*path, last.replace("weights", "weighted_values")]) in reads
         module = functools.reduce(lambda tree, key: tree.get(key, {}), path, params)
         kernel = module.get("output", {}).get("kernel")
-        if value is None or kernel is None or kernel.shape[:2] != (weights.shape[2], value.shape[-1]):
+        if value is None or kernel is None or is_transformed:
+            return _Read(weights)
+        if kernel.shape[:2] != (weights.shape[2], value.shape[-1]):
             return _Read(weights)
         values.append(value)
         kernels.append(kernel)

@@ -50,9 +50,18 @@ class MultiHeadAttention(nn.Module):
       use_bias: Whether the projections have biases. The paper has none, but its authors' code does.
       dropout_rate: Dropout rate of the attention weights.
       attention: Function that maps query [B, L, H, K], key [B, M, H, K], value [B, M, H, V] and the keyword
-        mask to [B, L, H, V]. The keywords scale, bias, implementation, dropout_rate and dropout_rng are
-        passed only if they are set. Cached decoding passes a single query position and all places of the
-        cache, so a rule about positions belongs in `restrict_mask` or `position_bias`.
+        mask to [B, L, H, V], or a module that does. The keywords scale, bias, implementation, dropout_rate
+        and dropout_rng are passed only if they are set. Cached decoding passes a single query position and
+        all places of the cache, so an index is no position. A rule about positions belongs in
+        `restrict_mask` or `position_bias`, or needs `attention_encodes_positions`. The output must be linear
+        in the values, because reading the weights relies on this. Everything else belongs in
+        `transform_heads`.
+      attention_encodes_positions: Whether `attention` encodes positions itself. It then receives queries and
+        keys before `encode_positions`, which is ignored, and the keywords positions, int [B, L] or [L], and
+        key_positions, int [B, M] or [M]. Otherwise, the queries and keys of each head are already encoded.
+      transform_heads: Function or module that changes the outputs of the heads before the output projection,
+        such as a gate or a norm: (heads [B, L, H, V], x [B, L, D]) -> array like heads, where x is the input
+        of the query projection.
       implementation: Implementation of `dot_product_attention`. "auto" is a choice, see
         `tfm.attention_kernels`. Cached decoding always computes the equation.
       encode_positions: Function that encodes positions in queries and keys, such as rotary encoding:
@@ -78,6 +87,8 @@ class MultiHeadAttention(nn.Module):
     use_bias: bool = False
     dropout_rate: float = 0.0
     attention: Callable[..., Array] = dot_product_attention
+    attention_encodes_positions: bool = False
+    transform_heads: Callable[[Array, Array], Array] | None = None
     implementation: str | None = None
     encode_positions: Callable[[Array, Array], Array] | None = None
     position_bias: Callable[[Array, Array, Array], Array] | None = None
@@ -209,13 +220,18 @@ class MultiHeadAttention(nn.Module):
             options["bias"] = self.position_bias(query * scale, *where)
         if "implementation" in options:
             self._choose_implementation(options, query, key, value, train=train)
+        if self.attention_encodes_positions:
+            options |= {"positions": where[0], "key_positions": where[1]}
         observed = is_wanted(self, "logits", "weights")
         if observed or self.attention is not dot_product_attention:
             mask = mask_to_array(mask, x.shape[1], key.shape[1])
         if observed:
-            heads = self._attend_in_steps(query, key, value, mask, key_positions, **options)
+            report = functools.partial(observe, self, axes="BHLM", key_positions=key_positions)
+            heads = self._attend_in_steps(query, key, value, mask, report, **options)
         else:
             heads = self.attention(query, key, value, mask=mask, **options)
+        if self.transform_heads is not None:
+            heads = self.transform_heads(observe(self, "weighted_values", heads, "BLHV"), x)
         return self.output(observe(self, "head_outputs", heads, "BLHV"))
 
     def _choose_implementation(self, options: dict[str, Any], *inputs: Array, train: bool) -> None:
@@ -243,7 +259,7 @@ class MultiHeadAttention(nn.Module):
         key: Array,
         value: Array,
         mask: Any,
-        key_positions: Array | None,
+        report: Callable[[str, Array], Array],
         *,
         dropout_rate: float = 0.0,
         dropout_rng: Array | None = None,
@@ -254,9 +270,9 @@ class MultiHeadAttention(nn.Module):
 
         For `dot_product_attention`, the logits pass through `observe` too. For any other function, the
         weights are inferred from its outputs, and the output is their sum of values. A fused kernel does not
-        return its weights, so `implementation` is ignored. The terms are bias and scale of the logits.
+        return its weights, so `implementation` is ignored. `report` is `observe` for logits and weights. The
+        terms are bias and scale of the logits, and the positions for a function that encodes them.
         """
-        report = functools.partial(observe, self, axes="BHLM", key_positions=key_positions)
         if self.attention is dot_product_attention:
             logits = report("logits", attention_logits(query, key, **terms))
             weights = masked_softmax(logits, mask).astype(query.dtype)
@@ -267,8 +283,10 @@ class MultiHeadAttention(nn.Module):
         return weighted_sum(dropout(dropout_rng, report("weights", weights), dropout_rate), value)
 
     def _encode(self, x: Array, positions: Array) -> Array:
-        """Applies `encode_positions` to queries or keys [B, L, H, K], if it is set."""
-        return x if self.encode_positions is None else self.encode_positions(x, positions)
+        """Applies `encode_positions` to queries or keys [B, L, H, K], unless `attention` encodes them."""
+        if self.encode_positions is None or self.attention_encodes_positions:
+            return x
+        return self.encode_positions(x, positions)
 
 
 def _repeat_heads(x: Array, heads: int) -> Array:
