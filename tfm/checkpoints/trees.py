@@ -3,8 +3,8 @@
 import glob
 import os
 import zlib
-from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, Self
 
 import jax
 import numpy as np
@@ -27,7 +27,7 @@ class _LiteralPath(type(epath.Path())):  # type: ignore[misc]  # etils chooses t
     other folders below "t*".
     """
 
-    def glob(self, pattern):
+    def glob(self, pattern: str) -> Iterator[Self]:
         for path in glob.glob(os.path.join(glob.escape(os.fspath(self)), pattern)):
             yield type(self)(path)
 

@@ -46,7 +46,7 @@ def dot_general(
     return jnp.moveaxis(product, range(outputs), range(-outputs, 0))
 
 
-def _multiply(x, y, input_axes, **options):
+def _multiply(x: jax.Array, y: jax.Array, input_axes: tuple[Axes, Axes], **options: Any) -> jax.Array:
     """Reshapes both operands to matrices and multiplies them: [..., inputs] -> [..., outputs].
 
     For operands with more than two axes, XLA would transpose an operand or the result in a separate pass when
@@ -87,7 +87,7 @@ def _are_last(x: jax.Array, axes: Axes) -> bool:
     return tuple(axis % x.ndim for axis in axes) == tuple(range(x.ndim - len(axes), x.ndim))
 
 
-def _reshape_to_matrix(x, input_axes):
+def _reshape_to_matrix(x: jax.Array, input_axes: Axes) -> tuple[tuple[int, ...], bool, jax.Array]:
     """Reshapes x to a matrix of its input axes and its other axes.
 
     Returns:

@@ -51,7 +51,8 @@ def describe_run(
     return [f"{name:<{COLUMN}}{text}" for name, text in lines] + warnings
 
 
-def _last_speed(workdir, unit):
+def _last_speed(workdir: str, unit: str) -> str:
+    """Returns the newest measured speed in the log of a run, for the report."""
     name = f"train/{unit}_per_second"
     rates = []
     if os.path.isfile(os.path.join(workdir, METRICS_FILE)):

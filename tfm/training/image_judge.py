@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -13,6 +14,7 @@ from tfm.config import from_mapping
 from tfm.errors import UserError
 from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
 from tfm.training.map_batches import map_rows
+from tfm.training.task import Variables
 
 BATCH_SIZE = 256
 SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
@@ -77,7 +79,7 @@ class ImageJudge:
         return map_rows(self._compute, self._variables, {"images": images}, BATCH_SIZE)
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _compute(self, variables, rows):
+    def _compute(self, variables: Variables, rows: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Returns probabilities [B, classes] and features [B, F] of the images of rows."""
         logits: Any = self._model.apply(variables, rows["images"], train=False)
         features: Any = self._model.apply(variables, rows["images"], train=False, method="features")

@@ -2,7 +2,7 @@
 
 import inspect
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import flax.linen as nn
@@ -15,7 +15,7 @@ from tfm.errors import UserError, first_line
 from tfm.io.tree_paths import join_path
 from tfm.training.setup import Setup
 from tfm.training.step import Learner, make_context, merge_trees, split_rows, split_tree
-from tfm.training.task import Batch, Context, Data, Variables
+from tfm.training.task import Batch, Context, Data, Loss, SumAndCount, Variables
 
 
 def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch: Batch) -> UserError:
@@ -129,7 +129,9 @@ class _NotFinite(Exception):
     """The first method of a Flax module with an output that is not finite."""
 
 
-def _look_into_modules(loss, variables, batch, context):
+def _look_into_modules(
+    loss: Loss, variables: Variables, batch: Batch, context: Context
+) -> Mapping[str, SumAndCount]:
     """Returns the terms of the loss, or raises `_NotFinite`.
 
     Nothing is compiled as a whole, so that outputs have values. Inside of what Flax compiles all the same
@@ -147,8 +149,8 @@ def _look_into_modules(loss, variables, batch, context):
         return loss(variables, batch, context).terms
 
 
-def _finite(tree):
-    # By NumPy: no program is compiled for each shape.
+def _finite(tree: Any) -> bool:
+    """Returns whether all floats of a tree are finite. NumPy decides this without compiling a program."""
     return all(
         np.isfinite(x).all()
         for x in jax.tree.leaves(tree)
@@ -158,11 +160,12 @@ def _finite(tree):
     )
 
 
-def _names(tree):
-    """The paths of the leaves that are not finite."""
+def _names(tree: Any) -> list[str]:
+    """Returns the paths of the leaves that are not finite."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return [join_path(path) for path, x in leaves if not _finite(x)]
 
 
-def _several(names):
+def _several(names: Sequence[str]) -> str:
+    """Returns the first of some names, and how many follow."""
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -248,7 +248,8 @@ class Partitioner:
         """Returns fetched variables for an evaluation on all devices, see `tfm.devices.mesh.place_rows`."""
         return variables if self.devices > 1 else jax.tree.map(lambda x: x.addressable_data(0), variables)
 
-    def _row_specs(self, tree):
+    def _row_specs(self, tree: Any) -> Any:
+        """Returns the `PartitionSpec`s of a tree over the axes of rows."""
         return jax.tree.map(lambda where: _keep_axes(where.spec, ROW_AXES), self.sharding(tree))
 
 
@@ -337,33 +338,37 @@ def combine_state(new: Any, old: Any, present: jax.Array, axes: tuple[str, ...])
 
 
 @functools.partial(jax.jit, static_argnums=1)
-def _stack(tree, count):
+def _stack(tree: Any, count: int) -> Any:
     """Repeats each array on a new first axis. One program for all arrays, as is `_unstack`."""
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *jnp.shape(x))), tree)
 
 
 @jax.jit
-def _unstack(tree):
+def _unstack(tree: Any) -> Any:
+    """Returns the first element of each array."""
     return jax.tree.map(lambda x: x[0], tree)
 
 
-def _gather(x, spec):
+def _gather(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """Returns the whole array of a shard."""
     return x if "fsdp" not in spec else jax.lax.all_gather(x, "fsdp", axis=spec.index("fsdp"), tiled=True)
 
 
-def _as_shard(x, spec):
+def _as_shard(x: jax.Array, spec: PartitionSpec) -> jax.Array | Shard:
+    """Returns the `Shard` of a divided parameter, for `gather_by_layer`."""
     is_divided = SHARD_AXIS in spec and jax.lax.axis_size(SHARD_AXIS) > 1
     return Shard(x, spec.index(SHARD_AXIS)) if is_divided else x
 
 
-def _sum_gradient(gradient, spec):
+def _sum_gradient(gradient: jax.Array, spec: PartitionSpec) -> jax.Array:
     """Adds a gradient over devices. The gradient of a gathered parameter is a sum over "fsdp" already."""
     if SHARD_AXIS not in spec:
         return jax.lax.psum(gradient, ROW_AXES)
     return jax.lax.psum(gradient, "data") if jax.lax.axis_size("data") > 1 else gradient
 
 
-def _keep_shard(x, spec):
+def _keep_shard(x: jax.Array, spec: PartitionSpec) -> jax.Array:
+    """Returns the shard of a whole array on this device."""
     if "fsdp" not in spec:
         return x
     axis = spec.index("fsdp")
@@ -371,6 +376,6 @@ def _keep_shard(x, spec):
     return jax.lax.dynamic_slice_in_dim(x, jax.lax.axis_index("fsdp") * length, length, axis)
 
 
-def _keep_axes(spec, axes):
+def _keep_axes(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
     """Returns a `PartitionSpec` without the mesh axes that are not in `axes`. Each entry names one axis."""
     return PartitionSpec(*(axis if axis in axes else None for axis in spec))

@@ -66,12 +66,12 @@ class Profiler(Hook):
             )
         self._stop()
 
-    def _start(self):
+    def _start(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
         jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
         self._began = self._records = True
 
-    def _stop(self):
+    def _stop(self) -> None:
         if not self._records:
             return
         self._records = False

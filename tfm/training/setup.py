@@ -33,6 +33,7 @@ from tfm.devices.mesh import record_axes
 from tfm.errors import UserError, first_line
 from tfm.io.lock import DirectoryGuard
 from tfm.io.tree_paths import join_path, list_paths
+from tfm.schedules import Schedule
 from tfm.training.config import TrainingConfig
 from tfm.training.learners import make_learners
 from tfm.training.loss_calls import check_output, check_zero_rows
@@ -335,7 +336,7 @@ def _check_state_fits(
     check_estimate(what, needed, available_memory(), advice)
 
 
-def _rate_of(schedule, every, factor, step):
+def _rate_of(schedule: Schedule, every: int, factor: float, step: int) -> Any:
     """Returns the learning rate of the newest update after `step` completed steps.
 
     `factor` is the factor that all its parameters share.

@@ -271,7 +271,14 @@ def compute_updates(
             state = apply_update(learner, result, state)
 
 
-def _compute_update(learner, state, batch, context, over_rows, micro_batches):
+def _compute_update(
+    learner: Learner,
+    state: TrainState,
+    batch: Batch,
+    context: Context,
+    over_rows: Callable,
+    micro_batches: int,
+) -> UpdateResult:
     """Returns the result of an update. All numbers are zero in a step in which the update is not due."""
 
     def compute(state):
@@ -313,7 +320,7 @@ def apply_update(learner: Learner, result: UpdateResult, state: TrainState) -> T
     return _if_due(learner, apply, keep, state)
 
 
-def _if_due(learner, function, otherwise, state):
+def _if_due(learner: Learner, function: Callable, otherwise: Callable, state: TrainState) -> Any:
     """Calls `function` with the state in each step in which the update is due, `otherwise` in the others."""
     if learner.every == 1:
         return function(state)
@@ -388,7 +395,14 @@ def sum_gradients(
     return jax.lax.scan(add, start, (parts, jnp.arange(micro_batches)))[0]
 
 
-def _differentiate(evaluate, trained, model_state, rows, key, count_all):
+def _differentiate(
+    evaluate: Callable,
+    trained: Any,
+    model_state: Any,
+    rows: Batch,
+    key: jax.Array | None,
+    count_all: Callable,
+) -> tuple[Sums, Any, jax.Array]:
     """Returns the output of `sum_gradients` for some rows.
 
     Args:
@@ -413,7 +427,9 @@ def _differentiate(evaluate, trained, model_state, rows, key, count_all):
     return sums, new_state, present
 
 
-def _term_weights(totals, terms, count_all):
+def _term_weights(
+    totals: Mapping[str, jax.Array], terms: Mapping[str, SumAndCount], count_all: Callable
+) -> Any:
     """Returns the factor of each term in the loss: 1 for a single term. Its gradients are divided later.
 
     Args:
@@ -472,11 +488,12 @@ def merge_trees(one: Any, other: Any) -> Any:
     return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
 
 
-def _choose(condition, new, old):
+def _choose(condition: jax.Array, new: Any, old: Any) -> Any:
+    """Returns the arrays of `new` where the condition is True, and of `old` elsewhere."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), new, old)
 
 
-def _advance_counters(opt_state, is_due):
+def _advance_counters(opt_state: Any, is_due: jax.Array) -> Any:
     """Counts a step without an update: the schedule reads the counters of the optimizer state.
 
     Counters are recognized by their names, because the state may hold other integers, such as quantized
