@@ -328,7 +328,7 @@ def _if_due(learner: Learner, function: Callable, otherwise: Callable, state: Tr
 
 
 def keep(tree: Any) -> Any:
-    """Returns its argument."""
+    """Returns a tree as it is, in place of an update or of a sum over devices."""
     return tree
 
 
@@ -370,18 +370,36 @@ def sum_gradients(
     if micro_batches == 1:
         return _differentiate(evaluate, trained, model_state, batch, context.rng, add_over_rows)
     parts = split_rows(batch, micro_batches)
+    return _sum_parts(evaluate, trained, model_state, parts, context.rng, add_over_rows)
+
+
+def _sum_parts(
+    evaluate: Callable,
+    trained: Any,
+    model_state: Any,
+    parts: Any,
+    rng: Any,
+    add_over_rows: Callable,
+) -> tuple[Sums, Any, jax.Array]:
+    """Returns the output of `sum_gradients` for micro-batches, which are computed one after the other.
+
+    Args:
+      evaluate, trained, model_state: see `_differentiate`.
+      parts: the rows of the micro-batches, see `split_rows`.
+      rng: random key, into which the index of a micro-batch is folded.
+      add_over_rows: adds counts over the devices that divide the rows.
+    """
     first = jax.tree.map(lambda x: x[0], parts)
     gradient = functools.partial(_differentiate, evaluate, trained)
-    shapes = jax.eval_shape(lambda: gradient(model_state, first, context.rng, keep)[0])
+    shapes = jax.eval_shape(lambda: gradient(model_state, first, rng, keep)[0])
     counts: Any = None
     if len(shapes.terms) > 1:  # XLA removes everything from this pass on which the counts do not depend
 
         def count(rows):
-            terms = evaluate(trained, model_state, rows, context.rng)[0].terms
+            terms = evaluate(trained, model_state, rows, rng)[0].terms
             return {name: jnp.asarray(count, jnp.float32) for name, (_, count) in terms.items()}
 
         counts = add_over_rows(jax.tree.map(lambda x: x.sum(0), jax.lax.map(count, parts)))
-    rng: Any = context.rng
 
     def add(carry, part):
         total, model_state, any_present = carry
@@ -392,7 +410,8 @@ def sum_gradients(
 
     zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
     start = zeros, model_state, jnp.zeros((), bool)
-    return jax.lax.scan(add, start, (parts, jnp.arange(micro_batches)))[0]
+    indices = jnp.arange(len(jax.tree.leaves(parts)[0]))
+    return jax.lax.scan(add, start, (parts, indices))[0]
 
 
 def _differentiate(
