@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import types
 
 import jax
@@ -309,3 +310,25 @@ def test_default_examples_are_beginnings_of_documents(task, folder):
         assert len(task.tokenizer.encode([example])[0]) < task.config.model.max_positions
     data = dataclasses.replace(task.config.data, directory="/missing")
     assert all(text.startswith("The animal") for text in change(task, data=data).default_examples())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("data", "changed"),
+    [
+        ({"batch_tokens": 16_000}, ["batch_tokens"]),
+        ({"row_length": 4_000, "batch_tokens": 4_000, "rows": "packed"}, ["row_length", "batch_tokens"]),
+    ],
+)
+def test_advice_about_padding_names_the_value_that_leaves_less(tmp_path, data, changed):
+    write_documents(tmp_path)
+
+    def describe(data):
+        config = make_lm_config(tmp_path, model={"max_positions": 4_000}, data=data)
+        task = language_modeling.create(config, str(tmp_path / "run"))
+        return dict(task.open_data().describe(parameters=1))
+
+    warning = describe(data)["warning"]
+    assert [*re.findall(r"data\.(\w+)", warning)] == changed
+    (value,) = re.findall(r"to ([\d,]+)\.$", warning)
+    assert "warning" not in describe(data | dict.fromkeys(changed, int(value.replace(",", ""))))

@@ -54,7 +54,7 @@ from tfm.training.task import (
     parameters_of,
 )
 
-PADDING_ADVICE = "over a quarter of each batch is padding. Decrease data.row_length or data.batch_tokens."
+MAX_PADDING = 0.25  # share of the places of the batches, above which the description gives advice
 MAX_EXAMPLE_CHARACTERS = 60  # of a document in an example of a report
 DEFAULT_EXAMPLES = 2  # number of documents to observe
 DEFAULT_TOKENS = 32  # of such a document
@@ -208,6 +208,7 @@ class LanguageModelingData(PrefetchedData):
             host_count=jax.process_count(),
         )
         self.validation = TokenizedDocuments(config, tokenizer, "validation", config.validation_documents)
+        self._config = config
         self._tokens = len(cache.stream()[0])
         fingerprints = {
             "tokenizer": tokenizer.fingerprint,
@@ -238,7 +239,22 @@ class LanguageModelingData(PrefetchedData):
             ("epoch", f"{self.batches.batches:,} batches, {self._tokens:,} tokens"),
             ("arithmetic", operations),
         ]
-        return [*lines, ("warning", PADDING_ADVICE)] if padding > 0.25 else lines
+        if padding > MAX_PADDING:
+            lines.append(("warning", advise_padding(self._config.data, padding)))
+        return lines
+
+
+def advise_padding(data: DocumentsConfig, padding: float) -> str:
+    """Returns the advice for a share of padding in the batches: the value of a field that leaves less."""
+    rows = data.batch_tokens // data.row_length
+    filled_rows = math.ceil(round(rows * (1 - padding), 6))
+    if filled_rows < rows:
+        advice = f"data.batch_tokens from {data.batch_tokens:,} to {filled_rows * data.row_length:,}"
+    else:
+        filled_places = math.ceil(round(data.row_length * (1 - padding), 6))
+        fields = "data.row_length" if rows > 1 else "data.row_length and data.batch_tokens"
+        advice = f"{fields} from {data.row_length:,} to {max(filled_places, 2):,}"
+    return f"{100 * padding:.0f} % of each batch is padding. Decrease {advice}."
 
 
 class LanguageModeling(Task):

@@ -78,7 +78,7 @@ def test_words_with_tags_have_the_pieces_that_they_have_in_their_text(has_lines,
         (("a", "perhaps"), False, r"no, yes.*'perhaps'"),
         (("a b", "yes perhaps"), True, r"no, yes.*'perhaps'"),
         (("a b c", "yes no"), True, r"3 words of row 2, 'a b c', got 2 tags: 'yes no'"),
-        (("a" * 30, "yes"), True, r"data\.max_length \(20\).*row 2 has 32"),
+        (("a" * 30, "yes"), True, r"data\.max_length \(20\).*row 2 has 32.*data\.max_length=32"),
     ],
 )
 def test_labels_that_do_not_fit_are_an_error(row, has_tags, message):

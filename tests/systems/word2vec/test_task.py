@@ -207,7 +207,7 @@ def test_analogies_of_the_built_in_language_have_pairs_of_one_relation():
 
 def test_vocabulary_without_analogies_is_an_error_before_the_first_step(tmp_path):
     config = word_vectors.Config(data=SkipGramsConfig(sentences=5))
-    with pytest.raises(UserError, match=r"data\.sentences.*data\.minimum_count"):
+    with pytest.raises(UserError, match=r"data\.sentences \(now 5\).*data\.minimum_count \(now \d+\)"):
         word_vectors.create(config, str(tmp_path))
     assert not list(tmp_path.iterdir())
 

@@ -297,12 +297,13 @@ def _warn_of_cuts(
     ]
     if shortened:
         log.warning(
-            "Cut %s of %s texts, of up to %s tokens, to rows of data.max_length=%s tokens. A larger value "
-            "keeps their ends",
+            "Cut %s of %s texts, of up to %s tokens, to rows of data.max_length=%s tokens. "
+            "data.max_length=%s keeps their ends",
             f"{len(shortened):,}",
             f"{len(lengths):,}",
             f"{max(shortened):,}",
             f"{max_length:,}",
+            max(shortened) + SPECIAL_TOKENS - (len(encoded[0]) == 1),
         )
 
 
@@ -354,7 +355,7 @@ def _encode_words(
     if len(tokens) > max_length:
         raise UserError(
             f"Expected texts with tags to have at most data.max_length ({max_length:,}) tokens, but "
-            f"{locate()} has {len(tokens):,}. Increase data.max_length, or shorten the text."
+            f"{locate()} has {len(tokens):,}. Set data.max_length={len(tokens)}, or shorten the text."
         )
     starts = np.cumsum([1, *map(len, ids[:-1])])
     has_label = [tag != NO_LABEL for tag in tags]

@@ -190,9 +190,11 @@ class WordVectors(Task):
         """
         analogies = [analogy for analogy in make_analogies(split) if set(analogy[1:]) <= self.counts.keys()]
         if not analogies:
+            data = self.config.data
             raise UserError(
                 f"The {len(self.words):,} words of the vocabulary are too few for the analogies of the split "
-                f"'{split}'. Increase data.sentences or decrease data.minimum_count."
+                f"'{split}'. Increase data.sentences (now {data.sentences:,}) or decrease data.minimum_count "
+                f"(now {data.minimum_count:,})."
             )
         return analogies
 
