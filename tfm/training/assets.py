@@ -6,7 +6,7 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from tfm.data.config import SPLITS, VOCABULARY_FILE, DocumentsConfig, PairsConfig, split_tags
 from tfm.data.sources.opening import check_splits, find_problems, open_documents, open_pairs
@@ -23,8 +23,9 @@ from tfm.training.setup import check_plan, has_checkpoint
 from tfm.training.task import Task
 
 LABELS_FILE = "labels.json"  # a list of the names of the classes
-MAX_LABELS_BYTES = 1 << 28  # bytes of the file with the names of the classes
+MAX_JSON_BYTES = 1 << 28  # of a file of names or words
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 def prepare_tokenizer(config: Any, workdir: str, plan: Callable[[Any], Task], *, new: bool) -> Any:
@@ -148,18 +149,36 @@ def read_labels(path: str, classes: int) -> tuple[list[str], str]:
     Raises:
       UserError: if the file is missing, or is not a list of as many texts as the model has classes.
     """
-    try:
-        content = read_limited(path, MAX_LABELS_BYTES)
-    except FileNotFoundError:
-        raise UserError(f"Expected the names of the classes in {path}, but the file is missing.") from None
-    try:
-        names = json.loads(content)
-    except (ValueError, RecursionError):
-        names = None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise UserError(f"Expected a list of texts in {path}. The file is damaged: copy it again.")
+    names, fingerprint = read_json_asset(path, "the names of the classes, a list of texts", _check_names)
     if len(names) != classes:
         raise UserError(
             f"{path} has {len(names):,} classes and the model {classes:,}. Set model.classes to {len(names)}."
         )
-    return names, hashlib.sha256(content).hexdigest()
+    return names, fingerprint
+
+
+def _check_names(names: Any) -> list[str]:
+    """Returns the names of classes. Raises a ValueError if they are no list of texts."""
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise ValueError("expected a list of texts")
+    return names
+
+
+def read_json_asset(path: str, description: str, parse: Callable[[Any], T]) -> tuple[T, str]:
+    """Returns what a task has written to a JSON file of its run, and the SHA-256 of the file.
+
+    Args:
+      path: the file.
+      description: the content of the file, for error messages.
+      parse: returns the result for the JSON. Raises a ValueError, TypeError or KeyError for other content.
+
+    Raises:
+      UserError: if the file is missing, damaged or too large.
+    """
+    try:
+        content = read_limited(path, MAX_JSON_BYTES)
+        return parse(json.loads(content)), hashlib.sha256(content).hexdigest()
+    except FileNotFoundError:
+        raise UserError(f"Expected {description} in {path}, but the file is missing.") from None
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise UserError(f"Expected {description} in {path}. The file is damaged: copy it again.") from None

@@ -18,6 +18,7 @@ import json
 import os
 import re
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,6 @@ from tfm.data.config import SPLITS
 from tfm.data.data_errors import MissingFile
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
-from tfm.io.files import read_limited
 from tfm.systems.memory_network.stories import StoriesConfig, Story, assemble
 
 FILE_NAME = re.compile(r"(qa(\d+)_.+)_(train|test)(\.txt(?:\.gz|\.xz|\.bz2|\.zst)?)")
@@ -34,7 +34,6 @@ LINE = re.compile(r"(\d{1,9}) (.*)")
 EXPECTED = "numbered lines of a story, such as '1 Mary moved to the bathroom.'"
 VALIDATION_SHARE = 10  # the last tenth of the stories of each training file is the validation split
 VOCABULARY_FILE = "babi_words.json"
-MAX_VOCABULARY_BYTES = 1 << 26
 
 
 class Vocabulary:
@@ -212,25 +211,16 @@ def learn_vocabulary(data: StoriesConfig) -> Vocabulary:
     return Vocabulary(sorted(words | answers), answers)
 
 
-def read_vocabulary(path: str) -> tuple[Vocabulary, str]:
-    """Returns the vocabulary of a run, and the SHA-256 of its file.
+def parse_vocabulary(fields: Any) -> Vocabulary:
+    """Returns the vocabulary of the fields that `Vocabulary.dump` writes.
 
     Raises:
-      UserError: if the file is missing or damaged.
+      ValueError, TypeError, KeyError: if the fields are different.
     """
-    try:
-        content = read_limited(path, MAX_VOCABULARY_BYTES)
-    except FileNotFoundError:
-        raise UserError(f"Expected the words of the run in {path}, but the file is missing.") from None
-    try:
-        fields = json.loads(content)
-        words, answers = fields["words"], fields["answers"]
-        is_valid = all(isinstance(word, str) for word in (*words, *answers)) and {*answers} <= {*words}
-    except (ValueError, TypeError, KeyError, RecursionError):
-        is_valid = False
-    if not is_valid:
-        raise UserError(f"Expected words and answers in {path}. The file is damaged: copy it again.")
-    return Vocabulary(words, answers), hashlib.sha256(content).hexdigest()
+    words, answers = fields["words"], fields["answers"]
+    if not all(isinstance(word, str) for word in (*words, *answers)) or not {*answers} <= {*words}:
+        raise ValueError("expected words, and answers among them")
+    return Vocabulary(words, answers)
 
 
 class BabiStories:

@@ -35,7 +35,7 @@ from tfm.systems.memory_network.babi import (
     BabiStories,
     Vocabulary,
     learn_vocabulary,
-    read_vocabulary,
+    parse_vocabulary,
 )
 from tfm.systems.memory_network.hops import Hops, draw_hops
 from tfm.systems.memory_network.model import MemoryNetworkConfig
@@ -48,6 +48,7 @@ from tfm.systems.memory_network.observe import (
     parse_story,
 )
 from tfm.systems.memory_network.stories import BABI, PLACES, WORDS, Stories, StoriesConfig, Story
+from tfm.training.assets import read_json_asset
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import add_sums, apply_model, means
 from tfm.training.map_batches import map_batches
@@ -360,7 +361,9 @@ def create(config: Config, workdir: str, *, new: bool = True) -> QuestionAnsweri
         vocabulary = learn_vocabulary(config.data)
         with atomic_file(path, "w") as file:
             file.write(vocabulary.dump())
-    return QuestionAnswering(config, *read_vocabulary(path))
+    return QuestionAnswering(
+        config, *read_json_asset(path, "the words and answers of the run", parse_vocabulary)
+    )
 
 
 def inspect_split(config: Config, split: str) -> Summary:

@@ -26,7 +26,7 @@ from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.io.files import atomic_file, read_limited
+from tfm.io.files import atomic_file
 from tfm.systems.word2vec.corpus import count_corpus
 from tfm.systems.word2vec.inspection import summarize
 from tfm.systems.word2vec.model import Word2VecConfig
@@ -49,6 +49,7 @@ from tfm.systems.word2vec.word_questions import (
     read_word_classes,
     solve_analogies,
 )
+from tfm.training.assets import read_json_asset
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import apply_model
 from tfm.training.task import (
@@ -63,7 +64,6 @@ from tfm.training.task import (
     Variables,
 )
 
-MAX_WORDS_BYTES = 1 << 28
 EVALUATION_SEED = (1 << 31) - 1  # of the noise of evaluations
 NOISE_POWER = 0.75  # the noise is proportional to this power of the counts (section 2.2)
 LOSS, FORMS, NEIGHBOURS = "loss", "form of the answers", "class of the neighbours"
@@ -290,7 +290,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> WordVectors:
         task_class(config, counts, "").check_questions()
         with atomic_file(path, "w") as file:
             json.dump(list(counts.items()), file)
-    return task_class(config, *read_words(path))
+    return task_class(config, *read_json_asset(path, "the words of the run with their counts", _parse_words))
 
 
 def count_training_words(data: SkipGramsConfig) -> dict[str, int]:
@@ -305,21 +305,9 @@ def inspect_split(config: Config, split: str) -> Summary:
     return summarize(config.data, split, count_training_words(config.data))
 
 
-def read_words(path: str) -> tuple[dict[str, int], str]:
-    """Returns {word: count} of a run, and the SHA-256 of the file.
-
-    Raises:
-      UserError: if the file is missing or damaged.
-    """
-    try:
-        content = read_limited(path, MAX_WORDS_BYTES)
-    except FileNotFoundError:
-        raise UserError(f"Expected the words of the run in {path}, but the file is missing.") from None
-    try:
-        counts = dict(json.loads(content))
-        is_valid = all(isinstance(word, str) and type(count) is int for word, count in counts.items())
-    except (ValueError, TypeError, RecursionError):
-        is_valid = False
-    if not is_valid:
-        raise UserError(f"Expected words with counts in {path}. The file is damaged: copy it again.")
-    return counts, hashlib.sha256(content).hexdigest()
+def _parse_words(words: Any) -> dict[str, int]:
+    """Returns {word: count}. Raises a ValueError or a TypeError for other content of the file of words."""
+    counts = dict(words)
+    if not all(isinstance(word, str) and type(count) is int for word, count in counts.items()):
+        raise ValueError("expected texts and integers")
+    return counts
