@@ -106,3 +106,10 @@ def test_each_line_of_a_terminal_is_answered_at_once(is_terminal, sizes, monkeyp
     assert [len(chunk) for _, chunk in chunks] == sizes
     assert [first for first, _ in chunks] == list(range(0, 3, sizes[0]))
     assert [line for _, chunk in chunks for line in chunk] == ["a", "b", "c"]
+
+
+def test_prefix_may_begin_a_document_with_tags(monkeypatch):
+    lines = b"<?xml version='1.0'?>\n<!DOCTYPE html>\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
+    [(_, prefixes)] = generate.numbered_chunks(None)
+    assert prefixes == ["<?xml version='1.0'?>", "<!DOCTYPE html>"]

@@ -310,12 +310,16 @@ def test_each_source_segment_of_a_file_with_tags_is_a_line(content, texts):
 @pytest.mark.parametrize("start", ['<?xml version="1.0" encoding="utf-8"?>\n<html>', "<xliff version='1.2'>"])
 def test_other_markup_is_no_input(start):
     with pytest.raises(UserError, match=r"neither TMX nor.*one on each line"):
-        list(read_lines(io.BytesIO(f"{start}\nred dog\n".encode())))
+        list(read_lines(io.BytesIO(f"{start}\nred dog\n".encode()), "en"))
 
 
 def test_tags_in_a_line_of_text_are_text():
     lines = ["<b>red</b> dog", "<tmx version='1.4'>", "<de> dog"]
-    assert list(read_lines(io.BytesIO("\n".join(lines).encode()))) == lines
+    assert list(read_lines(io.BytesIO("\n".join(lines).encode()), "en")) == lines
+
+
+def test_markup_without_a_source_language_is_text():
+    assert list(read_lines(io.BytesIO(b"<?xml version='1.0'?>\n<tmx>"))) == ["<?xml version='1.0'?>", "<tmx>"]
 
 
 def test_utf_16_input_is_an_error():

@@ -232,12 +232,12 @@ def translated(content, answers, translator=None):
     first_line, end, _ = content.partition(b"\n")
     if problem := find_problem(first_line + end, {b"\0": NULS}):
         with pytest.raises(UserError, match=re.escape(problem)):
-            list(read_lines(io.BytesIO(content)))
+            list(read_lines(io.BytesIO(content), "en"))
         return ""
     outputs = []
     for form in (as_text, as_json):
         target = io.BytesIO()
-        translate_lines(functools.partial(form, translator), io.BytesIO(content), target)
+        translate_lines(functools.partial(form, translator), io.BytesIO(content), target, language="en")
         outputs.append(target.getvalue())
     lines = content.count(b"\n") + (not content.endswith(b"\n") and len(content) > 0)
     text, rows = (output.decode("utf-8") for output in outputs)

@@ -7,7 +7,7 @@ nothing slow, so that a wrong flag is reported at once.
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from tfm.commands.command import REQUIRED, output_option, option, options, positional, short_for
+from tfm.commands.command import REQUIRED, option, options, output_option, positional, short_for
 
 MAX_SENTENCE_TOKENS = 64
 FIGURE_FORMATS = ("png", "svg", "pdf")

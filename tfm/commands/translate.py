@@ -47,17 +47,17 @@ LINE_BYTES = 1 << 20
 PROGRESS_SECONDS = 10
 
 
-def read_lines(source: BinaryIO, language: str = "en") -> Iterator[str]:
+def read_lines(source: BinaryIO, language: str | None = None) -> Iterator[str]:
     """Yields the lines of a binary file as texts, without a byte-order mark.
 
     A line ends in "\\n", and "\\r" before it is removed. Bytes that are not UTF-8 become replacement
     characters. Only the first MiB of a line is kept. For both, a warning names the first line, and at the end
-    of the input another warning counts the lines. If the first line shows that the input is SGML or XML,
-    yields the texts of its source segments instead.
+    of the input another warning counts the lines. If a language is given and the first line shows that the
+    input is SGML or XML, yields the texts of its source segments instead.
 
     Args:
       source: the input.
-      language: the source language, which selects the texts of TMX.
+      language: the source language, which selects the texts of TMX. None reads tags as text.
 
     Raises:
       UserError: if the first line shows that the input is compressed or UTF-16, or if a file with tags is
@@ -73,7 +73,7 @@ def read_lines(source: BinaryIO, language: str = "en") -> Iterator[str]:
     number = 0
     while line := source.readline(LINE_BYTES):
         number += 1
-        if number == 1 and is_markup(line):
+        if number == 1 and language is not None and is_markup(line):
             yield from read_source_texts(line, source, language)
             return
         if number == 1 and (problem := find_problem(line, {b"\0": NULS})):
@@ -166,7 +166,7 @@ def translate_lines(
     *,
     done: int = 0,
     most_lines: int = CHUNK_LINES,
-    language: str = "en",
+    language: str | None = None,
 ) -> None:
     """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
@@ -176,7 +176,7 @@ def translate_lines(
       source, target: binary files.
       done: number of lines of the source that the target already contains.
       most_lines: maximum number of lines in a chunk.
-      language: see `read_lines`.
+      language: the source language, see `read_lines`. None reads tags as text.
 
     Raises:
       UserError: if the source has fewer than `done` lines.
