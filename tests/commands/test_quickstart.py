@@ -22,6 +22,13 @@ def test_quickstart_trains_evaluates_and_draws(calls):
     assert calls == [("train", "--config=quickstart", workdir), ("evaluate", workdir), ("visualize", workdir)]
 
 
+def test_the_next_command_is_ready_for_the_shell(calls, caplog):
+    with caplog.at_level("INFO", "tfm"):
+        quickstart.main(["--workdir=my runs/first"])
+    page = "my runs/first/figures/attention.html"
+    assert caplog.messages == [f"Next: tfm translate --workdir='my runs/first', or open {page}"]
+
+
 def test_workdir_may_be_set_but_not_empty(calls):
     quickstart.main(["--workdir=elsewhere"])
     assert all(call[-1] == "--workdir=elsewhere" for call in calls)

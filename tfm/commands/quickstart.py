@@ -10,7 +10,8 @@ these commands:
 """
 
 import logging
-import sys
+import os
+import shlex
 
 from tfm.commands import evaluate, train, visualize
 from tfm.commands.command import command
@@ -26,5 +27,5 @@ def main(options: Quickstart) -> None:
     train.main(["--config=quickstart", workdir])
     evaluate.main([workdir])
     visualize.main([workdir])
-    program, folder = sys.argv[0], options.workdir
-    log.info("Next: %s translate %s, or open %s/figures/attention.html", program, workdir, folder)
+    page = os.path.join(options.workdir, visualize.FIGURES_FOLDER, visualize.PAGE)
+    log.info("Next: tfm translate --workdir=%s, or open %s", shlex.quote(options.workdir), page)
