@@ -127,3 +127,8 @@ def test_data_that_cannot_be_reported_are_errors(corpus, capsys):
     with pytest.raises(UserError, match="has the task 'language_modeling', but the config has 'translation'"):
         data.main([f"--config={path}", f"--workdir={corpus / 'lm'}"])
     assert capsys.readouterr().out == ""
+
+
+def test_neither_config_nor_run_is_an_error():
+    with pytest.raises(UserError, match=r"--config=FILE.*--workdir=DIR"):
+        data.main([])

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tfm.commands.command import REQUIRED, option, options, output_option, positional, short_for
+from tfm.errors import UserError
 
 MAX_SENTENCE_TOKENS = 64
 FIGURE_FORMATS = ("png", "svg", "pdf")
@@ -165,6 +166,10 @@ class Data(ConfigOptions):
     @classmethod
     def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
         """Reads the config file, or the config of the run."""
+        if not values["config_file"] and not values["workdir"]:
+            raise UserError(
+                "Give the config whose data to show (--config=FILE), or a run or an export (--workdir=DIR)."
+            )
         source = NewRun if values["config_file"] else FinishedRun
         return source.read_base(values)
 
