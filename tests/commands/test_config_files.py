@@ -46,6 +46,13 @@ def test_failing_config_file_is_an_error_with_its_line(tmp_path, name, content, 
         read_base(str(path))
 
 
+def test_message_of_a_failing_config_file_ends_in_one_full_stop(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text("raise ValueError('Expected small or large.')")
+    with pytest.raises(UserError, match=r"line 1: ValueError: Expected small or large\.$"):
+        read_base(str(path))
+
+
 def test_variant_of_a_saved_config_is_an_error(tiny_run):
     with pytest.raises(UserError, match=r"config\.json has no variants.*:big"):
         read_base(f"{runs.config_path(str(tiny_run))}:big")

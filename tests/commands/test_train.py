@@ -188,6 +188,13 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
     assert new == pytest.approx(old) or len(flags) == 2  # the user chose another rate
 
 
+def test_invalid_number_of_steps_changes_no_warmup(tmp_path, caplog):
+    config = write_config_file(tmp_path, tiny_regression.make_config())
+    with caplog.at_level("INFO", "tfm"), pytest.raises(UserError, match=r"training\.steps must be from 1 to"):
+        parse(Train, [f"--config={config}", f"--workdir={tmp_path}", "--config.training.steps=0"])
+    assert not caplog.messages
+
+
 def test_from_step_without_a_checkpoint_is_an_error_and_begins_no_run(tmp_path):
     workdir = tmp_path / "mistyped"
     with pytest.raises(UserError, match=r"--from_step=3 .*mistyped has none"):

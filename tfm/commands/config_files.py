@@ -137,7 +137,7 @@ def _name_failing_line(path: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}"
+        what = f"{type(error).__name__}: {error}".rstrip(".")
         raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
 
 

@@ -106,7 +106,8 @@ def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> N
     """
     training = config.training
     old, scale = training.warmup_steps, training.learning_rate_scale
-    if "training.steps" not in fields or "training.warmup_steps" in fields or old < training.steps:
+    is_wanted = "training.steps" in fields and "training.warmup_steps" not in fields
+    if not is_wanted or training.steps < 1 or old < training.steps:
         return
     training.warmup_steps = max(1, training.steps // 10)
     depends = training.peak_learning_rate is None  # the peak of the paper's rule depends on the warm-up
