@@ -73,11 +73,13 @@ MAY_IMPORT = {
     | {
         "tfm.family",
         "tfm.huggingface",
+        "tfm.interpret",
         "tfm.io",
         "tfm.layers",
         "tfm.models",
         "tfm.tasks",
         "tfm.training",
+        "tfm.visualize",
         "tfm.workdir",
     },
     "tfm.commands": None,  # may import all packages except systems

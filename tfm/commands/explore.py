@@ -21,6 +21,7 @@ from tfm.commands.page_server import PageServer
 from tfm.commands.visualize import choose_examples, make_title
 from tfm.errors import UserError
 from tfm.interpret.observation import Observes
+from tfm.interpret.switches import write_script
 from tfm.visualize.live import LiveExamples
 from tfm.workdir import runs
 
@@ -90,20 +91,11 @@ def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> s
     defaults = {"checkpoint": None, "average": 1}
     arguments = [repr(options.workdir), *(f"{k}={v!r}" for k, v in chosen.items() if v != defaults[k])]
     translates = hasattr(run.task, "translate")
-    kind, name = ("Translator", "translator") if translates else ("Observer", "observer")
+    kind = "Translator" if translates else "Observer"
     decoding = [f", {path.removeprefix('decoding.')}={value!r}" for path, value in options.overrides.items()]
     if translates and run.task.config.decoding.samples:
         decoding.append(", samples=0")
     call = (
         f"translate([{example!r}]{''.join(decoding)})" if translates else f"observe({example!r}).predictions"
     )
-    return "\n".join(
-        [
-            "import tfm",
-            "from tfm import interpret",
-            "",
-            f"{name} = tfm.{kind}.load({', '.join(arguments)})",
-            f"edited = {name}.with_edits({edits})",
-            f"print(edited.{call})",
-        ]
-    )
+    return write_script(kind, ", ".join(arguments), edits, call)

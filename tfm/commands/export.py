@@ -1,7 +1,8 @@
 """Exports a run as one portable folder: tfm export --workdir=DIR --output=FOLDER
 
 `tfm.Translator.load(FOLDER)`, tfm evaluate and tfm translate open the folder like the run.
---format=huggingface and --format=ctranslate2 write models of these projects.
+--format=huggingface and --format=ctranslate2 write models of these projects. --format=page writes a web page
+that translates and shows the attention without Python.
 """
 
 from tfm.commands.command import command
@@ -29,6 +30,13 @@ def main(options: Export) -> None:
         run = options.load()
         if options.format == "tfm":
             write_bundle(run, options.output, workdir=options.workdir)
+        elif options.format == "page":
+            # These import matplotlib, which takes a second.
+            from tfm.commands.visualize import make_title
+            from tfm.export.page import write_page
+
+            title = make_title(options.workdir, run.steps)
+            write_page(run, options.output, workdir=options.workdir, title=title)
         else:
             write_foreign(
                 run,

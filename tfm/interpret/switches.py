@@ -172,6 +172,28 @@ def as_python(parts: Parts, off: Iterable[Switch]) -> str:
     return "\n".join(["{", *lines, "}"])
 
 
+def write_script(kind: str, arguments: str, edits: str, call: str) -> str:
+    """Returns Python that loads a run, edits its model and prints a result.
+
+    Args:
+      kind: the class that loads the run, such as "Translator".
+      arguments: source code of the arguments of its method `load`.
+      edits: source code of the edits, see `as_python`.
+      call: source code of the call of the edited object.
+    """
+    name = kind.lower()
+    return "\n".join(
+        [
+            "import tfm",
+            "from tfm import interpret",
+            "",
+            f"{name} = tfm.{kind}.load({arguments})",
+            f"edited = {name}.with_edits({edits})",
+            f"print(edited.{call})",
+        ]
+    )
+
+
 def _group(off: Iterable[Switch]) -> dict[str, list[Any]]:
     """Returns {point: arguments of its edit}: none, an index, or a list of indices."""
     indices: dict[str, set[int]] = {}

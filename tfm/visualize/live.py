@@ -68,16 +68,7 @@ class LiveExamples:
         abouts = [
             {"id": self._keep(each), "text": text} for each, text in zip(observations, examples, strict=True)
         ]
-        parts = self._parts
-        live = {
-            "path": path,
-            "help": getattr(self._task, "example_help", EXAMPLE_HELP),
-            "examples": abouts,
-            "heads": parts.kinds,
-            "sublayers": parts.sublayers,
-            "tracks": parts.tracks,
-            "hasParts": parts != NO_PARTS,
-        }
+        live = {"path": path, "examples": abouts, **describe_parts(self._task, self._parts)}
         return make_page(observations, title, live)
 
     def warm_up(self, example: str) -> None:
@@ -216,6 +207,17 @@ class LiveExamples:
             return self._task.find_unknown(text)
         tokenizer = getattr(self._task, "tokenizer", None)
         return [] if tokenizer is None else find_unknown(source_tokenizer(tokenizer), [text])
+
+
+def describe_parts(task: Any, parts: Parts) -> dict[str, Any]:
+    """Returns the data with which `live.js` names the parts of a model and its field for an example."""
+    return {
+        "help": getattr(task, "example_help", EXAMPLE_HELP),
+        "heads": parts.kinds,
+        "sublayers": parts.sublayers,
+        "tracks": parts.tracks,
+        "hasParts": parts != NO_PARTS,
+    }
 
 
 def _probability(prediction: Prediction, label: str) -> float | None:

@@ -1,6 +1,7 @@
 """The page for exploring attention: one HTML file that contains its data, styles and script."""
 
 import base64
+import gzip
 import html
 import importlib.resources
 import io
@@ -26,7 +27,12 @@ SCRIPTS = (  # of the page, in the order in which they are joined to one script
     *("state", "numbers", "elements", "lines", "patches", "matrix", "heads", "predictions", "beam", "table"),
     *("strip", "figures", "view", "address", "opening", "start"),
 )
-PLACE = re.compile(r"/\*(title|style|script|data|live|connect)\*/")  # placeholders in page.html
+COMPUTE_SCRIPTS = (  # of a page that contains its model
+    *("compute_tokenizer", "compute_layers", "compute_search", "compute_record", "compute_answers"),
+    "compute_start",
+)
+# Placeholders in page.html.
+PLACE = re.compile(r"/\*(title|style|script|data|live|connect|held|model)\*/")
 # In HTML, these characters could end the script element or start another. JSON decodes the escapes.
 ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -49,7 +55,7 @@ def make_page(observations: Sequence[Observation], title: str, live: Mapping[str
         "alignments": align_examples(observations),
         **({} if live is None else {"live": live}),
     }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
+    text = write_json(data)
     if len(text) > MAX_BYTES:
         raise UserError(
             f"The page would have {format_bytes(len(text))}, but browsers open at most "
@@ -58,28 +64,66 @@ def make_page(observations: Sequence[Observation], title: str, live: Mapping[str
     return fill_template(text, title, is_live=live is not None)
 
 
-def fill_template(data: str, title: str, *, is_live: bool = False) -> str:
+def make_model_page(examples: Sequence[str], title: str, live: Mapping[str, Any], model: bytes) -> str:
+    """Returns the page of a model that the browser computes, as HTML. It opens from disk.
+
+    Args:
+      examples: the examples that the page computes when it opens, at least one.
+      title: title of the page.
+      live: data for `live.js`, see `tfm.visualize.live.describe_parts`.
+      model: the model in the form that `compute_start.js` reads.
+
+    Raises:
+      UserError: if the page would be larger than `MAX_BYTES`.
+    """
+    content = base64.b64encode(gzip.compress(model, mtime=0)).decode("ascii")
+    if len(content) > MAX_BYTES:
+        raise UserError(
+            f"The page would have {format_bytes(len(content))}, but browsers open at most "
+            f"{format_bytes(MAX_BYTES)} well. Use tfm explore, or train a smaller model."
+        )
+    # The block keeps the names of these scripts apart from those of the page.
+    script = f"{{\n{_read(*(f'{name}.js' for name in COMPUTE_SCRIPTS))}}}"
+    elements = (
+        f'<script type="application/gzip" id="model">{content}</script>\n'
+        f'<script>\n"use strict";\n{script}\n</script>\n'
+    )
+    data = write_json({"title": title, "texts": list(examples), "live": live})
+    return fill_template(data, title, is_live=True, model=elements)
+
+
+def write_json(data: Any) -> str:
+    """Returns data as JSON that can stand in a script element."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
+
+
+def fill_template(data: str, title: str, *, is_live: bool = False, model: str = "") -> str:
     """Returns the page with its scripts and styles.
 
     Args:
       data: the JSON text of the examples, without the characters in `ESCAPES`.
       title: title of the page.
-      is_live: whether the page has the parts that need the server of `tfm explore`.
+      is_live: whether the page has the parts for own examples.
+      model: the HTML elements of a model that answers instead of the server of `tfm explore`. The script of
+        the page then waits until the model has computed the examples.
     """
-    folder = importlib.resources.files("tfm.visualize") / "page"
-
-    def read(*names: str) -> str:
-        return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
-
     parts = {
         "title": html.escape(title),
-        "style": read("page.css", *["live.css"] * is_live),
-        "script": read(*(f"{name}.js" for name in SCRIPTS), *["live.js"] * is_live),
-        "live": read(*["live.html"] * is_live),
-        "connect": "; connect-src 'self'" if is_live else "",
+        "style": _read("page.css", *["live.css"] * is_live),
+        "script": _read(*(f"{name}.js" for name in SCRIPTS), *["live.js"] * is_live),
+        "live": _read(*["live.html"] * is_live),
+        "connect": "; connect-src 'self'" if is_live and not model else "",
         "data": data,
+        "held": ' type="text/plain" id="script"' if model else "",
+        "model": model,
     }
-    return PLACE.sub(lambda place: parts[place[1]], read("page.html"))
+    return PLACE.sub(lambda place: parts[place[1]], _read("page.html"))
+
+
+def _read(*names: str) -> str:
+    """Returns the joined files of the folder of the page."""
+    folder = importlib.resources.files("tfm.visualize") / "page"
+    return "\n".join((folder / name).read_text(encoding="utf-8") for name in names)
 
 
 class NotebookPage:

@@ -1,4 +1,4 @@
-// ---- live: own examples and parts that are turned off, with the server of tfm explore
+// ---- live: own examples and parts that are turned off, with the server of tfm explore or the model of the page
 
 const live = data.live;
 const MOST_EXAMPLES = 40; // that a page holds
@@ -47,7 +47,7 @@ async function look(base, off) {
   change(off.length ? { example: base, other: number } : { example: base, other: -1 });
 }
 
-/** The index of an example, which the server computes unless the page has it; null if it has none, or is late. */
+/** The index of an example, which is computed unless the page has it; null if it has none, or is late. */
 async function request(text, off, base) {
   const mine = ++requests;
   const known = findExample(text, off);
@@ -70,7 +70,9 @@ async function request(text, off, base) {
   return number;
 }
 
+/** Asks the server, or the model that the page contains. Both take and return the same, see tfm.visualize.live. */
 async function post(body) {
+  if (globalThis.inPage) return inPage.answer(body);
   try {
     const headers = { "Content-Type": "application/json" };
     const answer = await fetch(live.path, { method: "POST", headers, body: JSON.stringify(body) });
