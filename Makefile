@@ -83,7 +83,10 @@ lint: style
 
 # The site of the documents, in site/: index.html opens from disk; search needs a server, such as
 # python -m http.server --directory site
+# If the run RUN exists, its first page links to a page that translates with the model of this run.
 docs: .venv/documented
+	rm -rf build/live
+	test ! -d $(RUN)/checkpoints || $(BIN)/tfm export --workdir=$(RUN) --output=build/live --format=page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 .venv/documented: .venv/installed

@@ -4,7 +4,8 @@ README.md becomes the first page, and the README.md of each system becomes a pag
 become pages with their stored output. The help of the commands becomes a page. A line "`tfm COMMAND --help`
 lists the flags." becomes the table of these flags. Each file of code that a page links to becomes a page with
 numbered lines. A link to a symbol, such as `../tfm/masks.py#causal_mask`, leads to the line on which the
-symbol begins. Formulas become SVG, which needs no script, no font and no network.
+symbol begins. Formulas become SVG, which needs no script, no font and no network. If `make docs` has exported
+a run as a page that translates, the first page of the site links to it.
 """
 
 import os
@@ -53,6 +54,9 @@ MODULE = re.compile(r"^- `(tfm[\w.]*?)(\.\*)?`$", re.MULTILINE)  # in the lists 
 FIGURE = re.compile(r"!\[[^\]]*\]\((\S*(?:transformer|family)\.svg)\)")  # whose boxes are links
 # A picture that leads to a page of `tfm visualize`. The site shows the page itself.
 EXPLORER = re.compile(r"\[!\[([^\]]*)\]\(\S*\)\]\((\S*attention\.html)\)")
+# The page of a run, which `make docs` writes if the run exists, its place in the site, and the link to it.
+LIVE_PAGE, LIVE_PLACE = "build/live/index.html", "live.html"
+LIVE_LINK = f"**[Translate in this browser]({LIVE_PLACE})** and see the attention, without Python.\n\n"
 IFRAME = r'<iframe class="explorer" src="\2" title="\1" loading="lazy"></iframe>'
 NOTEBOOKS = "notebooks"  # folder of docs/ and of the site
 LOCAL = r"(?!https?:|mailto:|data:|#)"
@@ -83,6 +87,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if name.endswith(".ipynb"):
             _add_notebook(files, config, name.removesuffix(".ipynb"))
     files.append(File.generated(config, COMMANDS, content=_show_commands()))
+    if _has_live_page():
+        files.append(File.generated(config, LIVE_PLACE, abs_src_path=os.path.join(ROOT, LIVE_PAGE)))
     linked = set()
     for file in files.documentation_pages():
         linked |= {
@@ -103,6 +109,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     markdown = FLAGS.sub(lambda line: _tabulate_flags(line[1]), markdown)
     markdown = _inline_figure(markdown, page.file.src_uri)
     markdown = EXPLORER.sub(IFRAME, markdown)
+    if page.file.src_uri == "index.md" and _has_live_page():
+        markdown = markdown.replace("## ", f"{LIVE_LINK}## ", 1)
     for pattern in (LINK, HTML_LINK):
         markdown = pattern.sub(lambda match: _rewrite(match, page.file.src_uri), markdown)
     return TABLE_ROW.sub(lambda row: CODE_WITH_PIPES.sub(_show_pipes, row[0]), markdown)
@@ -115,6 +123,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     """
     html = FORMULA.sub(_typeset, html)
     return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
+
+
+def _has_live_page() -> bool:
+    """Returns whether `make docs` has exported a run as a page that translates."""
+    return os.path.exists(os.path.join(ROOT, LIVE_PAGE))
 
 
 def _inline_figure(markdown: str, page: str) -> str:

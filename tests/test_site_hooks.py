@@ -57,6 +57,13 @@ def test_links_to_symbols_lead_to_their_lines(hooks):
     assert link == f"[x](source/tfm/masks.py.md#L-{line})"
 
 
+@pytest.mark.parametrize(("path", "is_linked"), [("README.md", True), ("build/missing.html", False)])
+def test_first_page_links_to_the_page_of_a_run_if_it_was_exported(path, is_linked, hooks, monkeypatch):
+    monkeypatch.setattr(hooks, "LIVE_PAGE", path)
+    page = render(hooks, "# tfm\n\ntext\n\n## Quick start\n")
+    assert ("(live.html)" in page.partition("## Quick start")[0]) is is_linked
+
+
 def test_link_to_a_missing_symbol_fails_the_build_of_the_site(hooks):
     with pytest.raises(hooks.PluginError, match=r"tfm/masks\.py.*casual_mask"):
         render(hooks, "[x](../tfm/masks.py#casual_mask)", "design.md")
