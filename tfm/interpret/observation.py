@@ -6,6 +6,7 @@ features of a value, D model width.
 
 import functools
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -143,10 +144,34 @@ class ObservesTargets(Protocol):
 
 @runtime_checkable
 class FindsUnknown(Protocol):
-    """A task without a tokenizer that finds the words of an example that its vocabulary lacks."""
+    """A task that finds the words of an example that its vocabulary lacks.
+
+    The attribute `tokenizer` of a task suffices if all of an example is text that the model reads.
+    """
 
     def find_unknown(self, example: str) -> list[str]:
         """Returns the unknown words of an example."""
+        ...
+
+
+@runtime_checkable
+class ObservesPictures(Protocol):
+    """A task that can observe its model on the user's own pictures."""
+
+    def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
+        """Returns a picture in the form in which the model reads the pictures of its data.
+
+        Args:
+          content: path of the file, or its content.
+          name: what an error message calls the picture.
+
+        Raises:
+          UserError: if the picture cannot be used.
+        """
+        ...
+
+    def observe_picture(self, variables: Any, picture: np.ndarray, title: str) -> Observation:
+        """Runs the model on a picture that `read_picture` has returned."""
         ...
 
 
@@ -162,6 +187,28 @@ class Probabilities(NamedTuple):
     of_labels: Any
     best: Any
     ids: Any
+
+
+def is_picture_file(task: Any, example: str) -> bool:
+    """Returns whether an example is the path of a picture for a task that observes pictures."""
+    return isinstance(task, ObservesPictures) and os.path.isfile(example)
+
+
+def observe_example(task: Any, variables: Any, example: str, max_tokens: int) -> Observation:
+    """Runs the model of a task on an example, which may be the path of a picture.
+
+    Args:
+      task: a task that implements `Observes`.
+      variables: variables of its model.
+      example: the example. It must not come from a page, because it may name any file.
+      max_tokens: maximum number of tokens of an example.
+
+    Raises:
+      UserError: if the example cannot be used.
+    """
+    if is_picture_file(task, example):
+        return task.observe_picture(variables, task.read_picture(example, example), os.path.basename(example))
+    return task.observe(variables, example, max_tokens)
 
 
 def image_track(image: np.ndarray, elements: int, grid: tuple[int, int] | None = None) -> Track:
@@ -195,7 +242,8 @@ def read_index(text: str, split: str, count: int) -> int:
     """
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text) < count):
         raise UserError(
-            f"Expected the number of an image of the split '{split}', from 0 to {count - 1:,}, got {text!r}."
+            f"Expected a picture, or the number of an image of the split '{split}' from 0 to {count - 1:,}, "
+            f"got {text!r}."
         )
     return int(text)
 

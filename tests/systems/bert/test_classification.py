@@ -19,14 +19,15 @@ from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.datasets.toy_language import NOUN_TAGS
+from tfm.decoding.batches import few_widths
 from tfm.errors import UserError
-from tfm.interpret.observation import MAX_TOKENS
+from tfm.interpret.observation import MAX_TOKENS, observe
 from tfm.interpret.words import split_words
 from tfm.systems.bert import classification as text_classification
 from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.builtin_labels import noun_genders, parallel, pronouns, translations
 from tfm.systems.bert.labelled_texts import LabelledConfig, encode_rows
-from tfm.systems.bert.masked_pairs import SentencesConfig
+from tfm.systems.bert.masked_pairs import SentencesConfig, join_texts
 from tfm.testing.tasks import TRAINING
 from tfm.workdir.warm_start import load_variables
 
@@ -245,6 +246,50 @@ def test_an_observed_text_has_the_tokens_of_training(head, second, row, example)
     ((tokens, *_),) = encode([row], max_length=32, has_tags=head == "tags")
     observed = task.observe(task.init(jax.random.key(0)), example, 64)
     assert observed.tracks["read"].labels == split_words(TOKENIZER, tokens.tolist())[0]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("head", ["classes", "tags", "regression"])
+def test_observations_of_short_texts_share_one_width(head, monkeypatch):
+    widths = []
+
+    def observe_and_record(model, variables, *inputs, **keywords):
+        widths.append([x.shape for x in inputs])
+        return observe(model, variables, *inputs, **keywords)
+
+    monkeypatch.setattr(text_classification, "observe", observe_and_record)
+    config = text_classification.Config(
+        model=dataclasses.replace(BERT, head=head),
+        data=LabelledConfig(max_length=32),
+    )
+    is_regression = head == "regression"
+    kind = text_classification.TextRegression if is_regression else text_classification.TextClassification
+    task = kind(config, TOKENIZER, NAMES, "")
+    variables = task.init(jax.random.key(0))
+    with few_widths():
+        observed = [task.observe(variables, text, 64) for text in ("ab c", "ab c de")]
+    assert widths == [[(1, 32), (1, 32)]] * 2
+    assert [len(each.attention["encoder"].weights[0, 0]) for each in observed] == [6, 9]
+    tokens, types = join_texts(*TOKENIZER.encode(["ab c"]))
+    output = task.model.apply(variables, tokens[None], types[None], train=False)
+    if is_regression:
+        assert float(observed[0].result) == pytest.approx(float(output[0, 0]), abs=1e-3)
+        return
+    expected = np.atleast_2d(jax.nn.softmax(output)[0]).max(-1)
+    found = [prediction.probability for prediction in observed[0].predictions]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_the_separator_of_pairs_and_hidden_tokens_are_no_unknown_text():
+    tokenizer = Characters("abcde MASK")
+    data = LabelledConfig(max_length=32, second_column="b")
+    config = text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=data)
+    task = text_classification.TextClassification(config, tokenizer, NAMES, "")
+    assert task.find_unknown("ab \u2603 ||| c") == ["\u2603"]
+    pretraining = masked_language_modeling.MaskedLanguageModeling(
+        masked_language_modeling.Config(model=dataclasses.replace(BERT, max_positions=512)), tokenizer
+    )
+    assert pretraining.find_unknown("ab [MASK] \u2603") == ["\u2603"]
 
 
 @pytest.mark.parametrize("head", ["classes", "tags"])

@@ -11,7 +11,7 @@ from tests.support.tokenizers import make_json, train_model
 from tfm.commands.config_files import read_config_file
 from tfm.data.tokenizers.learning import learn_word_pieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
-from tfm.data.tokenizers.unknown_text import UnknownTextWarning, find_unknown
+from tfm.data.tokenizers.unknown_text import UnknownTextWarning, find_unknown, find_unknown_parts
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.decoding.hypotheses import TokenHypothesis
 from tfm.tasks.translation import pipeline
@@ -67,6 +67,18 @@ def test_vocabulary_of_the_built_in_language_folds_blanks(name, tmp_path):
 )
 def test_unknown_parts_are_characters_or_words(tokenizer, text, expected):
     assert find_unknown(tokenizer(), [text, *TEXTS[:2]]) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        ("words", "the zebra sees \u2603 zebra", ["zebra", "\u2603"]),
+        ("unigram", "the dog\u2603 sees", ["\u2603"]),
+        ("bytes", "the zebra \u2603", []),
+    ],
+)
+def test_unknown_letters_are_marked_as_the_words_that_contain_them(kind, text, expected):
+    assert find_unknown_parts(TokenizerJson(make_json(kind, texts=TEXTS)), text) == expected
 
 
 def test_one_warning_names_the_unknown_characters(run, answers, caplog):

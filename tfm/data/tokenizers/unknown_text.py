@@ -76,6 +76,20 @@ def find_unknown(tokenizer: Tokenizer, texts: Iterable[str]) -> list[str]:
     return [character for character, ids in encoded if ids] + [word for word, _ in counter.words()]
 
 
+def find_unknown_parts(tokenizer: Tokenizer, text: str) -> list[str]:
+    """Returns the parts of a text that a vocabulary lacks, to mark them in the text.
+
+    An unknown letter is replaced by the unknown words that contain it, because a vocabulary of whole words
+    lacks most single letters. This holds for scripts with upper and lower case, which write spaces.
+    """
+    unknown_words = tokenizer.unknown_characters(dict.fromkeys(text.split()))
+    parts: list[str] = []
+    for part in find_unknown(tokenizer, [text]):
+        is_cased_letter = len(part) == 1 and part.lower() != part.upper()
+        parts += [word for word in unknown_words if part in word] if is_cased_letter else [part]
+    return list(dict.fromkeys(parts))
+
+
 class UnknownTextWarning:
     """Logs a warning about the characters and words of texts that a vocabulary lacks. Names each part once.
 

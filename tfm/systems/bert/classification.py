@@ -29,6 +29,8 @@ from tfm.data.source import Source
 from tfm.data.sources.opening import open_pairs
 from tfm.data.sources.splits import list_splits
 from tfm.data.tokenizers.files import plan_size
+from tfm.data.tokenizers.unknown_text import find_unknown_parts
+from tfm.decoding.batches import pad_ids
 from tfm.decoding.protocol import as_ensemble
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
@@ -149,6 +151,7 @@ class TextClassification(Task):
     validation_loss = "validation/nll"
     unit = "texts"
     example_help = "Your own text. If the model reads pairs, ||| stands between the two texts."
+    example_has_lines = True
     averages_models = True
 
     def __init__(self, config: Config, tokenizer: Any, label_names: Sequence[str], fingerprint: str):
@@ -330,11 +333,13 @@ class TextClassification(Task):
             memory.
         """
         tokens, types = self._read_example(example, max_tokens)
-        shape = (1, len(tokens)) if self._has_tags else (1,)
-        labels = np.zeros(shape, int)  # the true labels are unknown
-        probabilities, attention = observe(self.model, variables, tokens[None], types[None], labels=labels)
+        inputs = self._pad_example(tokens, types)
+        labels = np.zeros(inputs[0].shape if self._has_tags else 1, int)  # the true labels are unknown
+        lengths = {"read": len(tokens)}
+        probabilities, attention = observe(self.model, variables, *inputs, labels=labels, lengths=lengths)
         read = Track("piece", *split_words(self.tokenizer, tokens.tolist()))
-        rows = zip(np.atleast_2d(probabilities.ids[0]), np.atleast_2d(probabilities.best[0]), strict=True)
+        ids, values = (np.atleast_2d(x[0])[: len(tokens)] for x in (probabilities.ids, probabilities.best))
+        rows = zip(ids, values, strict=True)
         choices = [
             [(self.label_names[i], value) for i, value in zip(*row, strict=True)]
             for row in ((ids.tolist(), best.tolist()) for ids, best in rows)
@@ -345,6 +350,11 @@ class TextClassification(Task):
             return Observation(example, best[0], {"read": read}, attention, predictions)
         tagged = Track("tag", best, list(range(len(best))), best)
         return Observation(example, "", {"read": read, "predicted": tagged}, attention, predictions)
+
+    def find_unknown(self, example: str) -> list[str]:
+        """See `tfm.interpret.observation.FindsUnknown`. The separator of pairs is no text."""
+        text = example.replace(SEPARATOR, " ") if self.config.data.second_column else example
+        return find_unknown_parts(self.tokenizer, text)
 
     def _read_example(self, example: str, max_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns the tokens and the types of an example to observe; see `observe`."""
@@ -362,6 +372,10 @@ class TextClassification(Task):
         tokens, types = join_texts(*encoded)
         check_length(len(tokens), min(max_tokens, self.model.config.max_length or max_tokens))
         return tokens, types
+
+    def _pad_example(self, *rows: np.ndarray) -> list[np.ndarray]:
+        """Returns the tokens and the types of an example as a batch whose width many examples share."""
+        return [pad_ids([row.tolist()])[:, : self.model.config.max_length] for row in rows]
 
 
 class TextRegression(TextClassification):
@@ -426,9 +440,10 @@ class TextRegression(TextClassification):
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
         """Records what the model computes for a text or a pair of texts. The result is the number."""
         tokens, types = self._read_example(example, max_tokens)
-        labels = np.zeros(1, int)
-        _, attention = observe(self.model, variables, tokens[None], types[None], labels=labels)
-        (number,) = fetch(self._numbers(variables, (tokens[None], types[None])))
+        inputs = self._pad_example(tokens, types)
+        labels, lengths = np.zeros(1, int), {"read": len(tokens)}
+        _, attention = observe(self.model, variables, *inputs, labels=labels, lengths=lengths)
+        (number,) = fetch(self._numbers(variables, tuple(inputs)))
         read = Track("piece", *split_words(self.tokenizer, tokens.tolist()))
         return Observation(example, f"{number:.{DIGITS}g}", {"read": read}, attention, [])
 

@@ -21,6 +21,7 @@ from tfm.data.sources.opening import open_documents
 from tfm.data.sources.sentences import list_sentences, split_sentences
 from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.files import plan_size
+from tfm.data.tokenizers.unknown_text import find_unknown_parts
 from tfm.devices.mesh import fetch, place_rows
 from tfm.errors import UserError
 from tfm.evaluation.language_modeling_metrics import compute_perplexity
@@ -118,6 +119,7 @@ class MaskedLanguageModeling(Task):
     validation_loss = "validation/masked_nll"
     unit = "tokens"
     example_help = "Your own text. [MASK] hides a token, which the model predicts."
+    example_has_lines = True
 
     def __init__(self, config: Config, tokenizer: Any):
         self.config, self.tokenizer = config, add_mask(tokenizer)
@@ -238,6 +240,10 @@ class MaskedLanguageModeling(Task):
             read[choose_tokens(rng, read, self.config.predicted_share)] = self.tokenizer.mask_id
         tokens = {"read": ("piece read", read.tolist()), "predicted": ("piece predicted", targets)}
         return observe_tokens(self.model, variables["params"], self.tokenizer, example, tokens)
+
+    def find_unknown(self, example: str) -> list[str]:
+        """See `tfm.interpret.observation.FindsUnknown`. A hidden token is no text."""
+        return find_unknown_parts(self.tokenizer, example.replace(MASK, " "))
 
 
 def plan(config: Config) -> MaskedLanguageModeling:

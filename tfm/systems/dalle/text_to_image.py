@@ -21,6 +21,7 @@ from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_bat
 from tfm.data.config import VOCABULARY_FILE
 from tfm.data.inspection import Summary
 from tfm.data.tokenizers.protocol import Tokenizer
+from tfm.data.tokenizers.unknown_text import find_unknown_parts
 from tfm.decoding.config import GenerationConfig
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -362,6 +363,10 @@ class TextToImage(Task):
         is_right = bool(self.check(images, texts)[0]) if self._tokenizer is None else None
         caption, words = self.text.describe(texts[0]), self.text.label(texts[0])
         return observe_drawing(caption, words, images[0], weights[:, 0], is_right)
+
+    def find_unknown(self, example: str) -> list[str]:
+        """See `tfm.interpret.observation.FindsUnknown`. Generated captions have no other words."""
+        return [] if self._tokenizer is None else find_unknown_parts(self._tokenizer, example)
 
     def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
         """Returns whether images [N, height, width, C] show what generated captions [N, S] say, bool [N]."""
