@@ -167,6 +167,17 @@ def test_switches_of_a_model_equal_edits(name):
         np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("name", "track"), [("compressed attention", "read"), ("pictures", "tokens"), ("grouped keys", "read")]
+)
+def test_tokens_of_other_models_have_switches(name, track):
+    model, inputs = MODELS.get(name, (None, None))
+    if name == "grouped keys":
+        model, inputs = MODELS["scanned layers"]
+    task = types.SimpleNamespace(model=model, init=lambda key: model.init(key, *inputs, train=False))
+    assert list_parts(task, 8).tracks == {track: "decoder.embeddings"}
+
+
 def test_few_widths_are_powers_of_two():
     with few_widths():
         widths = [pad_ids([[5] * length]).shape[1] for length in (1, 9, 32, 33)]

@@ -4,13 +4,15 @@ Serves the page of tfm visualize with a field for your own examples, until Ctrl-
 sublayer or a token turns it off, and the page shows what changes: the result, the probability of each token,
 and the attention, next to the Python code that does the same.
 An example is what tfm visualize takes: a sentence to translate or to parse, a text to read for a language
-model or BERT, the number of a test picture to classify or to search for objects, the class of a picture to
-generate, or a caption to draw. Examples on the command line replace the default examples.
+model or BERT, a picture to classify or to search for objects (a file, or the number of a test picture), the
+class of a picture to generate, a caption to draw, or a story with a question. Examples on the command line
+replace the default examples.
 The page is only for browsers on this machine. Its address contains a random token, without which the server
 answers nothing.
 """
 
 import logging
+import os
 import threading
 import webbrowser
 from typing import Any
@@ -20,9 +22,10 @@ from tfm.commands.options import Explore
 from tfm.commands.page_server import PageServer
 from tfm.commands.visualize import choose_examples, make_title
 from tfm.errors import UserError
-from tfm.interpret.observation import Observes
+from tfm.interpret.observation import Observes, is_picture_file
 from tfm.interpret.switches import write_script
-from tfm.visualize.live import LiveExamples
+from tfm.io.files import read_limited
+from tfm.visualize.live import MAX_PICTURE_BYTES, Example, LiveExamples
 from tfm.workdir import runs
 
 log = logging.getLogger(__name__)
@@ -58,9 +61,10 @@ def open_server(run: runs.Run, options: Explore) -> PageServer:
             f"tfm explore needs a task that can observe its model, but the task of this run, "
             f"{run.task.config.task!r}, cannot."
         )
-    examples = choose_examples([*options.sentences, *options.arguments], run.task)
-    if not examples:
+    texts = choose_examples([*options.sentences, *options.arguments], run.task)
+    if not texts:
         raise UserError("The data of the run have no example to begin with. Give one after the flags.")
+    examples = [read_example(run.task, text) for text in texts]
     variables = runs.single_model_variables(run)
 
     def make_python(example: str, edits: str) -> str:
@@ -76,6 +80,17 @@ def open_server(run: runs.Run, options: Explore) -> PageServer:
     make_page("")
     live.warm_up(examples[0])
     return PageServer(options.port, make_page, live.answer)
+
+
+def read_example(task: Observes, text: str) -> Example:
+    """Returns an example of the command line, which may be the path of a picture.
+
+    Raises:
+      UserError: if the file is too large.
+    """
+    if not is_picture_file(task, text):
+        return Example(text)
+    return Example(os.path.basename(text), read_limited(text, MAX_PICTURE_BYTES))
 
 
 def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> str:

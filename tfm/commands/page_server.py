@@ -19,7 +19,7 @@ from typing import Any
 from tfm.errors import UserError
 
 ADDRESS = "127.0.0.1"
-MAX_BODY_BYTES = 1 << 18
+MAX_BODY_BYTES = 12 << 20  # a picture of `tfm.visualize.live.MAX_PICTURE_BYTES` in base64, and its switches
 TIMEOUT = 30  # seconds without a byte of a request
 HEADERS = {
     "Cache-Control": "no-store",

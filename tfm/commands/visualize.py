@@ -4,9 +4,9 @@ Writes figures into DIR/figures, or into --output=FOLDER: curves of the loss and
 each example the attention of every head. Also writes attention.html, a page to explore the attention, the
 predictions and the beam search of all examples, which opens from disk. A picture that a model draws or
 generates is also written in its own size, into picture-N.png.
-An example is a sentence to translate or to parse, a text to read for a language model or BERT, the number of
-a test picture to classify or to search for objects, the class of a picture to generate, a caption to draw, or
-a story with a question.
+An example is a sentence to translate or to parse, a text to read for a language model or BERT, a picture to
+classify or to search for objects (a file, or the number of a test picture), the class of a picture to
+generate, a caption to draw, or a story with a question.
 Examples on the command line, also with --sentence, replace the default examples.
 --format, --layer, --head, --words and --measure choose the figures. --lines=WORD also draws the
 attention of a word in every example as lines, by default of the head that differs most between the examples.
@@ -27,7 +27,7 @@ import numpy as np
 from tfm.commands.command import command
 from tfm.commands.options import Visualize
 from tfm.errors import UserError
-from tfm.interpret.observation import Observation, Observes
+from tfm.interpret.observation import Observation, Observes, observe_example
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.scores import find_best
@@ -70,7 +70,7 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     variables = runs.single_model_variables(run)
     selection = Selection(options.layer, parse_head(options.head), options.words, options.measure)
     examples = choose_examples([*options.sentences, *options.arguments], run.task)
-    observations = [run.task.observe(variables, example, options.max_tokens) for example in examples]
+    observations = [observe_example(run.task, variables, each, options.max_tokens) for each in examples]
     if observations and observations[0].beam:
         warn_of_another_search(run.task.config.decoding)
     figures = list_figures(observations, selection)

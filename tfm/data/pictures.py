@@ -96,7 +96,7 @@ def read_picture_size(path: str, name: str) -> tuple[int, int]:
 @contextlib.contextmanager
 def _reading(name: str) -> Iterator[None]:
     """Turns the errors of Pillow about a picture into a UserError."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     too_large = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
@@ -106,6 +106,11 @@ def _reading(name: str) -> Iterator[None]:
     except too_large as error:
         raise UserError(
             f"{name} has more than {MAX_PICTURE_PIXELS:,} pixels ({first_line(error)}). Make it smaller."
+        ) from None
+    except UnidentifiedImageError:  # its text contains the address of an object
+        raise UserError(
+            f"{name} cannot be read as a picture, because its format is unknown. Download it again, or "
+            "convert it to PNG or JPEG."
         ) from None
     except (OSError, *DAMAGE) as error:
         if getattr(error, "errno", None) is not None:

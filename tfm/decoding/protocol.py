@@ -51,7 +51,8 @@ class SequenceToSequence(Protocol):
         place of the index of the layer.
 
     For `tfm visualize`, a model also has `attention_tracks`, {kind of attention: (queries, keys)}. The tracks
-    are "source", "read" (target tokens that the decoder reads) and "predicted" (target tokens).
+    are "source", "read" (target tokens that the decoder reads) and "predicted" (target tokens). If the
+    embeddings of a track belong to no kind, `embedding_tracks` is {track: name of its embeddings}.
     """
 
     config: Any

@@ -54,13 +54,22 @@ class Parts(NamedTuple):
     kinds: dict[str, list[str]]
     tracks: dict[str, str]
 
+    def name_other_heads(self) -> dict[str, tuple[str, int]]:
+        """Returns {point: (name of the attention in words, number of heads)} of heads without a kind."""
+        pictured = {point for points in self.kinds.values() for point in points}
+        others = {point: count for point, count in self.heads.items() if point not in pictured}
+        return {
+            point: (_describe_sublayer(_sibling(point, SUBLAYER_POINT)), count)
+            for point, count in others.items()
+        }
+
 
 def list_parts(task: Any, positions: int) -> Parts:
     """Returns the parts of the model of a task that have switches, without computing anything.
 
     Args:
       task: a `tfm.training.task.Task` with the attribute `model`.
-      positions: number of positions of a text whose tokens have switches.
+      positions: number of positions of a text whose tokens have switches. All patches of an image have one.
     """
     recorder = Recorder("*")
     with activate(recorder):
@@ -80,7 +89,11 @@ def list_parts(task: Any, positions: int) -> Parts:
         is_self_attention = queries == keys or keys == "read"
         if is_self_attention and embeddings in shapes:
             tracks[keys] = embeddings
-    return Parts(heads, sublayers, dict.fromkeys(tracks.values(), positions), kinds, tracks)
+    tracks |= {
+        track: name for track, name in getattr(task.model, "embedding_tracks", {}).items() if name in shapes
+    }
+    tokens = {name: max(positions, shapes[name][1]) for name in tracks.values()}
+    return Parts(heads, sublayers, tokens, kinds, tracks)
 
 
 class SwitchedModel(EditedModel):

@@ -35,6 +35,7 @@ from tfm.data.images import (
 )
 from tfm.data.images.inspection import summarize_images
 from tfm.data.inspection import Summary
+from tfm.data.pictures import fit_picture, read_picture, to_pixels
 from tfm.data.sources.splits import list_splits
 from tfm.decoding.protocol import as_ensemble
 from tfm.devices.mesh import fetch, place_rows
@@ -50,6 +51,7 @@ from tfm.training.setup import check_plan
 from tfm.training.task import Batch, Best, Context, Evaluation, LossOutput, Report, Task, Variables
 
 DEFAULT_EXAMPLES = 2  # number of images to observe
+MAX_PIXEL = 255.0  # value of the brightest pixel of a picture
 CHANNEL_KINDS = ("folder", "table", "huggingface")  # kinds of data whose channels data.channels decides
 ON_IMAGE = ("patches", "pixels")  # the tracks of attention that are drawn on the image
 log = logging.getLogger(__name__)
@@ -172,7 +174,7 @@ class Classification(Task):
     validation_scores = ("validation/nll", "validation/accuracy")
     validation_loss = "validation/nll"
     unit = "images"
-    example_help = "The number of a picture of the test split, counted from 0"
+    example_help = "The number of a picture of the test split, counted from 0, or your own picture"
     averages_models = True
 
     def __init__(
@@ -291,10 +293,31 @@ class Classification(Task):
         index = np.array([read_index(example, split, len(source))])
         batch = assemble(*source.take(index), source.largest, rows=1)
         images, labels = batch["images"], batch["labels"]
+        title = f"image {example} of the {split} split: {self.label_names[labels[0]]}"
+        return self._observe_image(variables, images, title)
+
+    def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
+        """Returns the pixels of a picture that is resized like the data, uint8 [height, width, C]."""
+        model = self.config.model
+        if model.channels not in (1, 3):
+            raise UserError(
+                f"Expected a model of pictures with 1 or 3 channels, but this model reads {model.channels}. "
+                "Choose an image of the data by its number."
+            )
+        picture = read_picture(content, name, model.channels)
+        return to_pixels(fit_picture(picture, model.image_size, self.config.data.resizing))
+
+    def observe_picture(self, variables: Variables, picture: np.ndarray, title: str) -> Observation:
+        """See `tfm.interpret.observation.ObservesPictures`."""
+        images = assemble(picture[None], np.zeros(1, int), MAX_PIXEL, rows=1)["images"]
+        return self._observe_image(variables, images, title)
+
+    def _observe_image(self, variables: Variables, images: np.ndarray, title: str) -> Observation:
+        """Records what the model computes for a batch of one image."""
+        labels = np.zeros(1, np.int32)  # the true class of a picture may be unknown
         probabilities, attention = observe(self.model, variables, images, labels=labels)
         choices = zip(probabilities.ids[0].tolist(), probabilities.best[0].tolist(), strict=True)
         named = [(self.label_names[i], probability) for i, probability in choices]
-        title = f"image {example} of the {split} split: {self.label_names[labels[0]]}"
         tracks = {}
         for each in attention.values():
             for name, count in zip(each[:2], each.weights.shape[2:], strict=True):

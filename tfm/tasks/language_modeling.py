@@ -278,6 +278,7 @@ class LanguageModeling(Task):
     validation_loss = "validation/bits_per_byte"
     unit = "tokens"
     example_help = "Your own text for the model to read. Enter reads it, Shift+Enter begins a new line."
+    example_has_lines = True
     averages_models = True
 
     def __init__(self, config: Config, tokenizer: Tokenizer):

@@ -1,16 +1,28 @@
 """The examples of a page whose reader types examples and turns parts of the model off."""
 
+import base64
+import binascii
 import copy
+import hashlib
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from tfm.data.tokenizers.protocol import source_tokenizer
-from tfm.data.tokenizers.unknown_text import describe_part, find_unknown
+from tfm.data.tokenizers.unknown_text import describe_part, find_unknown_parts
 from tfm.decoding.batches import few_widths
 from tfm.errors import UserError
-from tfm.interpret.observation import FindsUnknown, Observation, ObservesTargets, Prediction, Track
+from tfm.interpret.observation import (
+    FindsUnknown,
+    Observation,
+    ObservesPictures,
+    ObservesTargets,
+    Prediction,
+    Track,
+)
 from tfm.interpret.switches import (
     Parts,
     Switch,
@@ -23,6 +35,7 @@ from tfm.interpret.switches import (
 from tfm.visualize.page import align_tracks, describe, make_page
 
 MAX_ORIGINALS = 16  # examples with everything on that are kept for comparisons
+MAX_PICTURE_BYTES = 8 << 20  # of a file that a page sends
 MAX_TRACKS = 1000  # examples whose tokens are kept, to align later examples with them
 MAX_OFF = 1000  # parts
 MAX_NAMED_PARTS = 3  # in the title of an example
@@ -31,6 +44,23 @@ EXAMPLE_HELP = "Your own example. Enter looks."
 # Maps an example and the source code of a dict of edits to Python that computes the example with the edits.
 MakePython = Callable[[str, str], str]
 Change = tuple[str, float | None, float | None]
+
+
+class Example(NamedTuple):
+    """An example of a page.
+
+    Attributes:
+      text: the example, or the name of a picture.
+      picture: the content of the file of a picture, or None if the example is a text.
+    """
+
+    text: str
+    picture: bytes | None = None
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The text, and a hash of the picture or ""."""
+        return self.text, "" if self.picture is None else hashlib.sha256(self.picture).hexdigest()
 
 
 class LiveExamples:
@@ -49,11 +79,12 @@ class LiveExamples:
         if self._parts != NO_PARTS:
             self._task.model = SwitchedModel(task.model)
         self._make_python, self._max_tokens = make_python, max_tokens
-        self._originals: OrderedDict[str, Observation] = OrderedDict()
+        self._originals: OrderedDict[tuple[str, str], Observation] = OrderedDict()
+        self._pictures: OrderedDict[str, np.ndarray] = OrderedDict()  # by the hash of the file
         self._tracks: OrderedDict[int, dict[str, Track]] = OrderedDict()
         self._numbers = itertools.count()
 
-    def make_page(self, examples: Sequence[str], title: str, path: str) -> str:
+    def make_page(self, examples: Sequence[Example], title: str, path: str) -> str:
         """Returns the page of the first examples.
 
         Args:
@@ -66,12 +97,19 @@ class LiveExamples:
         """
         observations = [self._observe(example, []) for example in examples]
         abouts = [
-            {"id": self._keep(each), "text": text} for each, text in zip(observations, examples, strict=True)
+            {"id": self._keep(each), "unknown": self._find_unknown(example), **_describe_example(example)}
+            for each, example in zip(observations, examples, strict=True)
         ]
-        live = {"path": path, "examples": abouts, **describe_parts(self._task, self._parts)}
+        live = {
+            "path": path,
+            "examples": abouts,
+            "takesPictures": isinstance(self._task, ObservesPictures),
+            "maxPictureBytes": MAX_PICTURE_BYTES,
+            **describe_parts(self._task, self._parts),
+        }
         return make_page(observations, title, live)
 
-    def warm_up(self, example: str) -> None:
+    def warm_up(self, example: Example) -> None:
         """Compiles the programs of a request with parts that are off, so that the first click is fast."""
         original = self._observe(example, [])
         edited = self._observe(example, [Switch(point, 0) for point in list(self._parts.heads)[:1]])
@@ -81,13 +119,15 @@ class LiveExamples:
         """Returns a new example for a page.
 
         Args:
-          request: "text", the example; "off", the parts that are turned off as a list of [point, index]; and
-            "known", the "id" of each example of the page.
+          request: "text", the example or the name of a picture; "picture", the file of the picture in base64
+            or None; "off", the parts that are turned off as a list of [point, index]; and "known", the "id"
+            of each example of the page.
 
         Raises:
           UserError: if the request has another form, or the example cannot be used.
         """
         text, rows, known = (request.get(name) for name in ("text", "off", "known"))
+        example = Example(text, self._read_file(request.get("picture")))
         if not isinstance(text, str) or not isinstance(rows, list) or not isinstance(known, list):
             raise UserError("Expected a request with text, off and known. Reload the page.")
         if len(rows) > MAX_OFF or len(known) > MAX_TRACKS:
@@ -95,33 +135,70 @@ class LiveExamples:
         if any(type(number) is not int or number not in self._tracks for number in known):
             raise UserError("The server has forgotten an example of this page. Reload the page.")
         off = read_switches(rows)
-        original = self._observe(text, [])
-        observation = self._observe(text, off) if off else original
-        about: dict[str, Any] = {"text": text, "off": off}
+        original = self._observe(example, [])
+        observation = self._observe(example, off) if off else original
+        unknown = self._find_unknown(example)
+        about: dict[str, Any] = {"text": text, "off": off, "unknown": unknown}
         if off:
             names = [self._name(switch, original) for switch in off]
             shown = ", ".join(names) if len(names) <= MAX_NAMED_PARTS else f"{len(names)} parts"
             observation = observation._replace(title=f"{observation.title} Without {shown}.")
-            about["changes"] = self._changes(text, original, observation, off)
+            about["changes"] = self._changes(example, original, observation, off)
             about["caption"] = self._caption(original)
             about["python"] = self._make_python(text, as_python(self._parts, off))
         alignments = {str(i): align_tracks(self._tracks[i], observation.tracks) for i in known}
         about["id"] = self._keep(observation)
-        example = describe(observation) | {"live": about}
-        return {"example": example, "alignments": alignments, "notes": self._notes(text)}
+        described = describe(observation) | {"live": about}
+        return {"example": described, "alignments": alignments, "notes": _describe_unknown(unknown)}
 
-    def _observe(self, text: str, off: Sequence[Switch]) -> Observation:
-        """Returns the observation of a text. Keeps those with everything on."""
-        if not off and text in self._originals:
-            self._originals.move_to_end(text)
-            return self._originals[text]
-        with few_widths():
-            observation = self._task.observe(self._switched(off), text, self._max_tokens)
+    def _observe(self, example: Example, off: Sequence[Switch]) -> Observation:
+        """Returns the observation of an example. Keeps those with everything on."""
+        key = example.key
+        if not off and key in self._originals:
+            self._originals.move_to_end(key)
+            return self._originals[key]
+        variables = self._switched(off)
+        if example.picture is not None:
+            picture = self._read_picture(example)
+            observation = self._task.observe_picture(variables, picture, example.text)
+        else:
+            with few_widths():
+                observation = self._task.observe(variables, example.text, self._max_tokens)
         if not off:
-            self._originals[text] = observation
+            self._originals[key] = observation
             if len(self._originals) > MAX_ORIGINALS:
                 self._originals.popitem(last=False)
         return observation
+
+    def _read_file(self, content: Any) -> bytes | None:
+        """Returns the file of a picture that a page has sent in base64.
+
+        Raises:
+          UserError: if the task observes no pictures, or the file is damaged or too large.
+        """
+        if content is None:
+            return None
+        if not isinstance(self._task, ObservesPictures):
+            raise UserError("The model of this run reads no pictures. Type an example instead.")
+        try:
+            file = base64.b64decode(content, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise UserError("Expected the file of a picture in base64. Reload the page.") from None
+        if len(file) > MAX_PICTURE_BYTES:
+            raise UserError(
+                f"Expected a picture of at most {MAX_PICTURE_BYTES:,} bytes, got {len(file):,}. Make it "
+                "smaller."
+            )
+        return file
+
+    def _read_picture(self, example: Example) -> np.ndarray:
+        """Returns the picture of an example as the model reads it. Keeps the last few."""
+        name, digest = example.key
+        if digest not in self._pictures:
+            self._pictures[digest] = self._task.read_picture(example.picture, name)
+            if len(self._pictures) > MAX_ORIGINALS:
+                self._pictures.popitem(last=False)
+        return self._pictures[digest]
 
     def _switched(self, off: Sequence[Switch]) -> Any:
         """Returns the variables without some parts."""
@@ -141,7 +218,7 @@ class LiveExamples:
         return number
 
     def _changes(
-        self, text: str, original: Observation, edited: Observation, off: Sequence[Switch]
+        self, example: Example, original: Observation, edited: Observation, off: Sequence[Switch]
     ) -> list[Change]:
         """Returns (label, probability with everything on, probability without some parts).
 
@@ -152,7 +229,7 @@ class LiveExamples:
         after = edited
         if predicted and isinstance(self._task, ObservesTargets) and original.predicted_ids:
             with few_widths():
-                after = self._task.observe_target(self._switched(off), text, original.predicted_ids)
+                after = self._task.observe_target(self._switched(off), example.text, original.predicted_ids)
         count = len(original.predictions)
         if predicted and len(predicted.labels) == len(after.predictions) == count:
             rows = zip(predicted.labels, original.predictions, after.predictions, strict=True)
@@ -186,27 +263,34 @@ class LiveExamples:
         for kind, points in self._parts.kinds.items():
             if point in points:
                 return f"{kind} layer {points.index(point)}, head {number}"
-        for track, name in self._parts.tracks.items():
-            if point == name and track in original.tracks and number < len(original.tracks[track].labels):
-                return f"{track} token {original.tracks[track].labels[number]}"
+        if point in (others := self._parts.name_other_heads()):
+            return f"{others[point][0]}, head {number}"
+        for name, embeddings in self._parts.tracks.items():
+            track = original.tracks.get(name)
+            if point == embeddings and track and number < len(track.labels):
+                return f"{track.element if track.grid else f'{name} token'} {track.labels[number]}"
         return f"{point} {number}"
 
-    def _notes(self, text: str) -> list[str]:
-        """Returns remarks about an example: the words and characters that the vocabulary does not have."""
-        unknown = self._find_unknown(text)
-        if not unknown:
-            return []
-        names = ", ".join(map(describe_part, unknown))
-        return [
-            f"The vocabulary lacks {names}. Training has not seen {'it' if len(unknown) == 1 else 'them'}."
-        ]
-
-    def _find_unknown(self, text: str) -> list[str]:
+    def _find_unknown(self, example: Example) -> list[str]:
         """Returns the words and characters of an example that the vocabulary of the task does not have."""
         if isinstance(self._task, FindsUnknown):
-            return self._task.find_unknown(text)
+            return self._task.find_unknown(example.text)
         tokenizer = getattr(self._task, "tokenizer", None)
-        return [] if tokenizer is None else find_unknown(source_tokenizer(tokenizer), [text])
+        return [] if tokenizer is None else find_unknown_parts(source_tokenizer(tokenizer), example.text)
+
+
+def _describe_example(example: Example) -> dict[str, Any]:
+    """Returns an example as the fields with which a page asks for it again."""
+    picture = None if example.picture is None else base64.b64encode(example.picture).decode("ascii")
+    return {"text": example.text, "picture": picture}
+
+
+def _describe_unknown(unknown: Sequence[str]) -> list[str]:
+    """Returns remarks about the words and characters that the vocabulary does not have."""
+    if not unknown:
+        return []
+    names = ", ".join(map(describe_part, unknown))
+    return [f"The vocabulary lacks {names}. Training has not seen {'it' if len(unknown) == 1 else 'them'}."]
 
 
 def describe_parts(task: Any, parts: Parts) -> dict[str, Any]:
@@ -216,7 +300,10 @@ def describe_parts(task: Any, parts: Parts) -> dict[str, Any]:
         "heads": parts.kinds,
         "sublayers": parts.sublayers,
         "tracks": parts.tracks,
+        "otherHeads": parts.name_other_heads(),
+        "positions": parts.tokens,
         "hasParts": parts != NO_PARTS,
+        "hasLines": getattr(task, "example_has_lines", False),
     }
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfm.errors import UserError
 from tfm.interpret import Edit
-from tfm.interpret.observation import MAX_TOKENS, Observation, Observes
+from tfm.interpret.observation import MAX_TOKENS, Observation, Observes, observe_example
 from tfm.visualize.page import NotebookPage
 from tfm.workdir import runs
 from tfm.workdir.translator import edit_run
@@ -33,8 +33,11 @@ class Observer:
         return cls(runs.load(workdir, **options))
 
     def observe(self, example: str, max_tokens: int = MAX_TOKENS) -> Observation:
-        """Returns what the model computes for an example. See `tfm visualize --help` for the examples."""
-        return self.run.task.observe(self._variables, example, max_tokens)
+        """Returns what the model computes for an example, which may be the path of a picture.
+
+        See `tfm visualize --help` for the examples.
+        """
+        return observe_example(self.run.task, self._variables, example, max_tokens)
 
     def show(self, *examples: str, max_tokens: int = MAX_TOKENS) -> NotebookPage:
         """Returns the page of some examples, which a notebook displays.

@@ -24,6 +24,10 @@ def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
     weights = observation.attention["cross"].weights
     padding = weights.reshape(*weights.shape[:-1], 4, 8)[..., 2:]  # the picture is 5 pixels wide, of 32
     np.testing.assert_array_equal(padding, 0)
+    picture = task.read_picture(str(tmp_path / "small" / "1.png"), "1.png")
+    own = task.observe_picture(variables, picture, "1.png")
+    assert own.title == "1.png"
+    np.testing.assert_array_equal(own.attention["cross"].weights, weights)
 
 
 def test_observation_begins_with_the_surest_query():

@@ -150,6 +150,10 @@ class DETR(layers.TransformerBase):
         "encoder": "encoder.layers_*.self_attention.weights",
         "cross": "decoder.layers_*.cross_attention.weights",
     }
+    attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {
+        "encoder": ("places", "places"),
+        "cross": ("predicted", "places"),
+    }
 
     def setup(self) -> None:
         config, dtype = self.config, jnp.dtype(self.config.dtype)
@@ -211,7 +215,7 @@ class DETR(layers.TransformerBase):
             valid = valid[:, rows][:, :, columns]
         places = encode_places(valid, config.d_model).reshape(batch, -1, config.d_model).astype(config.dtype)
         mask = valid.reshape(batch, 1, 1, -1)
-        x = self.projection(features).reshape(places.shape)
+        x = observe(self, "encoder.embeddings", self.projection(features).reshape(places.shape))
         x = self.encoder(x, mask=mask, position_vectors=places, train=train)
         queries = jnp.broadcast_to(self.queries.astype(config.dtype), (batch, *self.queries.shape))
         where: Any = {"position_vectors": queries, "source_vectors": places}

@@ -97,7 +97,7 @@ def observe_queries(
     }
     predictions = [Prediction(each[0][1], each) for each in choices]
     result = describe_objects(objects, names, size)
-    return Observation(f"{title}: {truth}", result, tracks, attention, predictions)
+    return Observation(f"{title}: {truth}" if truth else title, result, tracks, attention, predictions)
 
 
 def find_feature_map(size: tuple[int, int], places: int) -> tuple[int, int]:

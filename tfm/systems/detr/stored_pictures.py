@@ -12,6 +12,7 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.images import read_arrays, shuffle_epoch
+from tfm.data.pictures import to_pixels
 from tfm.errors import UserError
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, assemble
 from tfm.systems.detr.metrics import Truth, make_truth
@@ -213,18 +214,24 @@ class StoredPictures:
 
     def _read(self, index: int, *, is_mirrored: bool) -> BoxedPicture:
         """Reads a picture, and resizes it until it fits into a batch."""
-        from PIL import Image, ImageOps
+        from PIL import ImageOps
 
         picture = self._source.read(index)
         boxes, labels = self._objects[index]
         if is_mirrored:
             picture = ImageOps.mirror(picture)
             boxes = boxes * (-1, 1, 1, 1) + (1, 0, 0, 0)
-        size = fit(self._source.sizes[index], self._config.height, self._config.width)
-        if size[::-1] != picture.size:
-            picture = picture.resize(size[::-1], Image.Resampling.BILINEAR)
-        pixels = np.asarray(picture, np.float32).reshape(*size, self.channels)
-        return BoxedPicture(pixels / 127.5 - 1, boxes.astype(np.float32), labels)
+        return BoxedPicture(resize(picture, self._config), boxes.astype(np.float32), labels)
+
+
+def resize(picture: Any, config: BoxedPicturesConfig) -> np.ndarray:
+    """Returns a PIL image with the largest size that fits into a batch, float32 [h, w, C] from -1 to 1."""
+    from PIL import Image
+
+    size = fit(picture.size[::-1], config.height, config.width)
+    if size[::-1] != picture.size:
+        picture = picture.resize(size[::-1], Image.Resampling.BILINEAR)
+    return to_pixels(picture).astype(np.float32) / 127.5 - 1
 
 
 def fit(size: Sequence[int], max_height: int, max_width: int) -> tuple[int, int]:

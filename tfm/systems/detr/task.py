@@ -17,12 +17,13 @@ from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.inspection import Summary
+from tfm.data.pictures import read_picture
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
-from tfm.systems.detr.batches import BoxedPicturesConfig, picture_size
+from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, picture_size
 from tfm.systems.detr.data import Pictures, open_pictures, open_source, open_splits
 from tfm.systems.detr.inspection import summarize_scenes, summarize_source
 from tfm.systems.detr.metrics import SIZES, Detections, Truth, detection_scores, to_pixels
@@ -31,6 +32,7 @@ from tfm.systems.detr.model import DETRConfig
 from tfm.systems.detr.observe import Objects, describe_objects, make_boxes, observe_queries
 from tfm.systems.detr.scenes import Scenes
 from tfm.systems.detr.set_loss import LossWeights, set_loss
+from tfm.systems.detr.stored_pictures import resize
 from tfm.training.config import TrainingConfig
 from tfm.training.loss_calls import add_sums, apply_model, means
 from tfm.training.map_batches import map_batches
@@ -113,7 +115,7 @@ class Detection(Task):
     validation_scores = ("validation/loss", *NAMES.values())
     validation_loss = "validation/loss"
     unit = "pictures"
-    example_help = "The number of a picture of the test split, counted from 0"
+    example_help = "The number of a picture of the test split, counted from 0, or your own picture"
 
     def __init__(self, config: Config):
         self.config = config
@@ -195,13 +197,29 @@ class Detection(Task):
           UserError: if there is no such scene.
         """
         del max_tokens
-        pictures = open_pictures(self.config.data, "test", self.config.model)
-        index = read_index(example, "test", pictures.evaluated)
-        batch = pictures.assemble([pictures.make(EVALUATION, index)], 1)
+        index = read_index(example, "test", self._test_pictures.evaluated)
+        picture = self._test_pictures.make(EVALUATION, index)
+        return self._observe_picture(variables, picture, f"picture {index} of the test split")
+
+    def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
+        """Returns a picture, resized until it fits, float32 [h, w, C] from -1 to 1."""
+        return resize(read_picture(content, name, self.config.model.channels), self.config.data)
+
+    def observe_picture(self, variables: Variables, picture: np.ndarray, title: str) -> Observation:
+        """See `tfm.interpret.observation.ObservesPictures`."""
+        boxed = BoxedPicture(picture, np.zeros((0, 4), np.float32), np.zeros(0, int))
+        return self._observe_picture(variables, boxed, title)
+
+    def _observe_picture(self, variables: Variables, picture: BoxedPicture, title: str) -> Observation:
+        """Records where the object queries look in a picture."""
+        batch = self._test_pictures.assemble([picture], 1)
         predictions, reads = fetch(self._read_attention(variables, batch))
-        return observe_queries(
-            f"picture {index} of the test split", batch, predictions, reads, pictures.label_names
-        )
+        return observe_queries(title, batch, predictions, reads, self._test_pictures.label_names)
+
+    @functools.cached_property
+    def _test_pictures(self) -> Pictures:
+        """The pictures of the test split, and the names of the classes."""
+        return open_pictures(self.config.data, "test", self.config.model)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables, batch):

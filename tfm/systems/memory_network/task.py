@@ -120,6 +120,7 @@ class QuestionAnswering(Task):
     unit = "stories"
     averages_models = True
     example_help = f"Your own story and a question, such as: {EXAMPLE}"
+    example_has_lines = True
 
     def __init__(self, config: Config, vocabulary: Vocabulary = GENERATED, fingerprint: str = ""):
         self.config, self.vocabulary, self._fingerprint = config, vocabulary, fingerprint

@@ -71,6 +71,7 @@ class TDMCA(DecoderLM):
     # The attentions of the two kinds of layers have different numbers of keys, so no figure can show both.
     attention_points: ClassVar[dict[str, str]] = {}
     attention_tracks: ClassVar[dict[str, tuple[str, str]]] = {}
+    embedding_tracks: ClassVar[dict[str, str]] = {"read": "decoder.embeddings"}
 
     def make_layer(self, index: int) -> nn.Module:
         """Returns the layer with this index, counted from 0."""

@@ -162,7 +162,7 @@ class Translation(TextTranslation, Task):
     output_scores: tuple[str, ...] = ("bleu",)  # names of `score_hypotheses`
     averages_models = True
     form_type: type[TextForm] = TextForm
-    example_help = "Your own text to translate. Enter translates it, Shift+Enter begins a new line."
+    example_help = "Your own text to translate. Enter translates it, Shift+Enter begins the next text."
 
     def __init__(self, config: Config, tokenizer: PieceTokenizer):
         self.config = config

@@ -75,7 +75,7 @@ class Answers {
   answer({ text, off, known }) {
     const original = this.observe(text, []);
     let example = original;
-    const about = { text, off };
+    const about = { text, off, unknown: this.tokenizer.findUnknown(text) };
     if (off.length) {
       const names = off.map((part) => this.nameOf(part, original));
       const shown = names.length <= MAX_NAMED_PARTS ? names.join(", ") : `${names.length} parts`;
@@ -90,7 +90,7 @@ class Answers {
     about.id = this.tracks.push(example.tracks) - 1;
     const alignments = Object.fromEntries(known.map((id) => [id, alignTracks(this.tracks[id], example.tracks)]));
     const { predictedIds, ...shown } = example;
-    return { example: { ...shown, live: about }, alignments, notes: this.notes(text) };
+    return { example: { ...shown, live: about }, alignments, notes: this.notes(about.unknown) };
   }
 
   observe(text, off) {
@@ -149,9 +149,8 @@ class Answers {
     return `${track} token ${original.tracks[track].labels[index]}`;
   }
 
-  /** A remark about the words and characters that the vocabulary does not have. */
-  notes(text) {
-    const unknown = this.tokenizer.findUnknown(text);
+  /** Remarks about the words and characters that the vocabulary does not have. */
+  notes(unknown) {
     if (!unknown.length) return [];
     const code = (character) => character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
     const names = unknown.map((part) => ([...part].length === 1 ? `'${part}' (U+${code(part)})` : `'${part}'`));

@@ -8,6 +8,10 @@ let pending = null; // {base, off} of the request without an answer
 
 live.examples.forEach((about, number) => (data.examples[number].live = { ...about, off: [], base: number }));
 
+const takesPictures = Boolean(live.takesPictures);
+const positions = live.positions || {}; // {point: number of tokens with a switch}
+const otherHeads = live.otherHeads || {}; // of attention without a picture: {point: [name, number of heads]}
+
 const isOff = (off, [point, index]) => off.some(([name, i]) => name === point && i === index);
 const keyOf = (off) => JSON.stringify([...off].sort());
 
@@ -24,11 +28,15 @@ function editNow() {
 /** The index of the example that the current parts make, or -1 if everything is on. */
 function editedExample() {
   const { base, off } = editNow();
-  return off.length ? findExample(data.examples[base].live.text, off) : -1;
+  return off.length ? findExample(data.examples[base].live, off) : -1;
 }
 
-const findExample = (text, off) =>
-  data.examples.findIndex(({ live: about }) => about.text === text && keyOf(about.off) === keyOf(off));
+/** The index of the example with a text or a picture and with these parts off, or -1. */
+const findExample = ({ text, picture }, off) =>
+  data.examples.findIndex(
+    ({ live: about }) =>
+      about.text === text && (about.picture || null) === (picture || null) && keyOf(about.off) === keyOf(off),
+  );
 
 /** Turns a part off, or on again. */
 function toggle(part) {
@@ -39,18 +47,20 @@ function toggle(part) {
 
 /** Shows an example without some parts, next to the original. */
 async function look(base, off) {
-  const { text } = data.examples[base].live;
   pending = { base, off };
   showParts();
-  const number = await request(text, off, base);
+  const number = await request(data.examples[base].live, off, base);
   if (number === null) return;
   change(off.length ? { example: base, other: number } : { example: base, other: -1 });
 }
 
-/** The index of an example, which is computed unless the page has it; null if it has none, or is late. */
-async function request(text, off, base) {
+/**
+ * The index of an example, which is computed unless the page has it; null if it has none, or is late.
+ * The example is {text, picture: the file in base64, or null}.
+ */
+async function request({ text, picture = null }, off, base) {
   const mine = ++requests;
-  const known = findExample(text, off);
+  const known = findExample({ text, picture }, off);
   let number = known < 0 ? null : known;
   let told = "";
   if (known < 0 && data.examples.length >= MOST_EXAMPLES) {
@@ -58,9 +68,9 @@ async function request(text, off, base) {
   } else if (known < 0) {
     byId("live-status").textContent = "Computing …";
     const began = performance.now();
-    const answer = await post({ text, off, known: data.examples.map(({ live: about }) => about.id) });
+    const answer = await post({ text, picture, off, known: data.examples.map(({ live: about }) => about.id) });
     if (mine !== requests) return null;
-    if (!answer.error) number = addExample(answer, base);
+    if (!answer.error) number = addExample(answer, base, picture);
     const time = `${Math.round(performance.now() - began)} ms`;
     told = answer.error || [`${data.examples[number].result || "Done."} (${time})`, ...answer.notes].join("\n");
   }
@@ -82,10 +92,10 @@ async function post(body) {
   }
 }
 
-function addExample({ example, alignments }, base) {
+function addExample({ example, alignments }, base, picture) {
   const number = data.examples.length;
   data.examples.push(example);
-  example.live.base = base ?? number;
+  Object.assign(example.live, { base: base ?? number, picture });
   data.examples.slice(0, number).forEach(({ live: about }, i) => {
     data.alignments[`${i},${number}`] = alignments[about.id];
   });
@@ -113,11 +123,51 @@ function showTokens() {
   const parent = clear(byId("live-tokens"));
   for (const [name, point] of Object.entries(live.tracks)) {
     const track = data.examples[base].tracks[name];
-    if (!track || track.grid) continue; // a picture has too many patches for buttons
-    add(parent, "h3", {}, `Embedding of a token: ${track.element}`);
+    if (!track) continue;
+    add(parent, "h3", {}, `Embedding of a ${track.grid ? "" : "token: "}${track.element}`);
     const group = add(parent, "div", { role: "group", "aria-label": track.element, dir: directionOf(track.labels) });
-    track.labels.forEach((label, index) => tokens.toggles.push(addToggle(group, [point, index], label)));
+    const [rows, columns] = track.grid || [0, 0];
+    const first = track.labels.length - rows * columns; // patch; the elements before it are tokens
+    const isDrawn = data.examples[base].made === name; // by the model, after its tokens are read
+    track.labels.slice(0, first).forEach((label, index) => addToken(group, point, index, label));
+    if (!track.grid || isDrawn) continue;
+    const grid = addPatches(group, track.picture, rows, columns);
+    track.labels.slice(first).forEach((label, index) => {
+      const button = addToken(grid, point, first + index, "");
+      button?.setAttribute("aria-label", label);
+      button?.setAttribute("title", label);
+      if (button) button.tabIndex = index ? -1 : 0;
+    });
   }
+}
+
+/** Adds the button of a token or a patch, unless it has no switch. */
+function addToken(parent, point, index, label) {
+  if (index >= (positions[point] ?? Infinity)) return null;
+  const toggle = addToggle(parent, [point, index], label);
+  tokens.toggles.push(toggle);
+  return toggle.button;
+}
+
+/** Adds the grid for the buttons of patches, on their picture. It is one stop of the Tab key. */
+function addPatches(parent, picture, rows, columns) {
+  const size = Math.max(24, Math.min(44, Math.floor(320 / columns))); // pixels of a button
+  const grid = add(parent, "div", { class: "patches", role: "group", "aria-label": "Patches: arrow keys move", dir: "ltr" });
+  grid.style.width = `${columns * size}px`;
+  grid.style.gridTemplateColumns = `repeat(${columns}, ${size}px)`;
+  grid.style.gridAutoRows = `${size}px`;
+  grid.style.backgroundImage = `url("${picture}")`;
+  grid.addEventListener("keydown", (event) => {
+    const move = { ArrowUp: -columns, ArrowDown: columns, ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    const buttons = [...grid.children];
+    const next = buttons[buttons.indexOf(event.target) + move];
+    if (!next) return;
+    event.preventDefault();
+    event.target.tabIndex = -1;
+    next.tabIndex = 0;
+    next.focus();
+  });
+  return grid;
 }
 
 /** The name of a part in words. */
@@ -125,8 +175,11 @@ function nameOf([point, index]) {
   if (index === null) return live.sublayers[point];
   for (const [kind, points] of Object.entries(live.heads))
     if (points.includes(point)) return `${kind} layer ${points.indexOf(point)}, head ${index}`;
-  const [track] = Object.entries(live.tracks).find(([, name]) => name === point);
-  return `${track} token ${isolate(data.examples[editNow().base].tracks[track]?.labels[index] ?? `${index}`)}`;
+  if (otherHeads[point]) return `${otherHeads[point][0]}, head ${index}`;
+  const [name] = Object.entries(live.tracks).find(([, embeddings]) => embeddings === point);
+  const track = data.examples[editNow().base].tracks[name];
+  const label = isolate(track?.labels[index] ?? `${index}`);
+  return track?.grid ? `${track.element} ${label}` : `${name} token ${label}`;
 }
 
 function showParts() {
@@ -142,6 +195,9 @@ function showParts() {
     const button = add(list, "button", { type: "button", id: "live-all" }, "Turn everything on");
     button.addEventListener("click", () => look(base, []));
   }
+  const { unknown = [] } = exampleNow().live;
+  byId("live-unknown").hidden = !unknown.length;
+  byId("live-unknown").textContent = `Not in the vocabulary: ${unknown.map((part) => `“${isolate(part)}”`).join(", ")}`;
   showTokens();
   for (const { button, part } of [...sublayers, ...tokens.toggles])
     button.setAttribute("aria-pressed", String(isOff(off, part)));
@@ -199,6 +255,10 @@ function startLive() {
   sublayers = Object.entries(live.sublayers).map(([point, name]) =>
     addToggle(byId("live-sublayers"), [point, null], name),
   );
+  for (const [point, [name, count]] of Object.entries(otherHeads)) {
+    const group = add(byId("live-other-heads"), "div", { role: "group", "aria-label": `Heads of ${name}` }, `${name}: `);
+    for (let head = 0; head < count; head++) sublayers.push(addToggle(group, [point, head], `head ${head}`));
+  }
   const mode = document.createElement("fieldset");
   mode.id = "live-mode";
   add(mode, "legend", {}, "A click on a head");
@@ -209,6 +269,8 @@ function startLive() {
   Object.assign(button, { type: "button", id: "live-head" });
   button.addEventListener("click", () => toggle([live.heads[view.kind][view.layer], view.head]));
   byId("heads").before(mode, button);
+  const unknown = Object.assign(document.createElement("p"), { id: "live-unknown", className: "hint" });
+  byId("strip").after(unknown);
   byId("heads-section").after(byId("live-parts")); // a click shows its result next to the heads
   byId("heads").addEventListener("click", clickHead, { capture: true });
   byId("live").addEventListener("submit", submitExample);
@@ -216,6 +278,18 @@ function startLive() {
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
     byId("live").requestSubmit();
+  });
+  byId("live-lines").checked = !live.hasLines;
+  byId("live-text").addEventListener("input", () => (byId("live-lines-label").hidden = linesOf().length < 2));
+  byId("live-file-label").hidden = !takesPictures;
+  byId("live-file").addEventListener("change", async ({ target }) => {
+    await lookAtFiles(target.files);
+    target.value = ""; // else a second choice of the same file would be no change
+  });
+  document.addEventListener("dragover", (event) => event.preventDefault());
+  document.addEventListener("drop", (event) => {
+    event.preventDefault(); // else the browser would leave the page to show the file
+    lookAtFiles(event.dataTransfer.files);
   });
   byId("live-copy").addEventListener("click", async () => {
     await navigator.clipboard.writeText(byId("live-python").textContent);
@@ -235,9 +309,52 @@ function clickHead(event) {
 
 async function submitExample(event) {
   event.preventDefault();
+  const lines = linesOf();
+  const areExamples = lines.length > 1 && byId("live-lines").checked;
+  await lookAtAll((areExamples ? lines : [byId("live-text").value]).map((text) => ({ text })));
+}
+
+/** The lines of the field that are not blank. */
+const linesOf = () => byId("live-text").value.split("\n").filter((line) => line.trim());
+
+/** Shows new examples: the first next to the second, if there are several. */
+async function lookAtAll(examples) {
   pending = null;
-  const number = await request(byId("live-text").value, []);
-  if (number !== null) change({ example: number, other: -1 });
+  const numbers = [];
+  const told = [];
+  for (const example of examples) {
+    const number = await request(example, []);
+    told.push(byId("live-status").textContent);
+    if (number === null) break;
+    numbers.push(number);
+  }
+  if (examples.length > 1) byId("live-status").textContent = told.join("\n");
+  if (numbers.length) change({ example: numbers[0], other: numbers[1] ?? -1 });
+}
+
+/** Shows pictures of the user, which the server reads. */
+async function lookAtFiles(files) {
+  const pictures = [...files];
+  if (!pictures.length) return;
+  const tooLarge = pictures.find(({ size }) => size > live.maxPictureBytes);
+  if (!takesPictures || tooLarge) {
+    byId("live-status").textContent = takesPictures
+      ? `${tooLarge.name} has more than ${live.maxPictureBytes / 2 ** 20} MB. Make it smaller.`
+      : "The model of this run reads no pictures. Type an example instead.";
+    return;
+  }
+  const contents = await Promise.all(pictures.map(readBase64));
+  await lookAtAll(pictures.map(({ name }, i) => ({ text: name, picture: contents[i] })));
+}
+
+/** The content of a file in base64. */
+function readBase64(file) {
+  return new Promise((done) => {
+    const reader = new FileReader();
+    reader.onload = () => done(reader.result.slice(reader.result.indexOf(",") + 1));
+    reader.onerror = () => done(""); // such as a folder, which the server reports as no picture
+    reader.readAsDataURL(file);
+  });
 }
 
 startLive();

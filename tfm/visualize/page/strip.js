@@ -15,6 +15,10 @@ function drawStrip(matrix) {
     if (queries) makeToolbar(text);
     return matrix[queries || keys].map((label, index) => {
       const element = add(text, queries ? "button" : "span", { dir: "auto" }, label);
+      if (isUnknown(matrix.tracks[queries ? "queries" : "keys"], index)) {
+        element.classList.add("unknown");
+        element.title = "not in the vocabulary";
+      }
       if (queries) {
         element.type = "button";
         element.addEventListener("click", () => change({ step: stepOf(index) }));
@@ -33,6 +37,15 @@ function drawStrip(matrix) {
       element.style.background = `color-mix(in srgb, var(--first) ${Math.round(50 * share)}%, transparent)`;
     }
   };
+}
+
+/** Whether a word or a piece of a track contains what the vocabulary lacks, as the server of tfm explore says. */
+function isUnknown(track, index) {
+  const parts = exampleNow().live?.unknown || [];
+  if (!parts.length || track === exampleNow().tracks.predicted) return false;
+  const text = track.texts[view.unit === "texts" ? index : track.words[index]] || "";
+  const words = text.split(/\s+/);
+  return text === "<unk>" || parts.some((part) => words.includes(part) || (part.length === 1 && text.includes(part)));
 }
 
 /** Makes the queries one stop of the Tab key, between which the arrow keys move. */
