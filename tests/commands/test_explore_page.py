@@ -137,6 +137,56 @@ def test_an_own_example_is_shown_and_compared(page):
     assert page.evaluate("byId('example').options.length") == number + 1
 
 
+def test_each_line_is_an_example(page):
+    count = page.evaluate("data.examples.length")
+    page.evaluate("byId('live-text').value = 'red dog red\\n\\nblue dog'")
+    page.evaluate("byId('live-text').dispatchEvent(new Event('input'))")
+    assert not page.evaluate("byId('live-lines-label').hidden")
+    page.point("#live-look", click=True)
+    wait(page, f"data.examples.length === {count + 2} && view.other >= 0")
+    titles = page.evaluate("[exampleNow().title, data.examples[view.other].title]")
+    assert titles == ["red dog red", "blue dog"]
+    page.point("#live-lines", click=True)  # off: the lines are one example
+    page.point("#live-look", click=True)
+    wait(page, f"data.examples.length === {count + 3}")
+    assert page.evaluate("data.examples.at(-1).live.text") == "red dog red\n\nblue dog"
+    page.point("#live-lines", click=True)
+
+
+def test_unknown_words_are_marked_in_the_example(page):
+    page.evaluate("byId('live-text').focus()")
+    page.insert("red \u2603 dog")
+    page.press("Enter")
+    wait(page, "exampleNow().live.unknown.length")
+    marked = "[...document.querySelectorAll('#strip .unknown')].map((e) => e.textContent)"
+    assert page.evaluate(marked) == ["\u2603"]
+    assert page.evaluate("byId('live-unknown').textContent") == "Not in the vocabulary: \u201c\u2603\u201d"
+    page.evaluate("change({ example: 0 })")
+    assert page.evaluate(marked) == []
+    assert page.evaluate("byId('live-unknown').hidden")
+
+
+def test_controls_of_the_live_page_have_names_and_targets_for_a_finger(page):
+    page.set_width(390, 844, touch=True)
+    try:
+        page.tap("#live-more summary")
+        page.tap(HEAD)
+        wait_for_edit(page, 1)
+        roles = {"button", "textbox", "checkbox", "radio", "DisclosureTriangle"}
+        controls = [(role, name) for role, name in page.list_controls() if role in roles]
+        assert ("button", "Turn on cross layer 0, head 1") in controls
+        assert [role for role, name in controls if not name.strip()] == []
+        sizes = page.evaluate(
+            "[...document.querySelectorAll('#live-parts button, #live button, #live textarea')]"
+            ".filter((e) => e.checkVisibility()).map((e) => e.getBoundingClientRect())"
+            ".map((box) => Math.min(box.width, box.height))"
+        )
+        assert len(sizes) > 10
+        assert min(sizes) >= 24
+    finally:
+        page.set_width(1400)
+
+
 def test_text_of_an_example_never_becomes_html(page):
     page.evaluate("byId('live-text').focus()")
     page.insert("<img src=x onerror=alert(1)>")

@@ -102,6 +102,18 @@ class Page:
         self._call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[box])
         self._call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
+    def choose_files(self, selector, *paths):
+        """Chooses files in an input element."""
+        root = self._call("DOM.getDocument")["root"]["nodeId"]
+        node = self._call("DOM.querySelector", nodeId=root, selector=selector)["nodeId"]
+        self._call("DOM.setFileInputFiles", nodeId=node, files=list(paths))
+
+    def drop_files(self, *paths):
+        """Drops files on the page."""
+        data = {"items": [], "files": list(paths), "dragOperationsMask": 1}
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self._call("Input.dispatchDragEvent", type=kind, x=100, y=100, data=data)
+
     def list_controls(self):
         """Returns (role, name) of everything that a screen reader finds on the page."""
         nodes = self._call("Accessibility.getFullAXTree")["nodes"]

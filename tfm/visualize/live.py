@@ -127,7 +127,6 @@ class LiveExamples:
           UserError: if the request has another form, or the example cannot be used.
         """
         text, rows, known = (request.get(name) for name in ("text", "off", "known"))
-        example = Example(text, self._read_file(request.get("picture")))
         if not isinstance(text, str) or not isinstance(rows, list) or not isinstance(known, list):
             raise UserError("Expected a request with text, off and known. Reload the page.")
         if len(rows) > MAX_OFF or len(known) > MAX_TRACKS:
@@ -135,6 +134,7 @@ class LiveExamples:
         if any(type(number) is not int or number not in self._tracks for number in known):
             raise UserError("The server has forgotten an example of this page. Reload the page.")
         off = read_switches(rows)
+        example = Example(text, self._read_file(request.get("picture")))
         original = self._observe(example, [])
         observation = self._observe(example, off) if off else original
         unknown = self._find_unknown(example)

@@ -26,7 +26,8 @@ function placeColumns(parent, matrix) {
   const width = widthOf(parent);
   const widest = (matrix.signed ? "+" : "") + largestOf(matrix.rows).toFixed(DIGITS);
   const edge = Math.max(width < NARROW ? 0 : 52, textWidth(widest, 11) + 6);
-  const room = Math.min(170, (width - 2 * edge - LEAST_LINE) / 2);
+  const lines = width < NARROW ? LEAST_LINE / 2 : LEAST_LINE;
+  const room = Math.min(170, (width - 2 * edge - lines) / 2);
   const label = Math.min(room, Math.max(60, longestOf([...matrix.queries, ...matrix.keys]) + 14));
   const height = ROW * (Math.max(matrix.queries.length, matrix.keys.length) + 1);
   const left = edge + label;
