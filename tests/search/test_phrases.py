@@ -30,8 +30,9 @@ def pad(phrases):
     return padded
 
 
-def run(table, phrases, width, max_lengths=None):
-    limits = search.Limits(MAX_LENGTH, BOS, EOS, search.Constraints(max_lengths, phrases=phrases))
+def run(table, phrases, width, max_lengths=None, prefix=None):
+    constraints = search.Constraints(max_lengths, prefix=prefix, phrases=phrases)
+    limits = search.Limits(MAX_LENGTH, BOS, EOS, constraints)
     options = {"batch_size": len(table), "beam_size": width, "length_penalty": 0.6, "reorder": reorder}
     return search.beam_search(step, begin(table, width), limits, **options)
 
@@ -82,6 +83,14 @@ def test_row_without_room_for_its_phrases_still_has_an_output():
     outputs = found(table, pad(PHRASES), width=3, max_lengths=np.full(BATCH, 2, np.int32))
     assert (outputs.lengths[:, 0] > 0).all()
     assert contains(best_tokens(outputs, 0), PHRASES[0])
+
+
+def test_outputs_with_phrases_begin_with_the_forced_prefix():
+    prefix = np.full((BATCH, 2), -1, np.int32)
+    prefix[:, 0] = 3
+    outputs = found(random_table(0), pad(PHRASES), width=4, prefix=prefix)
+    assert outputs.tokens[:, 0, 0].tolist() == [3] * BATCH
+    assert all(contains(best_tokens(outputs, row), PHRASES[row]) for row in range(BATCH))
 
 
 def test_greedy_search_rejects_phrases():

@@ -245,6 +245,15 @@ def test_translations_contain_the_phrases_of_their_line(run):
     assert texts[1] == run.task.translate(run.params, SOURCES)[1]
 
 
+@pytest.mark.long
+def test_translations_with_phrases_begin_with_their_prefix(run):
+    prefixes, phrases = ["vogel", "hund", ""], [["hund rennt"], ["gross"], []]
+    best = run.task.hypotheses(run.params, SOURCES, prefixes=prefixes, phrases=phrases)
+    texts = [hypotheses[0].text for hypotheses in best]
+    assert all(text.startswith(prefix) for text, prefix in zip(texts, prefixes, strict=True))
+    assert all(phrase in text for text, wanted in zip(texts, phrases, strict=True) for phrase in wanted)
+
+
 def test_every_sentence_has_a_list_of_phrases(run):
     with pytest.raises(UserError, match="phrases for 3 sentences, got 1"):
         run.task.hypotheses(run.params, SOURCES, phrases=[["rot"]])

@@ -158,7 +158,7 @@ def beam_search(
         if limits.constraints.phrases is None:
             live_scores, parents, tokens = _extend(beam.live_scores, best, tokens)
         else:
-            allowed = log_probability(allowed, total[..., None])
+            allowed = log_probability(limits.mask_logits(allowed, beam.position), total[..., None])
             live_scores, parents, tokens = _extend_by_phrases(beam, best, tokens, allowed, limits)
         live_tokens = gather_beams(beam.live_tokens, parents).at[:, :, beam.position].set(tokens)
         length = beam.position + 1
@@ -256,7 +256,7 @@ def _extend_by_phrases(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Returns what `_extend` returns. The candidates also include the next tokens of phrases.
 
-    `allowed` [B, W, V] are the log-probabilities of all tokens.
+    `allowed` [B, W, V] are the log-probabilities of all tokens. -inf marks a token that the limits exclude.
     """
     phrases = jnp.asarray(limits.constraints.phrases)
     batch_size, width = beam.live_scores.shape
