@@ -19,8 +19,6 @@ import pytest
 
 from tests.support.pairs import Letters, Pairs
 from tests.support.tiny import ids
-from tfm.checkpoints import manifest
-from tfm.checkpoints.store import CheckpointStore
 from tfm.commands import compare
 from tfm.commands.overrides import override
 from tfm.commands.resumable_output import open_output
@@ -107,15 +105,6 @@ def started(folder, content):
     return changed_fields(last_start(folder).get("config", {}), dataclasses.asdict(Config()))
 
 
-def checkpoint(folder, sound, name, value):
-    """Returns the newest intact step in a copy, in which the newest manifest has another value of a field."""
-    shutil.copytree(sound, folder)
-    with contextlib.closing(CheckpointStore(folder)) as checkpoints:
-        newest = os.path.join(folder, str(checkpoints.steps()[-1]))
-        write_manifest(newest, manifest.read(newest) | {name: value})
-        return checkpoints.latest()
-
-
 def data_problems(folder, source, target):
     """Returns the problems that a new run finds in two text files with some content."""
     for name, content in {"train.en": source, "train.de": target, "val.en": b"a", "val.de": b"b"}.items():
@@ -191,13 +180,6 @@ def export(folder, sound, name, content):
     return runs.load(folder)
 
 
-def listed_export(folder, sound, content):
-    """Opens a copy of the export `sound` after replacing the fields of its manifest."""
-    shutil.copytree(sound, folder)
-    write_manifest(folder, content)
-    return runs.load(folder)
-
-
 def token_cache(folder, name, content):
     """Returns the tokens of a cache that is opened after the content of one of its files changed."""
     pairs = Pairs([("ab", "c"), ("", "xyz"), ("q", "")])
@@ -244,12 +226,6 @@ def translated(content, answers, translator=None):
     assert len(text.splitlines()) == text.count("\n") == lines
     assert len([json.loads(row) for row in rows.split("\n")[:-1]]) == rows.count("\n") == lines
     return text
-
-
-def write_manifest(folder, content):
-    """Writes a manifest with any JSON as its fields, and a correct checksum."""
-    body = json.dumps(content).encode()
-    write(folder, manifest.FILE, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
 def write(folder, name, content):

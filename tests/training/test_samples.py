@@ -1,7 +1,6 @@
 """Tests of samples.jsonl and of its pictures."""
 
 import html
-import json
 import re
 
 import pytest
@@ -47,25 +46,13 @@ def test_samples_that_a_resumed_run_repeats_do_not_count(tmp_path):
     assert [samples.step for samples in read_samples(str(tmp_path))] == [2, 4, 5, 8]
 
 
-LINE = {"step": 3, "time": 1.5, "rows": [{"source": "a", "hypothesis": "b"}], "pictures": []}
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        [],
-        LINE | {"step": "3"},
-        LINE | {"step": True},
-        LINE | {"rows": [{"source": 1}]},
-        LINE | {"rows": "text"},
-        LINE | {"pictures": ["../../secret"]},
-        {name: value for name, value in LINE.items() if name != "pictures"},
-    ],
-)
-def test_invalid_lines_are_left_out(line, tmp_path):
-    (tmp_path / SAMPLES_FILE).write_text(json.dumps(LINE) + "\n")
-    assert [samples.rows for samples in read_samples(str(tmp_path))] == [LINE["rows"]]
-    (tmp_path / SAMPLES_FILE).write_text(json.dumps(line) + "\n")
+def test_line_that_a_kill_has_cut_is_left_out(tmp_path):
+    path = tmp_path / SAMPLES_FILE
+    SamplesWriter(str(tmp_path)).on_samples(3, Samples(ROWS, {}))
+    line = path.read_text()
+    path.write_text(line + line[:-9])
+    assert [samples.rows for samples in read_samples(str(tmp_path))] == [ROWS]
+    path.write_text(line[:-9])
     with pytest.raises(UserError, match=r"Expected samples of a run at .*samples\.jsonl"):
         read_samples(str(tmp_path))
 

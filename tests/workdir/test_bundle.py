@@ -248,11 +248,6 @@ DAMAGE = {
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
         r"format version 2\b.*\b1\b",
     ),
-    "assets forged": (
-        lambda f: rewrite(f, nothing, '{"format_version": 1, "steps": [6], "assets": ["a"]}'),
-        "model.safetensors .*assets",
-    ),
-    "no steps": (lambda f: rewrite(f, nothing, '{"format_version": 1}'), "model.safetensors .*steps"),
     "wrong shape": (
         lambda folder: rewrite(folder, transpose),
         r"layers_0/feed_forward/hidden/kernel .*F32 \[32, 40\].*F32 \[40, 32\]",

@@ -17,12 +17,10 @@ import tfm
 from tests.support import entries
 from tests.support.hostile_values import JSON, answer, in_folder
 from tfm import config
-from tfm.checkpoints.store import Record
 from tfm.commands.command import parse
 from tfm.commands.options import Evaluate
 from tfm.errors import UserError
 from tfm.export.write import write_bundle
-from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir import bundle, compiled_programs, runs
 
 
@@ -61,23 +59,6 @@ def test_damaged_export_opens_or_is_an_error(exported, name, change):
     if not isinstance(found, UserError) and name == "vocabulary.model":
         sound = runs.load(exported)
         assert found.task.tokenizer.fingerprint == sound.task.tokenizer.fingerprint
-
-
-@pytest.mark.long
-@given(content=JSON | st.builds(lambda files: {"files": files}, st.dictionaries(st.text(), JSON)))
-@settings(max_examples=30)
-def test_export_with_any_manifest_opens_or_is_an_error(exported, content):
-    with tempfile.TemporaryDirectory() as folder:
-        answer(entries.listed_export, os.path.join(folder, "copy"), exported, content)
-
-
-@pytest.mark.long
-@given(name=st.sampled_from([*Record._fields, "files"]), value=JSON)
-@settings(max_examples=30)
-def test_checkpoint_with_any_field_in_its_manifest_is_intact_or_damaged(tiny_run, name, value):
-    with tempfile.TemporaryDirectory() as folder:
-        copy = os.path.join(folder, "copy")
-        answer(entries.checkpoint, copy, tiny_run / CHECKPOINT_FOLDER, name, value)
 
 
 @pytest.mark.long

@@ -7,7 +7,6 @@ from typing import Any
 
 import jax
 
-from tfm.config import LARGEST_INT
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, no_link, read_json_lines, writing
 from tfm.training.hooks import Hook
@@ -37,7 +36,7 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
             f"Expected the metrics of a run at {path}, but the file is missing. Exports have no metrics."
         )
     lines = read_json_lines(path, {"step": int})
-    for row in drop_repeated(line for line in lines if all(map(_is_number, line.values()))):
+    for row in drop_repeated(line for line in lines if all(type(x) in (int, float) for x in line.values())):
         rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 
@@ -56,11 +55,6 @@ def drop_repeated(lines: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             kept.append(line)
     return kept
-
-
-def _is_number(value: Any) -> bool:
-    """Returns whether a value is a float, including NaN and infinity, or an integer of at most 64 bits."""
-    return type(value) is float or (type(value) is int and abs(value) <= LARGEST_INT)
 
 
 class MetricsWriter(Hook):

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -66,14 +66,14 @@ def read_samples(workdir: str) -> list[StepSamples]:
     """Returns the samples of a run, sorted by step.
 
     A resumed run repeats the steps after its checkpoint. The samples that it wrote for these steps before the
-    restart are left out, and so are damaged lines. If a step has two lines, the later line counts.
+    restart are left out, and so is a line that a kill has cut. If a step has two lines, the later line
+    counts.
 
     Raises:
       UserError: if the run has no samples.
     """
     path = os.path.join(workdir, SAMPLES_FILE)
-    lines = drop_repeated(read_json_lines(path, {"step": int}))
-    lines_by_step = {line["step"]: line for line in lines if _is_line(line)}
+    lines_by_step = {line["step"]: line for line in drop_repeated(read_json_lines(path, {"step": int}))}
     if not lines_by_step:
         raise UserError(
             f"Expected samples of a run at {path}, but none exist. Set validation_samples above 0 if the "
@@ -102,19 +102,3 @@ def _open_line(workdir: str, line: dict[str, Any]) -> StepSamples:
     paths = {name: picture_path(workdir, line["step"], name) for name in line["pictures"]}
     existing = {name: path for name, path in paths.items() if os.path.isfile(path)}
     return StepSamples(line["step"], line["rows"], existing)
-
-
-def _is_line(line: Mapping[str, Any]) -> bool:
-    """Returns whether the rows and pictures of a line have the form that `SamplesWriter` writes."""
-    rows, pictures = line.get("rows"), line.get("pictures")
-    return (
-        isinstance(rows, list)
-        and all(isinstance(row, dict) and _are_texts(row.values()) for row in rows)
-        and isinstance(pictures, list)
-        and _are_texts(pictures)
-        and all(os.path.basename(name) == name for name in pictures)
-    )
-
-
-def _are_texts(values: Iterable[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)

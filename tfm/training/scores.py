@@ -97,11 +97,7 @@ class Scores:
         self._sign = 1 if best.order == "max" else -1
         lines = read_json_lines(self._path, {"step": int, "scores": dict})
         # A step that was evaluated twice has two lines, and the later line counts.
-        self._scores: dict[int, dict[str, float]] = {
-            line["step"]: line["scores"]
-            for line in lines
-            if all(type(value) is float for value in line["scores"].values())
-        }
+        self._scores: dict[int, dict[str, float]] = {line["step"]: line["scores"] for line in lines}
 
     def add(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the scores of a step. The first host writes them durably.

@@ -146,12 +146,6 @@ def _read_metadata(header: Mapping[str, str] | None, path: str) -> dict[str, Any
             f"{path} has format version {version!r}, but this version of tfm reads {FORMAT_VERSION}. "
             "Use the version of tfm that wrote it."
         )
-    steps = metadata.get("steps")
-    assets = metadata.get("assets")
-    if not isinstance(steps, list) or not steps or not all(type(step) is int for step in steps):
-        raise UserError(f"{path} does not contain the steps of its checkpoints. Export the run again.")
-    if not isinstance(assets, dict):
-        raise UserError(f"{path} does not contain the hashes of its assets. Export the run again.")
     return metadata
 
 

@@ -80,15 +80,13 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
       before: a step, counted from 1. Only starts that resumed before this step are considered, so the result
         is the start that computed the step.
     """
-    starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {})))
-    return next((start for start in reversed(starts) if start.get("step", 0) < before), {})
+    starts = reversed(_read_starts(workdir))
+    return next((start for start in starts if start["step"] < before), {})
 
 
-def _is_start(line: dict) -> bool:
-    """Returns whether all fields of a line that are present have the types that `record_start` writes."""
-    types = {"data": dict, "config": dict, "jax": dict, "code": dict, "step": int, "time": str, "host": str}
-    has_types = all(isinstance(line.get(name, kind()), kind) for name, kind in types.items())
-    return has_types and isinstance(line.get("code", {}).get("commit", ""), str)
+def _read_starts(workdir: str) -> list[dict]:
+    """Returns the complete lines of the record."""
+    return list(read_json_lines(os.path.join(workdir, RECORD_FILE), {"step": int, "config": dict}))
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:
@@ -186,11 +184,8 @@ def check_recorded_config(workdir: str, config: Mapping[str, Any], path: str) ->
       UserError: if the config file differs from the configs of all starts, for example because the disk is
         damaged or the file was edited.
     """
-    starts = list(filter(_is_start, read_json_lines(os.path.join(workdir, RECORD_FILE), {"config": dict})))
-    if not starts:
-        return
-    changed = [changed_fields(start["config"], dict(config)) for start in reversed(starts)]
-    if {} in changed:
+    changed = [changed_fields(start["config"], dict(config)) for start in reversed(_read_starts(workdir))]
+    if not changed or {} in changed:
         return
     fields = "; ".join(f"{name} was {old!r} and is now {new!r}" for name, (old, new) in changed[0].items())
     raise UserError(
