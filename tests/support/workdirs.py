@@ -5,6 +5,8 @@ import json
 from tests.support.tiny_regression import Config, Data
 from tfm.config import save
 from tfm.training.config import TrainingConfig
+from tfm.training.scores import VALIDATION, Scores
+from tfm.training.task import Best
 from tfm.workdir import runs
 from tfm.workdir.starts import RECORD_FILE, last_start, record_start
 
@@ -37,8 +39,12 @@ def write_start(workdir, config=None, data=None, step=0, **fields):
 
 
 def write_metrics(workdir, *rows):
-    """Writes the rows of metrics.jsonl."""
+    """Writes the rows of metrics.jsonl, and the scores of the evaluations among them."""
     (workdir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    scores = Scores(str(workdir), Best(""))
+    for row in rows:
+        if evaluation := {name: value for name, value in row.items() if name.startswith(VALIDATION)}:
+            scores.add(row["step"], evaluation)
 
 
 def logged(step, time):

@@ -79,7 +79,7 @@ def find_result(run: PlannedRun, requested: Requested) -> Result | None:
         return None
     record = read_record(path)
     steps = list_steps(os.path.join(run.workdir, CHECKPOINT_FOLDER))
-    is_trained = not steps or has_ended(run.config, run.workdir, max(steps))
+    is_trained = not steps or has_ended(run.config, max(steps), open_scores(run.config, run.workdir))
     is_finished = record.complete and is_trained and _is_current(record, run, requested, steps)
     return Result(run, record) if is_finished else None
 

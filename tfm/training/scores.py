@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from tfm.checkpoints.retention import rank
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, atomic_file, read_json_lines
 from tfm.training.config import TrainingConfig
@@ -133,6 +134,12 @@ class Scores:
     def ranking(self) -> dict[int, float]:
         """Returns {step: score} of the steps with the metric, unless it is nan. A larger score is better."""
         return {step: value for step, value in self._values().items() if not math.isnan(value)}
+
+    def best(self) -> tuple[int, float] | None:
+        """Returns (step, value of the metric) of the best evaluation, the newest of equals, or None."""
+        ranking = self.ranking()
+        ranked = rank(ranking, ranking)
+        return (ranked[0], self._scores[ranked[0]][self._best.metric]) if ranked else None
 
     def is_due(self, step: int, config: TrainingConfig) -> bool:
         """Returns whether the run evaluates a step and has not done so."""

@@ -4,7 +4,6 @@ import contextlib
 import functools
 import itertools
 import json
-import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
@@ -112,7 +111,7 @@ def read_status(workdir: str) -> Status:
     checkpoints, holder = list_steps(os.path.join(workdir, CHECKPOINT_FOLDER)), find_holder(workdir)
     step = max([*checkpoints, *(int(row["step"]) for row in training[-1:])], default=0)
     task = _find_task(config, workdir)
-    best = find_best(task, config.training) if task else None
+    scores = _open_scores(task, config, workdir)
     seconds = seconds_per_step(training[-LINES:]) if holder else None
     return Status(
         workdir=workdir,
@@ -120,11 +119,11 @@ def read_status(workdir: str) -> Status:
         is_export=is_bundle(workdir),
         holder=holder,
         step=step,
-        has_ended=has_ended(config, workdir, step),
+        has_ended=has_ended(config, step, scores),
         training=training[-1] if training else {},
         validation=validation[-1] if validation else {},
-        best=_find_best(validation, best) if best else None,
-        best_metric=best.metric if best else "",
+        best=scores.best() if scores else None,
+        best_metric=find_best(task, config.training).metric if task else "",
         unit=task.unit if task else "",
         seconds_left=None if seconds is None else seconds * (config.training.steps - training[-1]["step"]),
         checkpoints=checkpoints,
@@ -215,15 +214,23 @@ def measure_folder(folder: str) -> DiskUse:
 
 def open_scores(config: Any, workdir: str) -> Scores | None:
     """Returns the scores of the evaluations during training, or None if the task cannot be opened."""
-    task = _find_task(config, workdir)
+    return _open_scores(_find_task(config, workdir), config, workdir)
+
+
+def _open_scores(task: Task | None, config: Any, workdir: str) -> Scores | None:
     return Scores(workdir, find_best(task, config.training), task.validation_loss) if task else None
 
 
-def has_ended(config: Any, workdir: str, step: int) -> bool:
-    """Returns whether a run has completed all training steps at a step, or was ended by its patience."""
+def has_ended(config: Any, step: int, scores: Scores | None) -> bool:
+    """Returns whether a run has completed all training steps at a step, or was ended by its patience.
+
+    Args:
+      config: config of the run.
+      step: number of completed steps.
+      scores: see `open_scores`.
+    """
     if step >= config.training.steps:
         return True
-    scores = open_scores(config, workdir)
     return scores is not None and bool(scores.describe_end(step, config.training))
 
 
@@ -239,15 +246,6 @@ def _find_task(config: Any, workdir: str) -> Task | None:
                 task: Task = make(config)
                 return task
     return None
-
-
-def _find_best(rows: Sequence[Mapping[str, float]], best: Any) -> tuple[int, float] | None:
-    """Returns (step, value) of the best row by the metric of a `Best`. The newest of equal values wins."""
-    measured = [
-        (int(row["step"]), row[best.metric]) for row in rows if not math.isnan(row.get(best.metric, math.nan))
-    ]
-    choose, newest_first = max if best.order == "max" else min, reversed(measured)
-    return choose(newest_first, key=lambda pair: pair[1], default=None)
 
 
 def seconds_per_step(rows: Sequence[Mapping[str, float]]) -> float | None:
