@@ -29,7 +29,7 @@ def get_config():
                 tags="<de>,<en>",
                 mixing="temperature:5",
                 vocabulary_size=4000,
-                normalization="nmt_nfkc",
+                normalization="nmt_nfkc_quotes",
                 vocabulary_pairs=20_000,
                 batching="packed",
                 row_length=128,

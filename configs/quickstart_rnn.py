@@ -37,7 +37,7 @@ def get_config():
             data=PairsConfig(
                 kind="builtin",
                 vocabulary_size=4000,
-                normalization="nmt_nfkc",
+                normalization="nmt_nfkc_quotes",
                 vocabulary_pairs=20_000,
                 batching="buckets",
                 batch_tokens=2048,

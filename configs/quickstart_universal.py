@@ -35,7 +35,7 @@ def get_config():
                 kind="builtin",
                 joined_share=0.2,
                 vocabulary_size=4000,
-                normalization="nmt_nfkc",
+                normalization="nmt_nfkc_quotes",
                 vocabulary_pairs=20_000,
                 batching="packed",
                 row_length=128,

@@ -22,12 +22,13 @@ from tfm.data.tokenizers.learning import (
     choose_size,
     cut_text,
     learn_word_pieces,
-    make_normalizer,
 )
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, number_words, split_ids
 from tfm.data.tokenizers.round_trip import check_round_trip
 from tfm.data.tokenizers.sampling import SampledWordPieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson, explain_failure
+from tfm.data.tokenizers.unknown_text import find_unknown
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
 from tfm.training.assets import make_tokenizer
@@ -221,11 +222,42 @@ def test_cut_texts_lose_no_character(text, repeats):
     assert max(map(len, map(str.encode, parts)), default=0) <= MAX_TEXT_BYTES
 
 
-def test_normalization_changes_texts_and_references_in_the_same_way(tmp_path):
-    learned = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"), normalization="nmt_nfkc")
-    for text in ("10\u2075 \uff0c", " a \u00a0 b ", "\ufb01"):
-        assert learned.decode(learned.encode([text])[0]) == make_normalizer("nmt_nfkc")(text) != text
+@pytest.mark.parametrize(
+    ("rule", "texts"),
+    [
+        ("nmt_nfkc", ("10\u2075 \uff0c", " a \u00a0 b ", "\ufb01")),
+        pytest.param(
+            "nmt_nfkc_quotes",
+            ("10\u2075", " a \u00a0 b ", "\u201eit\u2019s\u201d \u2018so\u2014or 1\u20132\u2019 \u2026"),
+            marks=pytest.mark.long,
+        ),
+    ],
+)
+def test_normalization_changes_texts_and_references_in_the_same_way(rule, texts, tmp_path):
+    learned = learn_word_pieces(TEXTS, 310, str(tmp_path / "v.model"), normalization=rule)
+    for text in texts:
+        assert learned.decode(learned.encode([text])[0]) == make_normalizer(rule)(text) != text
         assert make_normalizer("none")(text) == text
+
+
+@pytest.mark.long
+def test_typographic_quotes_and_dashes_become_those_of_a_keyboard(tmp_path):
+    """Phones write curly quotes and apostrophes, which a model of straight ones has never seen."""
+    text = "\"it's\" 'so - or' 1-2 x-y"
+    typed = "\u201cit\u2019s\u201d \u2018so\u2014or\u2019 1\u20132 x\u2010y"
+    learned = learn_word_pieces([text], "auto", str(tmp_path / "v.model"), normalization="nmt_nfkc_quotes")
+    assert learned.encode([typed]) == learned.encode([text])
+    assert find_unknown(learned, [typed]) == []
+
+
+@pytest.mark.long
+def test_texts_without_typographic_characters_have_the_same_pieces_by_both_rules(tmp_path):
+    rules = ("nmt_nfkc", "nmt_nfkc_quotes")
+    first, second = (
+        learn_word_pieces(TEXTS, 310, str(tmp_path / rule), normalization=rule) for rule in rules
+    )
+    assert first.pieces(range(310)) == second.pieces(range(310))
+    assert first.encode(TEXTS) == second.encode(TEXTS)
 
 
 @pytest.mark.parametrize("texts", [[], ["", "  "]])

@@ -28,7 +28,9 @@ SOURCE_VOCABULARY_FILE = "source_vocabulary.model"  # if the source has a separa
 BUILTIN_DOCUMENTS = ("pydoc_topics",)
 OWN_TOKENIZER = r".+\.(?:model|spm|json)|.*/.*"
 OWN_TOKENIZER_FORM = "the path of a file that ends in .model, .spm or .json, or of a folder"
-NORMALIZATIONS = ("none", "nmt_nfkc")
+NMT_NFKC = "nmt_nfkc"
+NMT_NFKC_QUOTES = "nmt_nfkc_quotes"
+NORMALIZATIONS = ("none", NMT_NFKC, NMT_NFKC_QUOTES)
 TOKENIZER_JSON = "tokenizer.json"  # of Hugging Face
 AUTO = "auto"  # a `vocabulary_size` that the size of the text decides
 FEATURE = re.compile(r"\w[\w.-]*")
@@ -267,7 +269,8 @@ class PairsConfig(TextSection):
     normalization: str = vocabulary_field(
         "none",
         "Normalization of the texts by a new vocabulary, and of the references of an evaluation. none: texts "
-        "stay as they are. nmt_nfkc: SentencePiece's default, Unicode's NFKC and folded white space.",
+        "stay as they are. nmt_nfkc: SentencePiece's default, Unicode's NFKC and folded white space. "
+        "nmt_nfkc_quotes: also typographic quotes, apostrophes and dashes become those of a keyboard.",
         choices=NORMALIZATIONS,
         resume=OnResume.FIXED,
     )

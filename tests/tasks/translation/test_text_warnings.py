@@ -44,7 +44,13 @@ def list_warnings(caplog):
 
 
 @pytest.mark.parametrize(
-    "name", ["quickstart", "quickstart_both_directions", "quickstart_rnn", "table3_small"]
+    "name",
+    [
+        pytest.param("quickstart", marks=pytest.mark.long),  # reading the rules takes a second
+        pytest.param("quickstart_both_directions", marks=pytest.mark.long),
+        pytest.param("quickstart_rnn", marks=pytest.mark.long),
+        "table3_small",
+    ],
 )
 def test_vocabulary_of_the_built_in_language_folds_blanks(name, tmp_path):
     """Two blanks and no-break spaces, which training never saw, are blanks."""
@@ -53,6 +59,9 @@ def test_vocabulary_of_the_built_in_language_folds_blanks(name, tmp_path):
     tokenizer = learn_word_pieces(TEXTS, 300, str(tmp_path / "v.model"), normalization=normalization)
     plain, *others = tokenizer.encode(["the dog", "the  dog", "the\u00a0dog", " the dog\u3000"])
     assert others == [plain] * 3
+    if name.startswith("quickstart"):
+        typed, straight = tokenizer.encode(["the dog\u2019s \u201ccat\u201d", 'the dog\'s "cat"'])
+        assert typed == straight
     assert find_unknown(tokenizer, ["the\u00a0dog"]) == []
 
 
@@ -100,13 +109,19 @@ def test_one_warning_names_the_unknown_characters(run, answers, caplog):
     [
         ("none", "\u201cthe\u00a0dog\u201d", "data.normalization=nmt_nfkc, which folds '\\xa0' (U+00A0)"),
         ("none", "\u201cthe dog\u201d", None),
+        (
+            "nmt_nfkc",
+            "the dog\u2014\u201ea\u201d",
+            "data.normalization=nmt_nfkc_quotes, which folds '\u2014' (U+2014)",
+        ),
         ("none", "the dog \uff04", None),
         ("nmt_nfkc", "\u201cthe\u00a0dog\u201d", None),
     ],
 )
 def test_normalization_is_advised_if_it_folds_the_characters(normalization, text, advice, tmp_path, caplog):
-    """Curly quotes are folded by no rule, and the vocabulary may lack the folded character as well."""
-    tokenizer = learn_word_pieces(TEXTS, 300, str(tmp_path / "v.model"), normalization=normalization)
+    """The vocabulary may lack the folded character as well: it has a hyphen, but no straight quotes."""
+    texts = [*TEXTS, "a big-dog"]
+    tokenizer = learn_word_pieces(texts, 300, str(tmp_path / "v.model"), normalization=normalization)
     UnknownTextWarning("translations", has_normalization=True).check(tokenizer, [text])
     (warning,) = list_warnings(caplog)
     assert warning.endswith(advice or "Replace them with text that the training data contain")

@@ -26,7 +26,8 @@ from tfm.data.sources.documents import open_files
 from tfm.data.sources.parallel_text import open_parallel_text
 from tfm.data.sources.splits import find_name, find_split_problems, list_required
 from tfm.data.sources.tables import TableOptions
-from tfm.data.tokenizers.learning import MAX_TEXT_BYTES, make_normalizer
+from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.errors import UserError
 
 SOURCE_MEMBERS = ("__len__", "__getitem__", "fingerprint")

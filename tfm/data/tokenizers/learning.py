@@ -1,4 +1,4 @@
-"""Learning of word pieces from a text, by byte-pair encoding with SentencePiece, and its normalization."""
+"""Learning of word pieces from a text, by byte-pair encoding with SentencePiece."""
 
 import io
 import itertools
@@ -9,6 +9,7 @@ from typing import IO, Any
 import sentencepiece
 
 from tfm.data.config import AUTO
+from tfm.data.tokenizers.normalization import normalization_options
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, require_characters
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
@@ -20,7 +21,6 @@ MIN_PIECES = 4 + 256  # special tokens and bytes
 MAX_BOUND_PIECES = 1_000_000
 MAX_BOUND_TEXTS = 100_000  # the largest size is computed from the first texts only, in about ten seconds
 LIMIT = re.compile(r"(?:<= |required_chars\. \d+ vs )(\d+)")
-EXACT: dict[str, Any] = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
 UNREADABLE = re.compile("[\0\u2585]")  # SentencePiece skips texts with one of these characters
 PART = re.compile(r".{1,16384}(?=\s|\Z)|.{1,16384}", re.DOTALL)  # at most MAX_TEXT_BYTES in UTF-8
 
@@ -69,22 +69,22 @@ def learn_word_pieces(
         from, a text contains half of a character, or the file cannot be written.
     """
     texts = list(texts) if iter(texts) is texts else texts
-    options = EXACT if normalization == "none" else {"normalization_rule_name": normalization}
-    options = options | {
-        "add_dummy_prefix": not has_lines,
-        "user_defined_symbols": [*symbols, *("\n" if has_lines else "")],
-    }
     automatic = size == AUTO
     if automatic:
         pieces = choose_size(sum(len(text.encode("utf-8")) for text in _check_characters(texts)))
     else:
         pieces = int(size)
     model = io.BytesIO()
-    error = _train(texts, pieces, options, model)
-    if automatic and (nearest := _limit(error)):
-        error = _train(texts, nearest, options, model)
-    if error:
-        raise UserError(_explain(error, pieces, texts, options))
+    with normalization_options(normalization) as options:
+        options = options | {
+            "add_dummy_prefix": not has_lines,
+            "user_defined_symbols": [*symbols, *("\n" if has_lines else "")],
+        }
+        error = _train(texts, pieces, options, model)
+        if automatic and (nearest := _limit(error)):
+            error = _train(texts, nearest, options, model)
+        if error:
+            raise UserError(_explain(error, pieces, texts, options))
     with atomic_file(path) as file:
         file.write(model.getvalue())
     return WordPieces(model.getvalue())
@@ -181,16 +181,3 @@ def _explain(error: str, pieces: int, texts: Iterable[str], options: dict[str, A
         f"data.vocabulary_size must be {bounds} for this training text, got {pieces:,}. Choose such a size, "
         f"or set data.vocabulary_size={AUTO}."
     )
-
-
-def make_normalizer(rule: str) -> Callable[[str], str]:
-    """Returns the function that normalizes a text as a vocabulary with this rule does.
-
-    Args:
-      rule: a value of `data.normalization`. "none" returns every text as it is.
-    """
-    if rule == "none":
-        return str
-    return sentencepiece.SentencePieceNormalizer(
-        rule_name=rule, remove_extra_whitespaces=True, escape_whitespaces=False, add_dummy_prefix=False
-    ).normalize

@@ -4,11 +4,12 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tfm.data.tokenizers.learning import make_normalizer
+from tfm.data.config import NMT_NFKC, NMT_NFKC_QUOTES
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.data.tokenizers.word_pieces import WordPieces
 
-FOLDING_RULE = "nmt_nfkc"  # a value of data.normalization
+FOLDING_RULES = (NMT_NFKC, NMT_NFKC_QUOTES)  # values of data.normalization; the second folds more
 MAX_NAMED_PARTS = 20
 MAX_SHOWN_CHARACTERS = 60
 REPLACE = "Replace them with text that the training data contain"
@@ -140,10 +141,20 @@ def advise(tokenizer: Tokenizer, parts: Sequence[str]) -> str:
 
     A vocabulary with normalization is only advised for variants of characters that the vocabulary contains.
     """
-    normalize = make_normalizer(FOLDING_RULE)
-    variants = [part for part in parts if isinstance(tokenizer, WordPieces) and normalize(part) != part]
-    foldable = [part for part in variants if not tokenizer.unknown_characters(normalize(part))]
-    if not foldable:
+    if not isinstance(tokenizer, WordPieces):
         return REPLACE
-    folded = ", ".join(map(describe_part, foldable))
-    return f"{REPLACE}, or train with data.normalization={FOLDING_RULE}, which folds {folded}"
+    folded = {rule: _list_foldable(tokenizer, parts, rule) for rule in FOLDING_RULES}
+    rule = max(
+        FOLDING_RULES, key=lambda rule: len(folded[rule])
+    )  # the first rule, if both fold the same parts
+    if not folded[rule]:
+        return REPLACE
+    shown = ", ".join(map(describe_part, folded[rule]))
+    return f"{REPLACE}, or train with data.normalization={rule}, which folds {shown}"
+
+
+def _list_foldable(tokenizer: Tokenizer, parts: Sequence[str], rule: str) -> list[str]:
+    """Returns the parts that a rule folds to characters of the vocabulary."""
+    normalize = make_normalizer(rule)
+    variants = [part for part in parts if normalize(part) != part]
+    return [part for part in variants if not tokenizer.unknown_characters(normalize(part))]

@@ -14,7 +14,7 @@ from tfm.data.config import PairsConfig
 from tfm.data.source import Row, Source
 from tfm.data.sources.opening import open_corpora, open_pairs, without_prefixes
 from tfm.data.token_cache import TokenCache
-from tfm.data.tokenizers.learning import make_normalizer
+from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.training.task import Batch
 
