@@ -74,10 +74,10 @@ def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     if observations and observations[0].beam:
         warn_of_another_search(run.task.config.decoding)
     figures = list_figures(observations, selection)
-    if options.lines is not None:
-        figures |= list_line_figures(observations, selection, options.lines)
     if not figures:
         log.info("No attention, because there are no examples or the model has no attention to draw.")
+    elif options.lines is not None:
+        figures |= list_line_figures(observations, selection, options.lines)
     curves: Drawings = {}
     has_metrics = os.path.isfile(os.path.join(options.workdir, METRICS_FILE))
     rows = read_metrics(options.workdir) if has_metrics else []
@@ -205,7 +205,7 @@ def list_line_figures(observations: Sequence[Observation], selection: Selection,
         )
     selection = selection._replace(words=True)
     figures: Drawings = {}
-    for kind in selectable_kinds(observations[0].attention, selection) if observations else ():
+    for kind in selectable_kinds(observations[0].attention, selection):
         panels = [select(each, kind, selection) for each in observations]
         if any(find_word(each.queries, word) is None for each in panels):
             continue
