@@ -282,7 +282,7 @@ def test_missing_labels_are_errors_and_the_text_none_is_a_class(dataset):
 def test_slices_of_the_same_files_have_their_own_index(dataset, monkeypatch):
     """Two halves of a split had the index of the first half, so that all pictures were in both."""
     datasets = pytest.importorskip("datasets", reason="the package datasets is not installed")
-    folder, pictures = dataset
+    folder, _ = dataset
     monkeypatch.chdir(folder)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets")
     for number in range(6):

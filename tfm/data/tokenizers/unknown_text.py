@@ -144,9 +144,8 @@ def advise(tokenizer: Tokenizer, parts: Sequence[str]) -> str:
     if not isinstance(tokenizer, WordPieces):
         return REPLACE
     folded = {rule: _list_foldable(tokenizer, parts, rule) for rule in FOLDING_RULES}
-    rule = max(
-        FOLDING_RULES, key=lambda rule: len(folded[rule])
-    )  # the first rule, if both fold the same parts
+    # The first rule, if both fold the same parts.
+    rule = max(FOLDING_RULES, key=lambda rule: len(folded[rule]))
     if not folded[rule]:
         return REPLACE
     shown = ", ".join(map(describe_part, folded[rule]))
