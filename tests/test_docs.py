@@ -154,4 +154,5 @@ def test_page_about_figures_has_small_figures():
     figures = re.findall(r"!\[[^]]+\]\(([^)\s]+)\)", text)
     assert len(figures) >= 4  # attention as a matrix and as lines, rollout, and the page
     for figure in figures:
-        assert (ROOT / "docs" / figure).stat().st_size < 60_000, figure
+        is_animated = figure.endswith(".webp")
+        assert (ROOT / "docs" / figure).stat().st_size < (400_000 if is_animated else 60_000), figure

@@ -12,7 +12,7 @@ from tests.support.random_runs import write_random_run
 from tfm.commands.config_files import read_config_file
 
 PATHS = sorted(FOLDER.glob("*.ipynb"))
-MAX_BYTES = 200_000  # of a notebook with its pictures and its page
+MAX_BYTES = 260_000  # of a notebook with its pictures and its pages
 
 
 @pytest.fixture(scope="module")

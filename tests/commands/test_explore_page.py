@@ -4,12 +4,16 @@ import copy
 import threading
 import time
 
+import jax
+import numpy as np
 import pytest
 
 from tests.support.browser import find_chromium, open_browser
 from tests.support.tiny import randomize_weights
+from tfm import interpret
 from tfm.commands import explore
 from tfm.commands.options import Explore
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.interpret.switches import Switch, SwitchedModel, list_parts, with_switches
 from tfm.workdir import runs
 
@@ -20,6 +24,8 @@ pytestmark = [
 SECONDS = 60  # for an answer
 CROSS = "decoder.layers_0.cross_attention.head_outputs"
 HEAD = "#heads [data-layer='0'][data-head='1']"
+# Maps a row of a table to the numbers of its cells after the first.
+NUMBERS = "(row) => [...row.cells].slice(1).map((cell) => parseFloat(cell.textContent))"
 SUBLAYER = "encoder.layers_0.self_attention_residual.sublayer_output"
 
 
@@ -87,6 +93,36 @@ def test_a_click_turns_a_head_off_and_on(page, run):
     page.point(HEAD, click=True)
     wait(page, "view.other === -1")
     assert page.evaluate("byId('live-edit').hidden")
+
+
+def test_the_page_draws_what_interpret_computes(page, run):
+    page.point(HEAD, click=True)
+    wait_for_edit(page, 1)
+    page.evaluate("change({ unit: 'labels', head: 2 })")
+    page.evaluate("byId('numbers').querySelector('details').open = true; fillTables()")
+    tables = "[...document.querySelectorAll('#tables table')].slice(0, 2)"
+    shown = page.evaluate(f"{tables}.map((table) => [...table.querySelectorAll('tbody tr')].map({NUMBERS}))")
+    for numbers, off in zip(shown, ([], [Switch(CROSS, 1)]), strict=True):
+        target = observe(run, off).predicted_ids
+        edit = {CROSS: interpret.zero_head(1)} if off else {}
+        _, weights = run_interpret(run, target, edit)
+        np.testing.assert_allclose(numbers, weights[0, 2], atol=1e-4)
+    target = observe(run, []).predicted_ids
+    for column, edit in ((0, {}), (1, {CROSS: interpret.zero_head(1)})):
+        logits, _ = run_interpret(run, target, edit)
+        expected = np.take_along_axis(jax.nn.softmax(logits[0]), np.array(target)[:, None], axis=-1)[:, 0]
+        rows = page.evaluate(f"[...document.querySelectorAll('#live-changes tbody tr')].map({NUMBERS})")
+        np.testing.assert_allclose([row[column] for row in rows], 100 * expected, atol=0.006)
+    page.evaluate("change({ unit: 'texts', head: 0 })")
+
+
+def run_interpret(run, target, edit):
+    """Returns the logits and the weights of the cross-attention for a translation of "red dog"."""
+    source = [*run.task.tokenizer.encode(["red dog"])[0], EOS_ID]
+    inputs = np.array([source]), np.array([[BOS_ID, *target[:-1]]])
+    read = "decoder.layers_0.cross_attention.weights"
+    logits, reads = interpret.run(run.task.model, run.params, *inputs, read=read, edit=edit)
+    return logits, reads[read]
 
 
 @pytest.mark.parametrize("key", ["Enter", " "])

@@ -120,15 +120,22 @@ class Page:
         visible = [node for node in nodes if not node["ignored"]]
         return [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in visible]
 
-    def set_width(self, width, height=900, *, touch=False):
-        """Sets the size of the window in CSS pixels, and whether it is a touch screen such as a phone."""
+    def set_width(self, width, height=900, *, touch=False, scale=1):
+        """Sets the size of the window in CSS pixels, and whether it is a touch screen such as a phone.
+
+        `scale` is the number of pixels of a screenshot in a CSS pixel.
+        """
         size = {"width": width, "height": height}
-        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=1, mobile=touch)
+        self._call("Emulation.setDeviceMetricsOverride", **size, deviceScaleFactor=scale, mobile=touch)
         self._call("Emulation.setTouchEmulationEnabled", enabled=touch)
 
     def prefer(self, theme):
         """Sets the theme of the system, "light" or "dark"."""
         self._call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
+
+    def screenshot(self):
+        """Returns the visible part of the page as the bytes of a PNG."""
+        return base64.b64decode(self._call("Page.captureScreenshot")["data"])
 
     def print_pdf(self):
         """Returns the printed page as the bytes of a PDF."""

@@ -8,7 +8,9 @@ import pytest
 import tfm
 from tests.support.browser import find_chromium, open_browser
 from tests.support.observations import HOSTILE, make_observation
+from tests.support.random_runs import write_random_run
 from tests.support.tiny import randomize_weights
+from tests.support.tiny_lm import make_lm_config, write_documents
 from tfm import interpret
 from tfm.errors import UserError
 from tfm.visualize.page import NotebookPage, make_page
@@ -78,6 +80,23 @@ def test_a_translator_shows_sentences(run):
     page = tfm.Translator(run).show("red dog", "blue cat", max_tokens=32)
     assert repr(page) == "NotebookPage('red dog, blue cat')"
     assert "blue cat" in page.html
+
+
+@pytest.mark.long
+def test_a_generator_shows_and_edits_like_an_observer(tmp_path):
+    corpus = tmp_path / "corpus"
+    corpus.mkdir()
+    write_documents(corpus)
+    workdir = write_random_run(make_lm_config(corpus), tmp_path / "run", (np.ones((1, 2), int),), {1: 0.0})
+    generator, observer = tfm.Generator.load(str(workdir)), tfm.Observer.load(str(workdir))
+    edits = {"decoder.layers_0.self_attention.head_outputs": interpret.zero_head(0)}
+    plain, edited = (
+        each.show("red dog", max_tokens=16).html for each in (generator, generator.with_edits(edits))
+    )
+    assert plain == observer.show("red dog", max_tokens=16).html
+    assert edited == observer.with_edits(edits).show("red dog", max_tokens=16).html
+    assert edited != plain
+    assert generator.with_edits(edits).generate(["red"], max_tokens=2) != []
 
 
 @pytest.mark.long

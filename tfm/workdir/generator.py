@@ -1,12 +1,15 @@
 """`Generator`: continues texts with a trained language model."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.data.tokenizers.unknown_text import UnknownTextWarning
 from tfm.errors import UserError, check_texts, replace_fields
+from tfm.interpret import Edit
+from tfm.interpret.observation import MAX_TOKENS
 from tfm.workdir import runs
+from tfm.workdir.translator import edit_run
 
 
 @runtime_checkable
@@ -75,3 +78,17 @@ class Generator:
         fields = replace_fields(self.run.task.config.decoding, decoding)
         self._unknown_text.check(self.run.task.tokenizer, check_texts("prefixes", prefixes))
         return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)
+
+    def show(self, *texts: str, max_tokens: int = MAX_TOKENS) -> Any:
+        """Returns the page of some texts, which a notebook displays. See `tfm.Observer.show`."""
+        from tfm.workdir.observer import Observer  # takes a second, because it draws pictures
+
+        return Observer(self.run).show(*texts, max_tokens=max_tokens)
+
+    def with_edits(self, edits: Mapping[str, Edit]) -> "Generator":
+        """Returns a generator whose model has edited activations.
+
+        Args:
+          edits: {name or glob of activations: function that edits them}, see `tfm.interpret.run`.
+        """
+        return Generator(edit_run(self.run, edits))
