@@ -76,15 +76,18 @@ def test_long_lines_are_cut_after_a_thousand_words(tmp_path):
     assert [word for piece in pieces[1:4] for word in piece] == words
 
 
-@pytest.mark.parametrize("text", ["ab cd\nef gh", "ab cd\r\n\nef gh\n", "\ufeffab cd\nef gh\n"])
+@pytest.mark.parametrize(
+    "text", ["ab cd\nef gh", "ab cd\r\n\nef gh\n", "\ufeffab cd\nef gh\n", "ab cd\nef\ngh"]
+)
 def test_lines_are_read_in_blocks_of_any_size(text, tmp_path, monkeypatch):
     (tmp_path / "train.txt").write_bytes(text.encode())
-    for size in (8, 9, 100):
+    for size in (8, 9, 10, 100):
         monkeypatch.setattr(corpus, "BLOCK_BYTES", size)
         words = [split_words(line) for line in read_lines(TextFile(str(tmp_path / "train.txt")))]
         flat = [word for line in words for word in line]
         assert flat == ["ab", "cd", "ef", "gh"]
-    assert [line for line in words if line] == [["ab", "cd"], ["ef", "gh"]]
+    lines = text.removeprefix("\ufeff").splitlines()
+    assert [line for line in words if line] == [line.split() for line in lines if line]
 
 
 def test_line_that_is_longer_than_a_block_is_read_in_parts(tmp_path, monkeypatch):

@@ -77,7 +77,7 @@ def read_lines(file: TextFile) -> Iterator[str]:
                 block = block.removeprefix(b"\xef\xbb\xbf")
             block = rest + block
             cut = block.rfind(b"\n") + 1 or max(map(block.rfind, WHITE_SPACE)) + 1
-            if not cut:
+            if not cut and len(block) > BLOCK_BYTES:
                 raise file.error(number, f"has a word of more than {BLOCK_BYTES:,} bytes: is it text?")
             yield from _decode(file, block[:cut], number).split("\n")
             number += block.count(b"\n", 0, cut)
