@@ -295,6 +295,16 @@ def test_best_checkpoint_follows_the_data(folder):
         make_task(folder, validation="").open_data()
 
 
+def test_missing_held_out_lines_are_an_error_before_training(folder):
+    with pytest.raises(UserError, match=r"dev\.txt.*data\.validation empty"):
+        make_task(folder, validation="dev.txt", analogies="questions.txt").open_data()
+
+
+def test_held_out_lines_without_a_pair_are_an_error_before_training(folder):
+    with pytest.raises(UserError, match=r"'validation\.txt'.*data\.subsampling"):
+        make_task(folder, subsampling=1e-9).open_data()
+
+
 def test_questions_with_unknown_words_only_are_an_error_before_training(folder):
     (folder / "other.txt").write_text("Berlin Germany Rome Italy\n")
     with pytest.raises(UserError, match=r"none of the 1 analogies.*data\.most_frequent"):

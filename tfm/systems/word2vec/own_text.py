@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from tfm.data.batches.schedule import Batch
 from tfm.data.data_errors import MissingFile
+from tfm.data.sources.splits import find_name
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
@@ -107,9 +109,20 @@ class OwnTextVectors(WordVectors):
                 "to a file such as questions-words.txt, or data.similarities to one such as wordsim353.tsv."
             )
         self.check_questions()
+        if self.config.data.validation:
+            self._check_held_out_lines()
         sentences, fingerprint = open_sentences(self.config.data, "train", self.counts)
         fingerprints = {"train": fingerprint, "validation": self._identify("validation")}
         return WordsData(self.config, sentences, self.counts, fingerprints)
+
+    def _check_held_out_lines(self) -> None:
+        """Raises a UserError if the loss of validation cannot be computed, and not only after training."""
+        try:
+            self._measure_loss("validation")
+        except MissingFile as error:
+            raise UserError(
+                f"{error} Leave data.validation empty if only questions are to score the vectors."
+            ) from None
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the loss of the held-out lines, and scores the questions of the files."""
@@ -133,7 +146,7 @@ class OwnTextVectors(WordVectors):
         outcome = self._answer(vectors)
         scores, outputs, examples = list(outcome.scores), outcome.outputs, outcome.examples
         if self._has_lines(split):
-            pairs = len(self._measure_loss(split)) * self.config.data.batch_size
+            pairs = _count_pairs(self._measure_loss(split))
             signature = f"nats per pair, {pairs:,} random pairs of the split"
             scores.insert(0, Score(LOSS, self._compute_loss(variables, split), signature, digits=4))
         if not examples:
@@ -178,12 +191,22 @@ class OwnTextVectors(WordVectors):
             )
         return outcome
 
-    def _make_loss_batches(self, split: str) -> Sequence[Any]:
-        """Returns batches of random pairs of a split, always the same."""
+    def _make_loss_batches(self, split: str) -> Sequence[Batch]:
+        """Returns batches of random pairs of a split, always the same.
+
+        Raises:
+          UserError: if the split is missing or damaged, or subsampling leaves no pair of it.
+        """
         data = self.config.data
         sentences, _ = open_sentences(data, split, self.counts)
         batches = SkipGramBatches(sentences, self.counts, data, EVALUATION_SEED)
-        return [batches.batch(step) for step in range(-(-data.validation_pairs // data.batch_size))]
+        drawn = [batches.batch(step) for step in range(-(-data.validation_pairs // data.batch_size))]
+        if not _count_pairs(drawn):
+            raise UserError(
+                f"The lines of the split '{find_name(data, split)}' have no pair of words after subsampling. "
+                "Increase data.subsampling, or add lines."
+            )
+        return drawn
 
     def _compute_loss(self, variables: Variables, split: str) -> float:
         """Returns the loss per pair of a split, with constant noise."""
@@ -206,3 +229,8 @@ class OwnTextVectors(WordVectors):
             {"word": self.words[number], "neighbours": ", ".join(self.words[other] for other in others)}
             for number, others in zip(numbers, neighbours, strict=True)
         ]
+
+
+def _count_pairs(batches: Sequence[Batch]) -> int:
+    """Returns the number of pairs in batches, without padding."""
+    return sum(int(batch["weights"].sum()) for batch in batches)
