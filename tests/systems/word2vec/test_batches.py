@@ -153,6 +153,19 @@ def test_run_counts_and_reads_only_the_sentences_of_its_config(task, folder):
     )
 
 
+@pytest.mark.long
+def test_identity_of_the_sentences_does_not_depend_on_fields_that_a_resume_may_change(task):
+    fields = {"most_frequent": 1000, "similarities": "pairs.tsv", "cache_dir": "other"}
+    assert _identify_sentences(task, **fields) == _identify_sentences(task)
+    assert _identify_sentences(task, sentences=1400) != _identify_sentences(task)
+
+
+def _identify_sentences(task, **fields):
+    data = dataclasses.replace(task.config.data, **fields)
+    config = dataclasses.replace(task.config, data=data)
+    return word_vectors.WordVectors(config, task.counts, "").open_data().identity()["train"]
+
+
 def test_padding_does_not_count_as_pairs(task):
     assert task.open_data().count({"weights": np.array([1, 1, 0], np.float32)}) == 2
 

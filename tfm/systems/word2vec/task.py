@@ -22,6 +22,7 @@ from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.schedule import PrefetchedData
 from tfm.data.inspection import Summary
+from tfm.data.source import hash_text
 from tfm.devices.mesh import fetch
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
@@ -171,11 +172,11 @@ class WordVectors(Task):
 
     def open_data(self) -> WordsData:
         """Opens the training sentences."""
-        content = json.dumps(dataclasses.asdict(self.config.data)) + self._fingerprint
-        train = hashlib.sha256(content.encode()).hexdigest()
-        validation = fingerprint_analogies(self.questions("validation"))
         sentences = read_sentences("train")[: self.config.data.sentences]
-        fingerprints = {"train": train, "validation": validation}
+        fingerprints = {
+            "train": hash_text(json.dumps(sentences)),
+            "validation": fingerprint_analogies(self.questions("validation")),
+        }
         return WordsData(self.config, number_sentences(sentences, self.counts), self.counts, fingerprints)
 
     def assets(self) -> dict[str, str]:
@@ -271,7 +272,7 @@ class WordVectors(Task):
 
 def fingerprint_analogies(questions: list[Analogy]) -> str:
     """Returns a hash of analogies."""
-    return hashlib.sha256(json.dumps(questions).encode()).hexdigest()
+    return hash_text(json.dumps(questions))
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> WordVectors:
