@@ -47,8 +47,8 @@ class Penalized(Sentence):
 CASES = {"no_repeat_ngram": (Unrepeated, 2), "repetition_penalty": (Penalized, 1.5)}
 
 
-def run(table, name, value, width):
-    limits = search.Limits(MAX_LENGTH, BOS, EOS, **{name: value})
+def run(table, name, value, width, prefix=None):
+    limits = search.Limits(MAX_LENGTH, BOS, EOS, search.Constraints(prefix=prefix), **{name: value})
     if width == 1:
         return search.greedy_search(step, begin(table, 1), limits, batch_size=len(table))
     return search.beam_search(
@@ -85,3 +85,14 @@ def test_greedy_search_takes_the_most_probable_token_that_is_left(name):
     outputs = found(table, name=name, value=value, width=1)
     for row in range(BATCH):
         assert tuple(outputs.tokens[row, 0, : outputs.lengths[row, 0]]) == kind(table[row]).greedy()
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_forced_prefix_may_repeat_but_what_follows_may_not(width):
+    prefix = np.full((BATCH, 3), 3, np.int32)
+    outputs = found(random_table(2), name="no_repeat_ngram", value=1, width=width, prefix=prefix)
+    for row in range(BATCH):
+        words = outputs.tokens[row, 0, : outputs.lengths[row, 0]].tolist()
+        assert words[:3] == [3, 3, 3]
+        assert words[3] != 3
+        assert words[-1] == EOS

@@ -50,7 +50,8 @@ class Limits(NamedTuple):
       constraints: Further `Constraints`.
       force_eos: Whether EOS is the only choice at the last position of an output. Otherwise an output may
         have `max_length` tokens without EOS. Beam search does not support this. Must be static.
-      no_repeat_ngram: Length of the n-grams that an output may have only once. 0 allows all. Must be static.
+      no_repeat_ngram: Length of the n-grams that an output may have only once, apart from the repetitions
+        within `constraints.prefix`. 0 allows all. Must be static.
       repetition_penalty: See `tfm.search.repetition.penalize_repetition`. It changes the probabilities, and
         so the scores. Must be static.
     """
@@ -154,12 +155,17 @@ class Limits(NamedTuple):
     def mask_repetition(self, logits: jax.Array, tokens: jax.Array, position: jax.Array) -> jax.Array:
         """Returns the logits [B, W, V] with -inf for tokens that would repeat an n-gram of an output.
 
-        EOS may end any output. The outputs so far are int32 [B, W, T].
+        EOS may end any output, and a forced prefix may repeat n-grams. The outputs so far are int32
+        [B, W, T].
         """
         if not self.no_repeat_ngram:
             return logits
-        repeats = find_repeating_tokens(tokens, position, self.no_repeat_ngram, logits.shape[-1])
-        return jnp.where(repeats & (jnp.arange(logits.shape[-1]) != self.eos_id), -jnp.inf, logits)
+        classes = jnp.arange(logits.shape[-1])
+        repeats = find_repeating_tokens(tokens, position, self.no_repeat_ngram, len(classes))
+        repeats &= classes != self.eos_id
+        if self.constraints.prefix is not None:
+            repeats &= classes != self._forced_tokens(position)[:, None, None]
+        return jnp.where(repeats, -jnp.inf, logits)
 
     def mask_logits(self, logits: jax.Array, position: jax.Array) -> jax.Array:
         """Returns the logits [B, W, V] with -inf for every token that is not allowed at `position`."""
