@@ -7,6 +7,7 @@ import pytest
 from tfm.errors import UserError
 from tfm.models import TransformerConfig, check_positions
 from tfm.models.decoder_lm import DecoderLMConfig
+from tfm.systems.conv_s2s.model import ConvS2SConfig
 from tfm.systems.rnn_seq2seq.config import RNNConfig
 from tfm.systems.vit.model import ViTConfig
 
@@ -68,3 +69,8 @@ def test_error_of_rows_that_are_too_long_names_values_that_work():
         check_positions(POSITIONS, "data.row_length", 33)
     check_positions(POSITIONS, "data.row_length", 32)
     check_positions(dataclasses.replace(POSITIONS, max_positions=41), "data.row_length", 33)
+
+
+def test_error_of_rows_that_are_too_long_names_only_fields_of_the_model():
+    with pytest.raises(UserError, match=r"\(model\.max_positions=32\).*max_positions to 33\."):
+        check_positions(ConvS2SConfig(max_positions=32), "data.max_length", 33)

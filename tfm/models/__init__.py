@@ -54,8 +54,10 @@ def check_positions(model: Any, name: str, tokens: int) -> None:
     """
     longest = getattr(model, "max_length", None)
     if longest is not None and tokens > longest:
+        offset = getattr(model, "random_start", 0)
+        positions = "model.max_positions - model.random_start" if offset else "model.max_positions"
         raise UserError(
-            f"Expected {name} ({tokens:,}) to be at most the positions of the model (model.max_positions - "
-            f"model.random_start={longest:,}). Decrease {name} to {longest:,}, or increase "
-            f"model.max_positions to {tokens + getattr(model, 'random_start', 0):,}."
+            f"Expected {name} ({tokens:,}) to be at most the positions of the model ({positions}="
+            f"{longest:,}). Decrease {name} to {longest:,}, or increase model.max_positions to "
+            f"{tokens + offset:,}."
         )
