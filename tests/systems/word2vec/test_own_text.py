@@ -245,6 +245,15 @@ def test_written_vectors_are_read_again(write, tmp_path):
     np.testing.assert_array_equal(read, vectors)
 
 
+@pytest.mark.parametrize("header", ["", "2 3\n"])
+def test_byte_order_mark_of_windows_is_no_part_of_a_header_or_word(header, tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text(f"{header}the 1 2 3\na 4 5 6\n", encoding="utf-8-sig")
+    words, vectors = read_vectors(str(path))
+    assert words == ["the", "a"]
+    assert vectors.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
 def test_odd_words_of_foreign_files_are_read(tmp_path, caplog):
     path = tmp_path / "vectors.txt"
     path.write_bytes(b"the 1 2\n. . 3 4\n\xc2\xa0 5 6\nthe 7 8\n 9 9\n\xff 1 1\n")

@@ -7,6 +7,7 @@
 The words of word2vec's files are ordered by their frequency.
 """
 
+import codecs
 import itertools
 import logging
 import re
@@ -70,7 +71,7 @@ def read_vectors(path: str) -> WordVectorsFile:
     """
     file = TextFile(path, EXPECTED)
     with file.open() as content:
-        first = content.readline(MAX_ROW_BYTES)
+        first = content.readline(MAX_ROW_BYTES).removeprefix(codecs.BOM_UTF8)
         header = HEADER.fullmatch(first)
         if header:
             count, width = int(header[1]), int(header[2])
