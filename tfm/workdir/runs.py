@@ -13,7 +13,7 @@ from ml_collections import config_dict
 
 from tfm import config as configs
 from tfm import tasks
-from tfm.checkpoints.store import CheckpointDeleted
+from tfm.checkpoints.store import CheckpointDeleted, CheckpointStore
 from tfm.checkpoints.trees import average_trees
 from tfm.config import OnResume, changes
 from tfm.devices.memory import check_parameters_fit, host_memory
@@ -321,7 +321,7 @@ def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
     return []
 
 
-def choose_steps(checkpoints: Any, choice: Choice, every: int) -> list[int]:
+def choose_steps(checkpoints: CheckpointStore, choice: Choice, every: int) -> list[int]:
     """Returns the steps of the checkpoints to load.
 
     Args:
@@ -336,18 +336,13 @@ def choose_steps(checkpoints: Any, choice: Choice, every: int) -> list[int]:
     if not steps:
         raise UserError(f"Expected a checkpoint in {checkpoints.folder}, but there is none. Train first.")
     several = max(choice.average, choice.ensemble)
-    if several == 1 and asked in (None, "best"):
-        best = checkpoints.best()
-        return [checkpoints.latest() if best is None else best]
-    if several == 1 and asked == "last":
-        return [checkpoints.latest()]
-    newest = steps[-1] if asked in (None, "last") else asked
-    if not str(newest).isdecimal() or int(newest) not in steps:
-        words = "of an average or an ensemble must be 'last'" if several > 1 else "must be 'best', 'last'"
-        raise UserError(f"The checkpoint {words} or one of the steps {steps}, got {asked!r}.")
     if several == 1:
-        return [int(newest)]
-    up_to = [step for step in steps if 0 < step <= int(newest)]  # a warm start saves the untrained step 0
+        return [_choose_step(checkpoints, steps, asked)]
+    if asked in (None, "last"):
+        newest = steps[-1]
+    else:
+        newest = _find_step(asked, steps, "The checkpoint of an average or an ensemble must be 'last'")
+    up_to = [step for step in steps if 0 < step <= newest]  # a warm start saves the untrained step 0
     chosen = spaced_steps(up_to, several, every)
     if not chosen:
         raise UserError(
@@ -356,3 +351,22 @@ def choose_steps(checkpoints: Any, choice: Choice, every: int) -> list[int]:
             "training.keep."
         )
     return chosen
+
+
+def _choose_step(checkpoints: CheckpointStore, steps: Sequence[int], asked: str | int | None) -> int:
+    """Returns the step of a single checkpoint. `steps` are all steps, and the others are as in `Choice`."""
+    if asked in (None, "best") and (best := checkpoints.best()) is not None:
+        return best
+    if asked in (None, "best", "last"):
+        latest = checkpoints.latest()
+        assert latest is not None, "there are checkpoints"
+        return latest
+    return _find_step(asked, steps, "The checkpoint must be 'best', 'last'")
+
+
+def _find_step(asked: str | int | None, steps: Sequence[int], expectation: str) -> int:
+    """Returns the step that a text or a number names, or raises a UserError that begins as `expectation`."""
+    step = next((step for step in steps if str(step) == str(asked)), None)
+    if step is None:
+        raise UserError(f"{expectation} or one of the steps {steps}, got {asked!r}.")
+    return step
