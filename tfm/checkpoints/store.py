@@ -120,8 +120,10 @@ class CheckpointStore:
         if os.path.exists(folder) and not os.path.isdir(folder):
             raise UserError(f"Expected a folder of checkpoints at {folder}, got a file. Move it away.")
         trees.orbax_path(folder)
-        self._scores, self._retention = scores, retention
-        self._assets, self._guard = dict(assets or {}), guard
+        self._scores = scores
+        self._retention = retention
+        self._assets = dict(assets or {})
+        self._guard = guard
         self._damage: dict[int, str] = {}  # "" for a step that was found intact
         self._pool = ThreadPoolExecutor(1, "digests")
         self._writer: ocp.AsyncCheckpointer | None = None

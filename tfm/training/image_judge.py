@@ -54,7 +54,8 @@ class ImageJudge:
     def __init__(self, workdir: str, name: str, images: Any):
         frozen = read_frozen(workdir, name)
         self.fingerprint = frozen.fingerprint
-        self._model, self._variables = _make_classifier(frozen, name), frozen.variables
+        self._model = _make_classifier(frozen, name)
+        self._variables = frozen.variables
         for field in SIZE_FIELDS:
             actual, expected = getattr(self._model.config, field, None), getattr(images, field)
             if actual != expected:

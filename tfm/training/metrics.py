@@ -48,12 +48,19 @@ class StepMetrics:
         step: int,
         sums: Mapping[str, tuple[float, float]],
     ):
-        self._setup, self._data, self._guard, self._hooks = setup, data, guard, hooks
-        self._skipped = 0  # steps in a row that made no update
+        self._setup = setup
+        self._data = data
+        self._guard = guard
+        self._hooks = hooks
+        self.sums = dict(sums)
+        self._first_step = step
+        self._start = time.monotonic()
         self._unread: tuple[int, Batch, Mapping[str, SumAndCount]] | None = None
-        self._first_step, self.sums = step, dict(sums)
-        self._start = self._since = time.monotonic()
-        self._count = self._steps = 0  # since the start of this process, as the time
+        self._skipped = 0  # steps in a row that made no update
+        # The speed is measured since the last line of the log, but only in this process.
+        self._since = self._start
+        self._count = 0
+        self._steps = 0
 
     def put(self, step: int, batch: Batch, metrics: Mapping[str, SumAndCount], state: Any) -> None:
         """Stores the metrics of a dispatched step, and reads the metrics of the step before.
@@ -119,7 +126,10 @@ class StepMetrics:
             share,
             format_duration(left),
         )
-        self._since, self.sums, self._count, self._steps = now, {}, 0, 0
+        self.sums = {}
+        self._since = now
+        self._count = 0
+        self._steps = 0
         return metrics
 
     def _means(self) -> dict[str, float]:

@@ -107,8 +107,10 @@ class Partitioner:
                 f"host. Each host reads separate rows, so lower training.mesh_tensor to {max(possible)}."
             )
         self.mesh = make_mesh(devices, fsdp, tensor)
-        self.devices, self.row_shards = len(devices), len(devices) // tensor
-        self.parameter_shards, self._axes = fsdp * tensor, axes
+        self.devices = len(devices)
+        self.row_shards = len(devices) // tensor
+        self.parameter_shards = fsdp * tensor
+        self._axes = axes
         self._rows = NamedSharding(self.mesh, PartitionSpec(ROW_AXES))
         self._everywhere = NamedSharding(self.mesh, PartitionSpec())
 

@@ -41,9 +41,11 @@ class Profiler(Hook):
     """
 
     def __init__(self, first: int, last: int, workdir: str):
-        self._first, self._last = first, last
+        self._first = first
+        self._last = last
         self._folder = os.path.join(workdir, FOLDER)
-        self._began = self._records = False
+        self._began = False
+        self._records = False
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Starts the recording if `first` is the next step."""

@@ -44,7 +44,8 @@ class SamplesWriter(Hook):
     """
 
     def __init__(self, workdir: str):
-        self._workdir, self._path = workdir, os.path.join(workdir, SAMPLES_FILE)
+        self._workdir = workdir
+        self._path = os.path.join(workdir, SAMPLES_FILE)
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Marks the restart in a file that exists."""

@@ -77,7 +77,8 @@ class Setup:
     def __init__(self, task: Task, config: TrainingConfig, devices: Sequence[jax.Device] | None = None):
         check_contract(task, Task)
         check_depth(task.config)
-        self.task, self.config = task, config
+        self.task = task
+        self.config = config
         warn_of_large_peak(config, task.d_model)
         self.schedule = make_schedule(config, task.d_model)
         self.init_key, self.step_key = jax.random.split(jax.random.key(config.seed))

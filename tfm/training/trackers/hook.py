@@ -37,11 +37,14 @@ class TrackerHook(Hook):
     """
 
     def __init__(self, name: str, workdir: str, config: Any):
-        self._name, self._workdir, self._config = name, workdir, config
+        self._name = name
+        self._workdir = workdir
+        self._config = config
         self._make = find_tracker(name)
         self._calls: queue.Queue = queue.Queue(MAX_WAITING_CALLS)
         self._lock = threading.Lock()
-        self._has_opened, self._has_ended = threading.Event(), threading.Event()
+        self._has_opened = threading.Event()
+        self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._began: float | None = None  # None before the thread starts
 
