@@ -21,7 +21,6 @@ def test_frozen_model_keeps_config_names_dtypes_and_values(tmp_path):
     assert model.model == {"name": "vit", "layers": 2}
     np.testing.assert_array_equal(model.variables["params"]["dense/kernel"]["a"], np.arange(6).reshape(2, 3))
     assert model.variables["batch_stats"]["norm"]["count"].dtype == np.int32
-    frozen.check_frozen(model, VARIABLES, "judge")
 
 
 def test_fingerprint_changes_with_a_single_number(tmp_path):
@@ -62,12 +61,3 @@ def test_damaged_files_are_an_error_that_names_the_file(content, tmp_path):
     (tmp_path / "judge.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=r"judge\.safetensors"):
         frozen.read_frozen(str(tmp_path), "judge")
-
-
-def test_model_with_other_shapes_than_its_config_is_an_error_that_names_the_parameter(tmp_path):
-    frozen.write_frozen(str(tmp_path / "judge.safetensors"), {}, {"params": {"x": np.zeros((2, 3))}})
-    model = frozen.read_frozen(str(tmp_path), "judge")
-    with pytest.raises(UserError, match=r"params/x.*\[2, 4\].*\[2, 3\]"):
-        frozen.check_frozen(model, {"params": {"x": np.zeros((2, 4))}}, "judge")
-    with pytest.raises(UserError, match="params/y"):
-        frozen.check_frozen(model, {"params": {"x": np.zeros((2, 3)), "y": np.zeros(1)}}, "judge")

@@ -93,25 +93,3 @@ def read_frozen(workdir: str, name: str) -> FrozenModel:
         raise UserError(f"{path} is no complete frozen model ({error}). Copy it again.") from None
     check_finite({"/".join(path): x for path, x in arrays.items()}, path)
     return FrozenModel(model, unflatten_dict(arrays), fingerprint)
-
-
-def check_frozen(frozen: FrozenModel, expected: Variables, name: str) -> None:
-    """Raises a UserError if a frozen model does not have the variables that its config describes.
-
-    Args:
-      frozen: the frozen model.
-      expected: the shapes of the variables of the model that will use them.
-      name: the name of the field.
-    """
-    actual, wanted = _describe(frozen.variables), _describe(expected)
-    for path in sorted(actual.keys() | wanted.keys()):
-        if actual.get(path) != wanted.get(path):
-            raise UserError(
-                f"The model of config.{name} does not fit its own config: expected {'/'.join(path)} to be "
-                f"{wanted.get(path, 'absent')}, got {actual.get(path, 'absent')}. Export the other run again."
-            )
-
-
-def _describe(variables: Variables) -> dict[tuple[str, ...], str]:
-    """Returns {path: dtype and shape} of variables or of their shapes."""
-    return {path: f"{x.dtype}{list(x.shape)}" for path, x in flatten_dict(dict(variables)).items()}

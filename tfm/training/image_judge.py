@@ -10,9 +10,10 @@ import jax
 import numpy as np
 
 from tfm import models
+from tfm.checkpoints.trees import check_shapes
 from tfm.config import from_mapping
 from tfm.errors import UserError
-from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+from tfm.training.frozen import FrozenModel, read_frozen
 from tfm.training.map_batches import map_rows
 from tfm.training.task import Variables
 
@@ -65,7 +66,7 @@ class ImageJudge:
                 )
         image = np.zeros((1, images.image_size, images.image_size, images.channels), np.float32)
         shapes = jax.eval_shape(lambda: self._model.init(jax.random.key(0), image, train=False))
-        check_frozen(frozen, shapes, name)
+        check_shapes(shapes, frozen.variables, f"The model of config.{name}")
 
     def judge(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Computes probabilities and features of images.

@@ -257,5 +257,5 @@ def test_judge_with_the_parameters_of_another_model_is_an_error(task, tmp_path):
     write_frozen(
         str(tmp_path / "judge.safetensors"), to_config_dict(config).to_dict(), {"params": {"x": np.ones(1)}}
     )
-    with pytest.raises(UserError, match=r"config\.judge does not fit"):
+    with pytest.raises(UserError, match=r"config\.judge is of another model: params"):
         image_generation.create(task.config, str(tmp_path))

@@ -9,11 +9,12 @@ import jax
 import numpy as np
 
 from tfm import models
+from tfm.checkpoints.trees import check_shapes
 from tfm.config import from_mapping
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.systems.dalle.model import DALLEConfig
-from tfm.training.frozen import FrozenModel, check_frozen, read_frozen
+from tfm.training.frozen import FrozenModel, read_frozen
 from tfm.training.task import Variables
 
 FIELD = "first_stage"  # of the config
@@ -79,5 +80,5 @@ def _make_module(frozen: FrozenModel, wanted: Mapping[str, int]) -> nn.Module:
             )
     image = np.zeros((1, config.image_size, config.image_size, config.channels), np.float32)
     shapes = jax.eval_shape(lambda: autoencoder.init(jax.random.key(0), image, train=False))
-    check_frozen(frozen, shapes, FIELD)
+    check_shapes(shapes, frozen.variables, f"The model of config.{FIELD}")
     return autoencoder
