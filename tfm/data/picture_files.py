@@ -13,6 +13,7 @@ from tfm.data.data_errors import MissingFile
 from tfm.data.pictures import fit_picture, read_picture, to_pixels
 from tfm.data.sources.tables import find_tables
 from tfm.errors import UserError
+from tfm.io.files import spell_path
 
 ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp")
 METADATA = "metadata"  # the table in a folder of pictures, as in the data sets of Hugging Face
@@ -113,10 +114,10 @@ def find_picture_tables(directory: str, name: str, pictures: str) -> list[tuple[
     Raises:
       UserError: if a table is missing.
     """
-    if os.path.isdir(os.path.join(directory, name)):
+    if os.path.isdir(spell_path(os.path.join(directory, name))):
         name = os.path.join(name, METADATA)
     return [
-        (table, os.path.join(directory, pictures) if pictures else os.path.dirname(table))
+        (table, spell_path(os.path.join(directory, pictures)) if pictures else os.path.dirname(table))
         for table in find_tables(directory, name)
     ]
 

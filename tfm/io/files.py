@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import shutil
+import unicodedata
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, BinaryIO
@@ -155,6 +156,23 @@ def read_text(path: str, max_bytes: int) -> str:
         return read_limited(path, max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not encoded in UTF-8 ({first_line(error)}). Convert it.") from None
+
+
+def spell_path(path: str) -> str:
+    """Returns the path of a file or folder in the Unicode form that the disk has, or `path` if there is none.
+
+    macOS and some archives write decomposed names, and keyboards composed names.
+    """
+    if path.isascii() or os.path.lexists(path):
+        return path
+    folder, name = os.path.split(os.path.normpath(path))
+    folder = spell_path(folder)
+    if not os.path.isdir(folder or os.curdir):
+        return path
+    composed = unicodedata.normalize("NFC", name)
+    entries = sorted(os.listdir(folder or os.curdir))
+    spelled = next((entry for entry in entries if unicodedata.normalize("NFC", entry) == composed), None)
+    return path if spelled is None else os.path.join(folder, spelled)
 
 
 def check_no_pipe(path: str) -> None:

@@ -21,6 +21,7 @@ from tfm.data.picture_files import (
 from tfm.data.picture_index import PictureIndex, index_files
 from tfm.data.sources.tables import TableOptions, open_table
 from tfm.errors import UserError
+from tfm.io.files import spell_path
 
 FILE_COLUMN = "file_name"  # of a table, as in the data sets of Hugging Face
 MAX_PROBLEMS = 5  # that a message shows
@@ -61,7 +62,7 @@ def open_folder(config: ImagesConfig, name: str) -> FileImages:
       UserError: if there is no such folder, or it has no pictures in folders, or a picture is damaged.
     """
     name, low, high = split_slice(name)
-    folder = os.path.normpath(os.path.join(config.directory, name))
+    folder = spell_path(os.path.normpath(os.path.join(config.directory, name)))
     paths = list_pictures(folder)
     loose = [path for path in paths if os.path.dirname(path) == folder]
     if loose or not paths:

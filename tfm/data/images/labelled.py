@@ -1,7 +1,8 @@
 """The common parts of pictures whose classes have names: in files, or in a data set of Hugging Face."""
 
 import copy
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import Self
 
 import numpy as np
@@ -34,7 +35,8 @@ class LabelledPictures:
     def __init__(
         self, classes: Sequence[str], label_names: Sequence[str], index: PictureIndex, fingerprint: str
     ):
-        self._classes, self.index, self.fingerprint = list(classes), index, fingerprint
+        self._classes = compose_names(classes)
+        self.index, self.fingerprint = index, fingerprint
         self._set_labels(label_names)
 
     def __len__(self) -> int:
@@ -50,7 +52,7 @@ class LabelledPictures:
         Raises:
           UserError: if a picture has another class.
         """
-        known = set(label_names)
+        known = set(compose_names(label_names))
         new = [name for name in self._classes if name not in known]
         if new:
             raise UserError(
@@ -64,13 +66,18 @@ class LabelledPictures:
 
     def _set_labels(self, label_names: Sequence[str]) -> None:
         """Numbers the classes in the order of their names."""
-        self.label_names = list(label_names)
+        self.label_names = compose_names(label_names)
         numbers = {name: number for number, name in enumerate(self.label_names)}
         self.labels = np.array([numbers[name] for name in self._classes], np.int64)
 
 
 def sort_classes(names: Sequence[str]) -> list[str]:
     """Returns the different names of classes in order: as numbers if all are numbers, otherwise as texts."""
-    different = set(names)
+    different = set(compose_names(names))
     are_numbers = all(name.isascii() and name.isdecimal() for name in different)
     return sorted(different, key=int) if are_numbers else sorted(different)
+
+
+def compose_names(names: Iterable[str]) -> list[str]:
+    """Returns the names of classes in one Unicode form. Folders of macOS and of Linux may differ in it."""
+    return [unicodedata.normalize("NFC", name) for name in names]

@@ -1,5 +1,6 @@
 """Opens the images of a config, and checks them before long work."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
 
 from tfm.data.config import SPLITS, ImagesConfig
@@ -10,6 +11,7 @@ from tfm.data.images.huggingface import DatasetImages
 from tfm.data.images.records import RecordImages, check_builder
 from tfm.data.sources import tfds
 from tfm.data.sources.splits import find_name, find_split_problems
+from tfm.io.files import spell_path
 
 Images = ArrayImages | RecordImages | FileImages | DatasetImages
 
@@ -26,6 +28,7 @@ def open_images(config: ImagesConfig, split: str) -> Images:
       UserError: if the data are missing or unusable, or the config has no name for the split.
     """
     name = find_name(config, split)
+    config = dataclasses.replace(config, directory=spell_path(config.directory), file=spell_path(config.file))
     if config.kind == "digits":
         return open_digits(name)
     if config.kind == "arrays":

@@ -9,6 +9,7 @@ from tfm.data.data_errors import MissingFile, damage_error
 from tfm.data.source import CHUNK_ROWS, Source, hash_rows
 from tfm.data.sources.columns import ListColumns
 from tfm.errors import UserError, install_extra
+from tfm.io.files import spell_path
 
 # The errors that `datasets` raises for a folder with parts missing, and for JSON files of an unexpected form.
 DAMAGE = (OSError, ValueError, LookupError, RuntimeError, AttributeError, TypeError)
@@ -81,6 +82,7 @@ def load_split(name: str, directory: str, split: str) -> Any:
 
 def _load_saved(datasets: Any, directory: str, split: str) -> Any:
     """Returns a split of a folder that `save_to_disk` has written."""
+    directory = spell_path(directory)
     folder = os.path.join(directory, split)
     has_folders = os.path.isdir(folder)
     try:

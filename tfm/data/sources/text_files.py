@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from tfm.data.data_errors import MissingFile
 from tfm.errors import UserError, install_extra
-from tfm.io.files import check_no_pipe
+from tfm.io.files import check_no_pipe, spell_path
 
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 # The first bytes of compressed files.
@@ -451,11 +451,13 @@ def exists(path: str, endings: Sequence[str] = ENDINGS) -> bool:
 
 
 def find_spelling(path: str, endings: Sequence[str]) -> str:
-    """Returns the path in the Unicode form of its last part that the disk has, or `path` if there is no file.
+    """Returns the path in the Unicode form that the disk has, or `path` if there is no file.
 
-    macOS and some archives write decomposed names, and keyboards composed names.
+    For the names that differ, see `spell_path`.
     """
     folder, name = os.path.split(path)
+    folder = spell_path(folder)
+    path = os.path.join(folder, name)
     if name.isascii() or exists(path, endings) or not os.path.isdir(folder or os.curdir):
         return path
     composed = unicodedata.normalize("NFC", name)
@@ -493,6 +495,7 @@ def expand_names(directory: str, name: str, endings: Sequence[str] = ENDINGS) ->
       UserError: if the folder is missing, a pattern fits no file or searches a folder that cannot be read, or
         a file is named twice.
     """
+    directory = spell_path(directory)
     require_folder(directory)
     whole = find_spelling(os.path.join(directory, name), endings)
     if exists(whole, endings):

@@ -11,7 +11,7 @@ from tfm.data.tokenizers.protocol import PieceTokenizer, Tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
-from tfm.io.files import atomic_file, read_limited
+from tfm.io.files import atomic_file, read_limited, spell_path
 
 MAX_FILE_BYTES = 1 << 26  # 37,000 word pieces take less than one million
 
@@ -99,6 +99,7 @@ def is_own_file(kind: str) -> bool:
 
 def find_own_file(path: str) -> str:
     """Returns the path of the tokenizer.json of a folder, or the path itself if it is no folder."""
+    path = spell_path(path)
     return os.path.join(path, TOKENIZER_JSON) if os.path.isdir(path) else path
 
 

@@ -1,5 +1,6 @@
 """The captions of the user's own pictures: tables, text files next to the pictures, or COCO's JSON files."""
 
+import dataclasses
 import hashlib
 import logging
 import os
@@ -18,7 +19,7 @@ from tfm.data.sources.coco_json import CocoFile
 from tfm.data.sources.splits import find_name
 from tfm.data.sources.tables import TableOptions, open_table
 from tfm.errors import UserError
-from tfm.io.files import read_text
+from tfm.io.files import read_text, spell_path
 from tfm.systems.dalle.captions import CaptionsConfig
 
 MAX_TEXT_FILE_BYTES = 1 << 20  # of the captions of one picture
@@ -57,6 +58,7 @@ def find_captions(data: CaptionsConfig, split: str) -> StoredCaptions:
     """
     if not data.directory:
         raise UserError(f"data.kind '{data.kind}' needs data.directory, but it is empty. Set it to a path.")
+    data = dataclasses.replace(data, directory=spell_path(data.directory))
     name, low, high = split_slice(find_name(data, split))
     read = {"table": _read_tables, "txt": _read_text_files, "coco": _read_coco}[data.kind]
     paths, captions, left_out = read(data, name)
@@ -104,7 +106,7 @@ def _read_tables(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[
 
 def _read_text_files(data: CaptionsConfig, name: str) -> tuple[list[str], list[list[str]], int]:
     """Returns the pictures in a folder and its subfolders, the lines of their text files, and 0."""
-    folder = os.path.normpath(os.path.join(data.directory, name))
+    folder = spell_path(os.path.normpath(os.path.join(data.directory, name)))
     paths = list_pictures(folder)
     if not paths:
         raise UserError(f"Expected pictures in {folder}, got none. Check data.directory.")

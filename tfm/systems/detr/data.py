@@ -7,6 +7,7 @@ from tfm.data.data_errors import collect, raise_all
 from tfm.data.sources.splits import find_name, list_splits
 from tfm.devices.rows import this_host
 from tfm.errors import UserError
+from tfm.io.files import spell_path
 from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.coco import NO_CATEGORY, CocoBoxes
 from tfm.systems.detr.scenes import Scenes
@@ -100,5 +101,6 @@ def open_source(data: BoxedPicturesConfig, split: str) -> Source:
         raise UserError(f"data.kind '{data.kind}' needs data.{path}, but it is empty. Set it to a path.")
     name = find_name(data, split)
     if data.kind == "arrays":
-        return ArrayBoxes(data.file, name)
-    return CocoBoxes(data.directory, name) if data.kind == "coco" else YoloBoxes(data.directory, name)
+        return ArrayBoxes(spell_path(data.file), name)
+    directory = spell_path(data.directory)
+    return CocoBoxes(directory, name) if data.kind == "coco" else YoloBoxes(directory, name)

@@ -27,6 +27,7 @@ from tfm.data.config import SPLITS
 from tfm.data.data_errors import MissingFile
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
+from tfm.io.files import spell_path
 from tfm.systems.memory_network.stories import StoriesConfig, Story, assemble
 
 FILE_NAME = re.compile(r"(qa(\d+)_.+)_(train|test)(\.txt(?:\.gz|\.xz|\.bz2|\.zst)?)")
@@ -65,12 +66,13 @@ def find_files(data: StoriesConfig, split: str) -> dict[str, str]:
     """
     if split not in SPLITS:
         raise UserError(f"bAbI's files have the splits {', '.join(SPLITS)}, got {split!r}.")
-    if not os.path.isdir(data.directory or os.curdir):
+    directory = spell_path(data.directory)
+    if not os.path.isdir(directory or os.curdir):
         raise UserError(f"Expected a folder of bAbI's files at {data.directory}. Set data.directory.")
     file_kind = "test" if split == "test" else "train"
-    files = _list_files(data.directory, file_kind)
+    files = _list_files(directory, file_kind)
     # A test split lacks no task of the training files.
-    numbers = data.task_numbers or sorted(_list_files(data.directory, "train") or files)
+    numbers = data.task_numbers or sorted(_list_files(directory, "train") or files)
     missing = [f"qa{number}_..._{file_kind}.txt" for number in numbers if number not in files]
     if missing or not numbers:
         raise MissingFile(
