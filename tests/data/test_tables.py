@@ -173,7 +173,7 @@ HOSTILE = {
         b'{"en": "a", "de": "b"}\n{"en": "c", "d',
         r"Line 2 of .*torn.jsonl .*no JSON \(Unterm",
     ),
-    "list.jsonl": (b'["a", "b"]\n', r"Line 1 of .* expected a JSON object .*got a str"),
+    "list.jsonl": (b'["a", "b"]\n', r"Element 1 of .* expected a JSON object .*got a str"),
     "lists.jsonl": (b'["a", "b"]\n["c", "d"]\n', r"begins like a JSON array.*Extra data"),
     "deep.jsonl": (b"[" * 100_000 + b"\n", "begins like a JSON array.*recursion"),
     "number.jsonl": (
@@ -311,6 +311,17 @@ def test_json_file_may_be_one_array(indent, tmp_path):
     pairs = sources.open_pairs(table_config(tmp_path, train="a.json"), "train")
     assert pairs[:] == list(PAIRS)
     assert len(pairs) == len(PAIRS)
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_messages_number_the_elements_of_an_array(indent, tmp_path):
+    """They called the fourth element, which begins in line 14, line 4."""
+    records = [{"en": "a", "de": "b"}] * 3 + [{"en": "a", "de": 5}]
+    (tmp_path / "a.json").write_text(json.dumps(records, indent=indent), encoding="utf-8")
+    pairs = sources.open_pairs(table_config(tmp_path, train="a.json"), "train")
+    assert pairs.locate(2) == f"element 3 of {tmp_path / 'a.json'}"
+    with pytest.raises(UserError, match=r"^Element 4 of .*a\.json .*'de', got int"):
+        list(pairs)
 
 
 def test_zst_files_equal_plain_files(tmp_path):

@@ -96,7 +96,7 @@ def open_table(path: str, options: TableOptions) -> Source:
 
     def locate(row: int) -> str:
         number, _ = next(itertools.islice(READERS[form](file), has_header + row, None))
-        return f"line {number:,} of {file.path}"
+        return f"{_find_unit(file, form)} {number:,} of {file.path}"
 
     return Source(
         lambda: _read_rows(file, form, options, has_header),
@@ -140,7 +140,7 @@ def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: boo
     """Yields the texts of the rows.
 
     Raises:
-      UserError: with the number of the line that cannot be read.
+      UserError: with the number of the line, or of the element of an array, that cannot be read.
     """
     rows, clean = 0, options.clean
     records: Iterator[tuple[int, Any]] = READERS[form](file)
@@ -156,7 +156,7 @@ def _read_rows(file: TextFile, form: str, options: TableOptions, has_header: boo
     except UserError:
         raise
     except ValueError as error:
-        raise file.error(number, f"cannot be read: {error}") from None
+        raise file.error(number, f"cannot be read: {error}", _find_unit(file, form)) from None
     if not rows:
         raise UserError(f"{file.path} has no row after its first line: expected one row a line.")
 
@@ -176,14 +176,23 @@ def _read_fields(file: TextFile) -> Iterator[tuple[int, list[str]]]:
 
 def _read_objects(file: TextFile) -> Iterator[tuple[int, Any]]:
     """Yields (number of the line, its JSON) of each line, or (number, element) if the file is one array."""
-    with file.open() as content:
-        is_array = content.read(MAX_BLANKS).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
-    if not is_array:
+    if not _is_array(file):
         return _read_lines(file)
     try:
         return iter(enumerate(map(json.dumps, json.loads(file.decode())), 1))
     except (ValueError, RecursionError) as error:
         raise UserError(f"{file.path} begins like a JSON array, but it does not parse ({error}).") from None
+
+
+def _is_array(file: TextFile) -> bool:
+    """Returns whether a JSON file begins like an array."""
+    with file.open() as content:
+        return content.read(MAX_BLANKS).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
+
+
+def _find_unit(file: TextFile, form: str) -> str:
+    """Returns what the numbers of the records of a file count."""
+    return "element" if form == "jsonl" and _is_array(file) else "line"
 
 
 def _read_records(file: TextFile) -> Iterator[tuple[int, list[str]]]:

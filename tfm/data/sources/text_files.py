@@ -190,9 +190,9 @@ class TextFile:
             CONTENTS[key] = self._read_content()
         return CONTENTS[key]
 
-    def error(self, number: int, problem: str) -> UserError:
-        """Returns the error of a line, counted from 1."""
-        return UserError(f"Line {number:,} of {self.path} {problem}.")
+    def error(self, number: int, problem: str, unit: str = "line") -> UserError:
+        """Returns the error of a line or of another unit of the file, counted from 1."""
+        return UserError(f"{unit.capitalize()} {number:,} of {self.path} {problem}.")
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
