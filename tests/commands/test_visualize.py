@@ -187,7 +187,6 @@ def test_sentences_may_be_arguments_or_flags(tiny_run, tmp_path, quick):
         (["a", "--format=gif"], "--format"),
         (["a", "--layer=-1"], "--layer to be from 0"),
         (["a", "--head=rollout", "--measure=norms"], "--head=rollout needs attention weights"),
-        (["a", "--ensemble=2"], "An ensemble is several models"),
         (["half \udcff"], "half of a character"),
     ],
 )

@@ -163,8 +163,7 @@ VALUES: dict[Any, str] = {
     **{(command, "workdir"): "{out}/elsewhere" for command in ("train", "sweep")},
 }
 # Flags that some runs cannot have. An error that names the flag is the effect.
-REJECTED = {("visualize", "ensemble"), ("visualize", "max_tokens"), ("export", "ensemble")}
-REJECTED |= {("explore", "ensemble"), ("explore", "max_tokens"), ("import", "format")}
+REJECTED = {("visualize", "max_tokens"), ("explore", "max_tokens"), ("import", "format")}
 REJECTED |= {("export", "quantization")}  # another format than tfm has it
 CASES = [(command, flag) for command, options in OPTIONS.items() for flag in flag_fields(options)]
 

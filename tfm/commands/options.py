@@ -107,9 +107,6 @@ class FinishedRun(ConfigOptions):
         None, "Checkpoint to load: best (by validation, the default), last, or a step."
     )
     average: int = option(1, f"Number of checkpoints to average, {COUNTED_BACK}", minimum=1)
-    ensemble: int = option(
-        1, f"Number of checkpoints to decode with as an ensemble, {COUNTED_BACK}", minimum=1
-    )
 
     @classmethod
     def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
@@ -120,16 +117,38 @@ class FinishedRun(ConfigOptions):
 
     def load(self) -> Any:
         """Opens the run, a `tfm.workdir.runs.Run`, with the changed config."""
+        return self._load(ensemble=1)
+
+    def _load(self, ensemble: int) -> Any:
+        """Opens the run or an ensemble of its checkpoints."""
         from tfm.commands.compilation import prepare_device
         from tfm.workdir import runs
 
         prepare_device()
-        choice = {name: getattr(self, name) for name in ("checkpoint", "average", "ensemble")}
-        return runs.load(self.workdir, **choice, config=self.config)
+        return runs.load(
+            self.workdir,
+            checkpoint=self.checkpoint,
+            average=self.average,
+            ensemble=ensemble,
+            config=self.config,
+        )
 
 
 @options
-class DecodingRun(FinishedRun, HostOptions):
+class RunOrEnsemble(FinishedRun):
+    """The options of a command that opens a run, an export, or an ensemble of the checkpoints of a run."""
+
+    ensemble: int = option(
+        1, f"Number of checkpoints to decode with as an ensemble, {COUNTED_BACK}", minimum=1
+    )
+
+    def load(self) -> Any:
+        """Opens the run or the ensemble with the changed config."""
+        return self._load(self.ensemble)
+
+
+@options
+class DecodingRun(RunOrEnsemble, HostOptions):
     """The options of a command that decodes with a run."""
 
     beam_size: int | None = short_for("decoding.beam_size")
@@ -225,7 +244,7 @@ class Sweep(NewRun):
 
 
 @options
-class Evaluate(FinishedRun, HostOptions):
+class Evaluate(RunOrEnsemble, HostOptions):
     """Score a run or an export on a split, and write its outputs."""
 
     split: str = option(

@@ -235,7 +235,7 @@ def single_model_variables(run: Run) -> Variables:
     """
     if isinstance(run.variables, tuple):
         raise UserError(
-            "An ensemble is several models. Give --checkpoint or --average instead of --ensemble."
+            "An ensemble is several models. Load one checkpoint or the average of several instead."
         )
     return run.variables
 
