@@ -7,7 +7,6 @@ For a user's own text, see `tfm.systems.word2vec.own_text`.
 import collections
 import dataclasses
 import functools
-import hashlib
 import json
 import os
 import time
