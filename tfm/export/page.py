@@ -38,7 +38,7 @@ from tfm.workdir.bundle import flatten
 
 PAGE = "index.html"
 # Of the root mean square of all parameters. The logits of the quick start then differ by less than 1e-3.
-RELATIVE_STEP = 1e-4
+RELATIVE_STEP = 6e-5
 SUPPORTED: dict[str, Sequence[Any]] = {  # {field of the config: values that the page can compute}
     "task": ("translation",),
     "model.name": ("transformer",),

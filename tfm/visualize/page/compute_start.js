@@ -1,10 +1,25 @@
 // ---- start: reads the model that the page contains, computes the first examples, and then starts the page
 
-/** The bytes of a text in base64 that gzip has compressed. */
-async function decompress(base64) {
-  const text = atob(base64);
-  const bytes = new Uint8Array(text.length);
-  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+// Of Python's base64.b85encode, with a comma in place of "<".
+const DIGITS_85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
+
+/** The bytes of a text in base 85, of which five digits are four bytes. The last digits may be fewer. */
+function decodeBase85(text) {
+  const values = new Uint8Array(128);
+  for (let i = 0; i < DIGITS_85.length; i++) values[DIGITS_85.charCodeAt(i)] = i;
+  const bytes = new Uint8Array(4 * Math.ceil(text.length / 5));
+  const view = new DataView(bytes.buffer);
+  for (let i = 0, at = 0; i < text.length; i += 5, at += 4) {
+    let number = 0;
+    for (let k = i; k < i + 5; k++) number = 85 * number + (k < text.length ? values[text.charCodeAt(k)] : 84);
+    view.setUint32(at, number);
+  }
+  return bytes.subarray(0, Math.floor((text.length * 4) / 5));
+}
+
+/** The bytes of a text in base 85 that gzip has compressed. */
+async function decompress(text) {
+  const bytes = decodeBase85(text);
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Uint8Array(await new Response(stream).arrayBuffer());
 }
