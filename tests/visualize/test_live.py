@@ -130,6 +130,11 @@ def test_mistakes_with_pictures_are_answered_with_a_message(content, message, li
         look(live, content)
 
 
+def test_a_text_that_is_too_long_is_not_read(live):
+    with pytest.raises(UserError, match="at most 100,000 characters, got 100,001"):
+        live.answer({"text": "7" * 100_001, "off": [], "known": []})
+
+
 def test_a_picture_with_too_many_pixels_is_not_decoded(live):
     content = write_picture(np.zeros((1, 1), np.uint8))
     header = content[12:16] + (60_000).to_bytes(4, "big") * 2 + content[24:29]

@@ -35,6 +35,7 @@ from tfm.interpret.switches import (
 from tfm.visualize.page import align_tracks, describe, make_page
 
 MAX_ORIGINALS = 16  # examples with everything on that are kept for comparisons
+MAX_CHARACTERS = 100_000  # of a text that a page sends; its field takes 20,000
 MAX_PICTURE_BYTES = 8 << 20  # of a file that a page sends
 MAX_TRACKS = 1000  # examples whose tokens are kept, to align later examples with them
 MAX_OFF = 1000  # parts
@@ -129,6 +130,10 @@ class LiveExamples:
         text, rows, known = (request.get(name) for name in ("text", "off", "known"))
         if not isinstance(text, str) or not isinstance(rows, list) or not isinstance(known, list):
             raise UserError("Expected a request with text, off and known. Reload the page.")
+        if len(text) > MAX_CHARACTERS:
+            raise UserError(
+                f"Expected at most {MAX_CHARACTERS:,} characters, got {len(text):,}. Shorten the text."
+            )
         if len(rows) > MAX_OFF or len(known) > MAX_TRACKS:
             raise UserError(f"Expected at most {MAX_OFF:,} parts that are off. Reload the page.")
         if any(type(number) is not int or number not in self._tracks for number in known):

@@ -293,6 +293,18 @@ def test_padding_changes_no_observation(head):
     np.testing.assert_allclose(found, expected, atol=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("second", "message"),
+    [("", "Expected a text to read"), ("b", r"Expected two texts \(text and b\) with \|\|\| between them")],
+)
+def test_a_blank_example_is_named(second, message):
+    data = LabelledConfig(max_length=32, second_column=second)
+    config = text_classification.Config(model=dataclasses.replace(BERT, head="classes"), data=data)
+    task = text_classification.TextClassification(config, TOKENIZER, NAMES, "")
+    with pytest.raises(UserError, match=message):
+        task.observe({}, " ", 64)
+
+
 def test_the_separator_of_pairs_and_hidden_tokens_are_no_unknown_text():
     tokenizer = Characters("abcde MASK")
     data = LabelledConfig(max_length=32, second_column="b")

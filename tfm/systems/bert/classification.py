@@ -362,10 +362,10 @@ class TextClassification(Task):
         if self.config.data.second_column:
             texts = [text.strip() for text in example.split(SEPARATOR)]
         if len(texts) != len(self.config.data.text_columns) or not all(map(str.strip, texts)):
-            raise UserError(
-                f"Expected {' and '.join(self.config.data.text_columns)} of the data as text to read and draw"
-                f"{', with ||| between them' if self.config.data.second_column else ''}, got {example!r}."
-            )
+            columns = " and ".join(self.config.data.text_columns)
+            pair = f"two texts ({columns}) with {SEPARATOR} between them"
+            wanted = pair if self.config.data.second_column else "a text"
+            raise UserError(f"Expected {wanted} to read and draw, got {example!r}.")
         encoded = self.tokenizer.encode(texts)
         if not self._has_tags:
             encoded = cut_texts(encoded, self.config.data.max_length)
