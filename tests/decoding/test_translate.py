@@ -71,6 +71,19 @@ def test_output_ends_at_the_limit_of_its_own_input_and_prefix(name, prefix_lengt
             assert not {PAD_ID, BOS_ID} & set(ids)
 
 
+@pytest.mark.parametrize(
+    ("no_repeat_ngram", "warning"),
+    [pytest.param(0, "", marks=pytest.mark.long), (1, "1 of 2 outputs lack a phrase")],
+)
+def test_output_without_its_phrase_is_a_warning(no_repeat_ngram, warning, caplog):
+    config = DecodingConfig(beam_size=3, max_extra_tokens=3, no_repeat_ngram=no_repeat_ngram)
+    phrases = [[[5, 5]], [[6], [7]]]
+    outputs = translate_ids(MODEL, bigrams(), inputs_of(3, 3), config, phrases=phrases)
+    assert warning in caplog.text
+    assert bool(warning) == bool(caplog.text)
+    assert {6, 7} <= set(outputs[1][0].ids)
+
+
 @pytest.mark.parametrize(("minimum", "warning"), [(6, ""), (7, "1 of 2 outputs"), (8, "2 of 2 outputs")])
 def test_limit_below_the_minimum_length_is_a_warning(minimum, warning, caplog):
     """Inputs of 3 and 4 tokens allow outputs of 6 and 7 tokens."""

@@ -114,7 +114,33 @@ def translate_ids(
     rows = map_rows(
         search_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
     )
-    return as_token_hypotheses(rows)
+    hypotheses = as_token_hypotheses(rows)
+    _warn_of_missing_phrases(hypotheses, phrases or ())
+    return hypotheses
+
+
+def _warn_of_missing_phrases(
+    hypotheses: Sequence[Sequence[TokenHypothesis]], phrases: Sequence[Sequence[Sequence[int]]]
+) -> None:
+    """Logs a warning if the best output of some sources lacks a phrase that it must contain."""
+    lacking = sum(
+        not all(_contains(best[0].ids, ids) for ids in of_source)
+        for best, of_source in zip(hypotheses, phrases, strict=False)
+        if best
+    )
+    if lacking:
+        log.warning(
+            "%s of %s outputs lack a phrase, because the search found no output with all phrases. Increase "
+            "decoding.beam_size or decoding.max_extra_tokens, or set decoding.no_repeat_ngram to 0",
+            f"{lacking:,}",
+            f"{len(hypotheses):,}",
+        )
+
+
+def _contains(ids: Sequence[int], phrase: Sequence[int]) -> bool:
+    """Returns whether a list of ids contains a phrase."""
+    starts = range(len(ids) - len(phrase) + 1)
+    return any(list(ids[start : start + len(phrase)]) == list(phrase) for start in starts)
 
 
 def pad_phrases(phrases: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
