@@ -240,6 +240,23 @@ def test_loss_of_several_updates_is_the_sum_of_the_means_of_the_steps_in_which_t
     assert report(task, {"generator/loss": (5.0, 1.0)}, tmp_path)["train/loss"] == 5
 
 
+def test_speed_counts_the_training_but_not_the_pauses(tmp_path, monkeypatch):
+    """Two steps of ROWS points take 4 seconds, and an evaluation between them takes 1,000 seconds."""
+    task, clock = Regression(make_config()), [0.0]
+    monkeypatch.setattr(metrics.time, "monotonic", lambda: clock[0])
+    data = task.open_data()
+    batch = data.example()
+    with contextlib.closing(DirectoryGuard(tmp_path)) as guard:
+        steps = StepMetrics(Setup(task, task.config.training), data, guard, Hook(), 0, {})
+        for number in (1, 2):
+            clock[0] += 2
+            steps.put(number, batch, {"loss": (1.0, 1.0), "skipped": (0.0, 1.0)}, None)
+            with steps.paused():
+                clock[0] += 500
+        steps.read(None)
+        assert steps.report(2)["train/points_per_second"] == 2 * ROWS / 4
+
+
 def test_error_of_a_loss_without_a_text_is_named_by_its_type(monkeypatch):
     def fail(*_):
         raise ValueError

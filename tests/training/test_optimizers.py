@@ -29,6 +29,7 @@ from tfm.training.optimizers import (
     Muon,
     decay_mask,
     find_matrices,
+    find_shared_factor,
     make_schedule,
     warn_of_large_peak,
 )
@@ -466,3 +467,17 @@ def test_patterns_of_the_optimizer_of_an_update_must_match_its_parameters():
 def test_interval_of_an_update_must_be_a_positive_integer(every):
     with pytest.raises(UserError, match=rf"`every` of the update 'discriminator'.*got {every!r}"):
         make_players(every=every)
+
+
+@pytest.mark.parametrize(
+    ("paths", "factor"),
+    [
+        (("encoder/a", "encoder/b"), 0.1),
+        (("encoder/a", "head/a"), 1.0),  # the head has no factor
+        (("encoder/a", "decoder/a"), 1.0),
+        (("head/a",), 1.0),
+    ],
+)
+def test_logged_learning_rate_has_the_factor_that_all_parameters_share(paths, factor):
+    factors = (("encoder/*", 0.1), ("decoder/*", 0.5))
+    assert find_shared_factor(paths, factors) == factor
