@@ -12,7 +12,7 @@ from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.errors import UserError
 from tfm.systems.bert.masked_pairs import SentencesConfig
-from tfm.training.assets import make_tokenizer, prepare_tokenizer, read_labels, write_labels
+from tfm.training.assets import make_tokenizer, prepare_tokenizer, read_labels, sample_evenly, write_labels
 
 
 @pytest.fixture
@@ -84,3 +84,10 @@ def test_names_of_classes_are_read_as_they_were_written(tmp_path):
     assert read_labels(path, 2)[0] == names == json.loads((tmp_path / "labels.json").read_text())
     with pytest.raises(UserError, match=r"2 classes and the model 3.*model\.classes"):
         read_labels(path, 3)
+
+
+@pytest.mark.parametrize(("most", "rows"), [(2, [0, 3]), (3, [0, 2, 4]), (9, [0, 1, 2, 3, 4])])
+def test_sample_of_the_training_pairs_has_at_most_the_number_of_rows(most, rows):
+    pairs = [(f"source {row}", f"target {row}", "domain") for row in range(5)]
+    expected = [f"{side} {row}" for row in rows for side in ("source", "target")]
+    assert list(sample_evenly(pairs, most)) == expected

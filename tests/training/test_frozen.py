@@ -61,3 +61,10 @@ def test_damaged_files_are_an_error_that_names_the_file(content, tmp_path):
     (tmp_path / "judge.safetensors").write_bytes(content)
     with pytest.raises(UserError, match=r"judge\.safetensors"):
         frozen.read_frozen(str(tmp_path), "judge")
+
+
+def test_transposed_array_keeps_its_values(tmp_path):
+    """The file contains the memory of an array, and a transposed array has another order in memory."""
+    array = np.arange(6, dtype=np.float32).reshape(2, 3).T
+    frozen.write_frozen(str(tmp_path / "judge.safetensors"), {}, {"params": {"x": array}})
+    np.testing.assert_array_equal(frozen.read_frozen(str(tmp_path), "judge").variables["params"]["x"], array)

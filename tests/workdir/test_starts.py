@@ -246,3 +246,11 @@ def test_changed_fields_include_removed_and_added_fields():
         "added": [None, 5],
         "c": [4, None],
     }
+
+
+def test_data_of_a_recomputed_step_are_compared_with_the_start_that_made_it(tmp_path):
+    for step, fingerprint in ((0, "a"), (4, "b")):
+        write_start(tmp_path, tiny_regression.Config(), {"train": fingerprint}, step=step)
+    check_same_data(str(tmp_path), {"train": "a"}, 3, before=3)
+    with pytest.raises(UserError, match="content of train has changed"):
+        check_same_data(str(tmp_path), {"train": "b"}, 3, before=3)
