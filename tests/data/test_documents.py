@@ -163,7 +163,7 @@ def test_check_reads_every_document(tmp_path, fields, damaged, message):
         check_splits(make(tmp_path, test="good,late", **fields))
 
 
-def test_more_files_may_be_open_than_the_soft_limit_allows(tmp_path):
+def test_a_split_may_have_more_files_than_a_process_may_open(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowered = len(os.listdir("/dev/fd")) + 20
     for number in range(40):
@@ -172,7 +172,6 @@ def test_more_files_may_be_open_than_the_soft_limit_allows(tmp_path):
     try:
         documents = open_documents(make(tmp_path, train="part-*"), "train")
         assert documents[:] == [(f"document {number}",) for number in range(40)]
-        assert lowered + 20 < resource.getrlimit(resource.RLIMIT_NOFILE)[0] <= hard
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 

@@ -164,13 +164,12 @@ def test_build_keeps_the_files_of_a_running_build(tmp_path):
     assert len(list((tmp_path / "tokens").iterdir())) == 3
 
 
-def test_open_data_stay_readable_after_deletion(tmp_path):
+def test_open_tokens_stay_readable_after_deletion(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"data.{language}").write_text("".join(f"{language} {i}\n" for i in range(100)))
     pairs = open_parallel_text(str(tmp_path), "data", ("en", "de"))
     opened = TokenCache.open(pairs, Letters(), str(tmp_path))
     shutil.rmtree(tmp_path)
-    assert pairs[99] == ("en 99", "de 99")
     assert ids(opened, 0, 99) == [*map(ord, "en 99"), 2]
 
 

@@ -14,11 +14,9 @@ import itertools
 import lzma
 import os
 import re
-import resource
 import stat
 import sys
 import unicodedata
-import weakref
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple
@@ -38,7 +36,6 @@ BLOCK_BYTES = 1 << 20
 SAMPLE_BYTES = 1 << 19  # at the beginning of a file, by which all readers decide whether it is text
 MAX_UNPACKED_RATIO = 200  # unpacked to packed bytes; texts have less than 20
 MAX_SMALL_BYTES = 1 << 28  # that a file of any ratio may have
-SPARE_FILES = 256  # that other parts of the process may open: checkpoints, logs, trackers
 MAX_LINE_BYTES = 1 << 20  # a longer line is no sentence, and SentencePiece needs 50 times its size
 CONVERT = "convert the file, for example with iconv -f LATIN1 -t UTF-8 if its language is Western European"
 ADVICE = "check data.directory, the names of the splits and the languages"
@@ -111,8 +108,8 @@ CONTENTS: dict[tuple[Any, ...], Content] = {}
 class TextFile:
     """A UTF-8 file whose lines end in "\\n". Iterating yields the lines, without "\\n" and byte-order mark.
 
-    The file stays open: a file that is deleted or replaced is read as it was. A file that changes
-    while it is read is an error.
+    The file is read several times, for its hash, its check and its tokens. A file that has changed in between
+    is an error.
 
     Args:
       path: the path of the file.
@@ -135,10 +132,7 @@ class TextFile:
         self.path, self._expected, self._max_line_bytes = path, expected, max_line_bytes
         self._may_be_empty = may_be_empty
         check_no_pipe(path)  # the file is read several times
-        self._descriptor = os.open(path, os.O_RDONLY)
-        _keep_descriptors_free(self._descriptor)
-        weakref.finalize(self, os.close, self._descriptor)
-        self._version = _identify(os.fstat(self._descriptor))
+        self._version = _identify(os.stat(path))
 
     def __iter__(self) -> Iterator[str]:
         return itertools.chain.from_iterable(self._read_lines())
@@ -201,10 +195,11 @@ class TextFile:
         Raises:
           UserError: if the file is damaged, or was written to after this object was made.
         """
-        content = io.BufferedReader(_Reader(self._descriptor), BLOCK_BYTES)
         self._check_unchanged()
-        packed = os.fstat(self._descriptor).st_size
-        with unpack(content, self.path, packed) as file:
+        with (
+            io.BufferedReader(io.FileIO(self.path), BLOCK_BYTES) as content,
+            unpack(content, self.path, os.path.getsize(self.path)) as file,
+        ):
             yield file
         self._check_unchanged()
 
@@ -261,40 +256,15 @@ class TextFile:
             yield rest
 
     def _check_unchanged(self) -> None:
-        """Raises a UserError if the file was written to after this object was made."""
-        try:
-            now = _identify(os.stat(self.path))
-        except OSError:
-            return
-        if now[:2] == self._version[:2] and now != self._version:
+        """Raises a UserError if the file was written to or replaced after this object was made.
+
+        Otherwise, a cache could have the tokens of another content than its fingerprint.
+        """
+        if _identify(os.stat(self.path)) != self._version:
             raise UserError(
-                f"{self.path} changed while it was read: start again, and replace data files instead of "
-                "writing to them while they are in use."
+                f"{self.path} changed while it was read: start again, and do not write to data files while "
+                "they are in use."
             )
-
-
-class _Reader(io.RawIOBase):
-    """A reader of an open file that keeps its own position."""
-
-    def __init__(self, descriptor: int):
-        self._descriptor, self._position = descriptor, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        size = os.fstat(self._descriptor).st_size
-        self._position = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: size}[whence]
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        content = os.pread(self._descriptor, len(buffer), self._position)
-        buffer[: len(content)] = content
-        self._position += len(content)
-        return len(content)
 
 
 class _Unpacked(io.RawIOBase):
@@ -404,18 +374,6 @@ def compression(path: str) -> str:
     """Returns the ending of a compressed file in small letters, such as ".gz", otherwise ""."""
     ending = os.path.splitext(path)[1].lower()
     return ending if ending in OPENERS else ""
-
-
-def _keep_descriptors_free(newest: int) -> None:
-    """Raises this process's limit on open files if few are left after the newest, if the system allows it.
-
-    A `TextFile` stays open, and the usual limit is 1,024.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY != soft < newest + SPARE_FILES:
-        limit = 2 * (newest + SPARE_FILES)  # doubled, so that it is rarely raised
-        limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, limit), hard))
 
 
 def find_file(path: str) -> str:
