@@ -37,6 +37,7 @@ from tfm.sweep.results import (
     write_table,
 )
 from tfm.sweep.variants import SEED, Variant
+from tfm.workdir import resume
 from tfm.workdir.compiled_programs import remove_damaged_programs
 
 log = logging.getLogger(__name__)
@@ -52,6 +53,8 @@ def main(options: Sweep) -> None:
     known = planned + plan_others(variants, planned, options)
     results = find_results(known, Requested(options.split, options.checkpoint), folder)
     choose_scores(variants, options.scores, results, planned[0].config)
+    for run in planned:  # otherwise, every run would fail and the table would lose its rows
+        resume.check_config(run.config, run.workdir)
     if options.dry_run:
         finished = {result.run.name for result in results}
         print("\n".join(describe_plan(planned, finished)))
