@@ -106,12 +106,12 @@ def show_significance(first: System, second: System) -> None:
         f"\npaired bootstrap, {translation_metrics.RESAMPLES:,} resamples: "
         "score (mean ± half of the 95 % interval)\n"
     )
-    print(f"{'':<6}{'A':>21} {'B':>21} {'p':>7}")
+    print(f"{'':<6}{'A':>23} {'B':>23} {'p':>7}")
     for row in translation_metrics.paired_bootstrap(
         first.hypotheses, second.hypotheses, first.references, first.tokenizer, first.others
     ):
         a, b = (f"{one.score:.2f} ({one.mean:.2f} ± {one.ci:.2f})" for one in (row.first, row.second))
-        print(f"{row.name:<6}{a:>21} {b:>21} {row.p_value:7.4f}  {row.signature}")
+        print(f"{row.name:<6}{a:>23} {b:>23} {row.p_value:7.4f}  {row.signature}")
 
 
 def show_differences(first: System, second: System, count: int) -> None:

@@ -37,8 +37,6 @@ MOST_LINES = 4  # of a title
 LABEL_SIZE, TEXT_SIZE = 8, 10  # points
 PICTURE_PANEL = 1.6  # inches, height and width of a panel that shows an image
 TINT = 0.8  # opacity of the largest number over an image
-
-
 # Fonts with the characters of scripts that Matplotlib's own font lacks.
 FALLBACKS = re.compile(
     "Noto Sans|Source Han Sans|WenQuanYi|IPAGothic|Droid Sans Fallback|PingFang|Hiragino|Unifont"
