@@ -54,8 +54,16 @@ MAY_IMPORT = {
     },
     # A test below has further rules for systems.
     "tfm.systems": EQUATIONS
-    | {"tfm.config", "tfm.data", "tfm.datasets", "tfm.decoding", "tfm.devices", "tfm.evaluation"}
-    | {"tfm.huggingface", "tfm.interpret", "tfm.io", "tfm.layers", "tfm.models", "tfm.tasks"}
+    | {"tfm.checkpoints", "tfm.config", "tfm.data", "tfm.datasets", "tfm.decoding", "tfm.devices"}
+    | {
+        "tfm.evaluation",
+        "tfm.huggingface",
+        "tfm.interpret",
+        "tfm.io",
+        "tfm.layers",
+        "tfm.models",
+        "tfm.tasks",
+    }
     | {"tfm.training", "tfm.visualize"},
     "tfm.workdir": {
         "tfm.checkpoints",

@@ -265,7 +265,8 @@ def test_changes_are_those_of_the_tokens_of_the_original(explored, run):
 
 
 def test_python_names_the_checkpoint_and_the_search_of_the_run():
-    options = make_options("runs/a", checkpoint="last", average=2, overrides={"decoding.beam_size": 2})
+    overrides = {"decoding.beam_size": 2, "decoding.samples": 4, "validation_sentences": 3}
+    options = make_options("runs/a", checkpoint="last", average=2, overrides=overrides)
     decoding = types.SimpleNamespace(samples=4)
     task = types.SimpleNamespace(translate=None, config=types.SimpleNamespace(decoding=decoding))
     lines = explore.write_python(options, types.SimpleNamespace(task=task), "It's.", "{}").splitlines()

@@ -107,10 +107,14 @@ def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> s
     arguments = [repr(options.workdir), *(f"{k}={v!r}" for k, v in chosen.items() if v != defaults[k])]
     translates = hasattr(run.task, "translate")
     kind = "Translator" if translates else "Observer"
-    decoding = [f", {path.removeprefix('decoding.')}={value!r}" for path, value in options.overrides.items()]
-    if translates and run.task.config.decoding.samples:
-        decoding.append(", samples=0")
-    call = (
-        f"translate([{example!r}]{''.join(decoding)})" if translates else f"observe({example!r}).predictions"
-    )
+    call = f"observe({example!r}).predictions"
+    if translates:
+        decoding = {
+            path.removeprefix("decoding."): value
+            for path, value in options.overrides.items()
+            if path.startswith("decoding.")
+        }
+        if run.task.config.decoding.samples:
+            decoding["samples"] = 0  # the page shows the search
+        call = f"translate([{example!r}]{''.join(f', {k}={v!r}' for k, v in decoding.items())})"
     return write_script(kind, ", ".join(arguments), edits, call)

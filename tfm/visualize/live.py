@@ -3,6 +3,7 @@
 import base64
 import binascii
 import copy
+import dataclasses
 import hashlib
 import itertools
 from collections import OrderedDict
@@ -14,6 +15,7 @@ import numpy as np
 from tfm.data.tokenizers.protocol import source_tokenizer
 from tfm.data.tokenizers.unknown_text import describe_part, find_unknown_parts
 from tfm.decoding.batches import few_widths
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.interpret.observation import (
     FindsUnknown,
@@ -319,4 +321,8 @@ def _probability(prediction: Prediction, label: str) -> float | None:
 
 def _has_coverage_penalty(task: Any) -> bool:
     """Returns whether the search of a task reads the attention, which edited models do not support."""
-    return bool(getattr(getattr(task.config, "decoding", None), "beam_coverage_penalty", 0))
+    decoding = getattr(task.config, "decoding", None)
+    if not isinstance(decoding, DecodingConfig):
+        return False
+    # The page always searches, even if the decoding of the run draws samples.
+    return bool(dataclasses.replace(decoding, samples=0).beam_coverage_penalty)
