@@ -225,6 +225,15 @@ def translate_file(
 @command
 def main(options: Translate) -> None:
     """Translates."""
+    check_flags(options)
+    is_first = join_hosts(options) == 0  # the first host writes what all hosts translate
+    with open_source(options) as source:
+        write = write_output if options.output else print_output
+        write(options, source, is_first=is_first)
+
+
+def check_flags(options: Translate) -> None:
+    """Raises a UserError if flags contradict each other, or the run does not translate."""
     if options.format == "text" and (options.n_best > 1 or options.alignments):
         raise UserError("--n_best and --alignments need --format=jsonl.")
     runs.require_translation(options.config, "tfm translate")
@@ -233,23 +242,32 @@ def main(options: Translate) -> None:
         raise UserError(
             "Several hosts cannot read standard input. Give --input=FILE, which all hosts can read."
         )
-    is_first = join_hosts(options) == 0  # the first host writes what all hosts translate
+
+
+def print_output(options: Translate, source: BinaryIO, *, is_first: bool) -> None:
+    """Translates to standard output. Hosts other than the first print nothing."""
+    if is_first:
+        terminal.check_open("stdout", "--output=FILE")
+    at_once = 1 if source.isatty() else CHUNK_LINES
     language = options.config.data.source_language
-    with open_source(options) as source, open(os.devnull, "wb") as nothing:
-        if not options.output:
-            if is_first:
-                terminal.check_open("stdout", "--output=FILE")
-            at_once = 1 if source.isatty() else CHUNK_LINES
-            target = sys.stdout.buffer if is_first else nothing
-            translate_lines(_load(options)[1], source, target, most_lines=at_once, language=language)
-        elif is_first:
-            with open_output(options.output) as part:
-                run, translate = _load(options)
-                translate_file(translate, source, part, describe_origin(run, options), language=language)
-        else:
+    _, translate = _load(options)
+    with open(os.devnull, "wb") as nothing:
+        target = sys.stdout.buffer if is_first else nothing
+        translate_lines(translate, source, target, most_lines=at_once, language=language)
+
+
+def write_output(options: Translate, source: BinaryIO, *, is_first: bool) -> None:
+    """Translates into the file of --output. Hosts other than the first write nothing."""
+    language = options.config.data.source_language
+    if is_first:
+        with open_output(options.output) as part:
             run, translate = _load(options)
-            describe_origin(run, options)  # fetches parameters, like the first host
-            translate_lines(translate, source, nothing, done=_share_done(0), language=language)
+            translate_file(translate, source, part, describe_origin(run, options), language=language)
+        return
+    run, translate = _load(options)
+    describe_origin(run, options)  # fetches parameters, like the first host
+    with open(os.devnull, "wb") as nothing:
+        translate_lines(translate, source, nothing, done=_share_done(0), language=language)
 
 
 def _share_done(done: int) -> int:
