@@ -1,6 +1,8 @@
 """Tests of `tfm explore`: its server, its answers, and who may ask it."""
 
 import contextlib
+import copy
+import dataclasses
 import http.client
 import io
 import json
@@ -20,6 +22,7 @@ from tfm.commands import explore
 from tfm.commands.options import Explore
 from tfm.commands.page_server import MAX_BODY_BYTES, PageServer
 from tfm.errors import UserError
+from tfm.visualize.live import Example, LiveExamples
 from tfm.workdir import runs
 
 JSON = {"Content-Type": "application/json"}
@@ -252,6 +255,16 @@ def test_a_head_that_is_off_has_the_result_of_the_python_that_is_shown(explored,
     with contextlib.redirect_stdout(output):
         exec(found["live"]["python"], {})
     assert output.getvalue() == f"{[found['result']]}\n"
+
+
+@pytest.mark.long
+def test_page_searches_with_a_coverage_penalty_if_the_run_draws_samples(run):
+    """Parts have no switches then, because the search reads the attention."""
+    task = copy.copy(run.task)
+    decoding = dataclasses.replace(task.config.decoding, samples=3, beam_size=2, coverage_penalty=0.2)
+    task.config = dataclasses.replace(task.config, decoding=decoding)
+    examples = LiveExamples(task, run.variables, make_python=lambda *_: "", max_tokens=32)
+    assert '"hasParts":false' in examples.make_page([Example("red dog")], "title", "/page")
 
 
 @pytest.mark.long
