@@ -23,7 +23,7 @@ from tfm.interpret.switches import write_script
 from tfm.models import TransformerConfig
 from tfm.tasks.translation.task import Translation
 from tfm.testing.models import quick_jit
-from tfm.visualize.live import LiveExamples
+from tfm.visualize.live import Example, LiveExamples
 from tfm.workdir import runs
 from tfm.workdir.bundle import flatten, unflatten
 
@@ -229,7 +229,7 @@ def test_answers_equal_those_of_tfm_explore(off, run, tiny_run, show):
 
     page = show(make_page(run.task, run.variables, str(tiny_run), "tiny"))
     server = LiveExamples(run.task, parameters_of(page, run.variables), make_python, max_tokens=64)
-    server.make_page(run.task.default_examples(), "tiny", "/")
+    server.make_page([Example(text) for text in run.task.default_examples()], "tiny", "/")
     request = {"text": "small blue żaba sleeps", "off": off, "known": [0, 1]}
     check_equal(ask(page, **request), json.loads(json.dumps(server.answer(request))))
 
@@ -262,7 +262,7 @@ def test_texts_have_the_ids_of_sentencepiece(options, run, tmp_path, show):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [(" \n", "Expected a sentence to translate"), ("red dog " * 200, "at most 64 tokens, got ")],
+    [(" \n", "Expected a sentence to translate"), ("red dog " * 2500, "at most 64 tokens, got ")],
 )
 def test_examples_that_cannot_be_used_are_answered_by_a_message(text, message, run, tiny_run, show):
     page = show(make_page(run.task, run.variables, str(tiny_run), "tiny"))

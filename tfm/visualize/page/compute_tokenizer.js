@@ -148,17 +148,29 @@ class Tokenizer {
     return { element, labels, words, texts, picture: null, grid: null, boxes: null };
   }
 
-  /** The characters and then the words of a text that become bytes or unknown pieces, the most frequent first. */
+  /**
+   * The parts of a text that the vocabulary lacks, to mark them in the text: characters, then words, the most frequent
+   * first. The unknown words that contain an unknown letter stand in its place, see tfm.data.tokenizers.unknown_text.
+   */
   findUnknown(text) {
-    const isKnownId = (id) => this.kinds[id] === NORMAL;
-    const isUnknown = (part) => !this.encode(part).every(isKnownId);
+    const isUnknown = (part) => {
+      const ids = this.encode(part);
+      return ids.length ? ids.some((id) => this.kinds[id] !== NORMAL) : strip(part) !== "";
+    };
     const characters = Array.from(text);
     const suspects = new Set(characters.filter(isUnknown));
-    const words = text.split(new RegExp(`${BLANK}+`)).filter((word) => [...word].some((c) => suspects.has(c)));
+    const allWords = text.split(new RegExp(`${BLANK}+`)).filter((word) => word);
+    const words = allWords.filter((word) => [...word].some((c) => suspects.has(c)));
     // A vocabulary of whole words lacks most single letters.
     for (const word of words) if (!isUnknown(word)) for (const character of word) suspects.delete(character);
-    const unknownWords = words.filter((word) => isUnknown(word) && ![...word].some((c) => suspects.has(c)));
-    return [...byCount(characters.filter((c) => suspects.has(c))), ...byCount(unknownWords)];
+    const listed = byCount(characters.filter((c) => suspects.has(c))).filter((c) => this.encode(c).length);
+    const otherWords = words.filter((word) => isUnknown(word) && ![...word].some((c) => suspects.has(c)));
+    const unknownWords = allWords.filter(isUnknown);
+    const isCasedLetter = (part) => [...part].length === 1 && part.toLowerCase() !== part.toUpperCase();
+    const parts = [...listed, ...byCount(otherWords)].flatMap((part) =>
+      isCasedLetter(part) ? unknownWords.filter((word) => word.includes(part)) : [part],
+    );
+    return [...new Set(parts)];
   }
 }
 
