@@ -14,6 +14,7 @@ DISTRIBUTION = "tfm-jax"  # name of the package in pyproject.toml
 TRAIN_MODULES = (
     "array_record",
     "etils",
+    "fsspec",
     "grain",
     "importlib_resources",
     "matplotlib",

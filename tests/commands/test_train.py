@@ -52,8 +52,8 @@ def test_hosts_that_cannot_be_joined_are_errors(flags, message, monkeypatch):
         join_hosts(options)
 
 
-@pytest.mark.parametrize("path", ["gs://bucket/run", "~/run", "~"])
-def test_work_directory_in_a_bucket_or_after_a_tilde_is_an_error(path, tmp_path, monkeypatch):
+@pytest.mark.parametrize("path", ["~/run", "~"])
+def test_work_directory_after_a_tilde_is_an_error(path, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=rf"--workdir .*'{path}'"):
         train.main(["--config=quickstart", f"--workdir={path}"])

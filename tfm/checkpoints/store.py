@@ -1,6 +1,8 @@
 """The checkpoints of a run, by step. The package describes how a step is written."""
 
 import contextlib
+import dataclasses
+import functools
 import itertools
 import logging
 import os
@@ -20,6 +22,7 @@ from jax.experimental import multihost_utils
 from tfm.checkpoints import manifest, trees
 from tfm.checkpoints.retention import Retention, rank
 from tfm.errors import UserError, first_line
+from tfm.io import remote
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
@@ -28,6 +31,7 @@ PARAMETERS, AVERAGE, STATE = "params", "average", "model_state"
 STEP_NAME = re.compile("0|[1-9][0-9]*")  # 007 and 7 are different folders
 UNFINISHED = ocp.utils.TMP_DIR_SUFFIX
 DELETED = ".deleted"
+ARRAY_METADATA = "array_metadatas"  # a folder of Orbax
 LEFTOVER_NAME = re.compile(rf"[0-9]+({re.escape(UNFINISHED)}|{re.escape(DELETED)})")
 NO_STEP = -1  # None cannot be broadcast
 log = logging.getLogger(__name__)
@@ -90,6 +94,48 @@ class _Save(NamedTuple):
 
     record: Record
     digesting: Future[trees.Digests]
+
+
+class _PartsHandler(ocp.PyTreeCheckpointHandler):
+    """Writes trees like its base class, also if the hosts have no common disk but working copies of a store.
+
+    Then each host uploads its part, and the first host downloads the parts before it merges them.
+    """
+
+    async def async_save(self, directory: Any, *args: Any, **options: Any) -> Any:
+        copy, name = remote.find_copy(os.fspath(directory))
+        if copy is None or jax.process_index() == 0:
+            return await super().async_save(directory, *args, **options)
+        # The other hosts wait until this folder of the first host appears.
+        os.makedirs(os.path.join(directory, ARRAY_METADATA), exist_ok=True)
+        writes = await super().async_save(directory, *args, **options)
+        return [_Sending(writes, functools.partial(copy.send_part, name))]
+
+    def finalize(self, directory: Any) -> None:
+        copy, name = remote.find_copy(os.fspath(directory))
+        if copy is not None and jax.process_count() > 1:
+            copy.receive_parts(name)
+        super().finalize(directory)
+
+
+@ocp.args.register_with_handler(_PartsHandler, for_save=True, for_restore=True)
+@dataclasses.dataclass
+class _PartsSave(ocp.args.PyTreeSave):
+    """The arguments of a save by `_PartsHandler`. Orbax accepts only handlers with arguments of their own."""
+
+
+@dataclasses.dataclass(frozen=True)  # Orbax would take a tuple apart
+class _Sending:
+    """A future of Orbax: the writes of a host, after which it sends what it wrote."""
+
+    writes: Iterable[Any]
+    send: Callable[[], None]
+
+    def result(self, timeout: float | None = None) -> None:
+        """Returns when the part is in the store."""
+        for write in self.writes:
+            write.result(timeout)
+        self.send()
 
 
 class CheckpointStore:
@@ -167,6 +213,7 @@ class CheckpointStore:
         if step not in self._damage:
             try:
                 with self._explain_deletion(step):
+                    remote.fetch(self._path(step))
                     record = Record.parse(manifest.check(self._path(step)))
                 if record.step != step:
                     raise manifest.Damaged(f"it is the checkpoint of step {record.step:,}, renamed")
@@ -276,6 +323,7 @@ class CheckpointStore:
         os.makedirs(moving, exist_ok=True)
         for later in self.steps():
             if later > step:
+                remote.fetch(self._path(later))  # moving it uploads it again
                 # After a kill, the run may have trained on and saved the same step again.
                 os.rename(self._path(later), _find_free_path(os.path.join(moving, str(later))))
         for file in files:
@@ -308,9 +356,9 @@ class CheckpointStore:
         self._saving = _Save(record, digesting)
         if self._writer is None:
             options = ocp.AsyncOptions(post_finalization_callback=self._finish)
-            self._writer = ocp.AsyncCheckpointer(ocp.PyTreeCheckpointHandler(), async_options=options)
+            self._writer = ocp.AsyncCheckpointer(_PartsHandler(), async_options=options)
         self._damage.pop(step, None)
-        self._writer.save(trees.orbax_path(self._path(step)), args=ocp.args.PyTreeSave(dict(tree)))
+        self._writer.save(trees.orbax_path(self._path(step)), args=_PartsSave(dict(tree)))
         digesting.result()  # afterwards, the arrays may change
 
     def check(self) -> None:

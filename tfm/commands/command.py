@@ -30,12 +30,14 @@ from absl import flags
 
 from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError, suggest
+from tfm.io.remote import is_url
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
+OPENS = "opens"  # key of the function of `tfm.workdir.mirror` that opens a value that is a URL
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
-LOCAL_PATH = re.compile(r"(?![a-z][a-z0-9+.-]*://|~(/|$)).*", re.IGNORECASE | re.DOTALL)
+EXPANDED_PATH = re.compile(r"(?!~(/|$)).*", re.DOTALL)
 MAX_SHOWN_CHARACTERS = 60  # of a value in an error message
 DEFINE: dict[type, Callable[..., Any]] = {
     bool: flags.DEFINE_bool,
@@ -48,7 +50,14 @@ T = TypeVar("T")
 
 
 def option(
-    default: Any, help: str, *, flag: str = "", short_for: str = "", allow_empty: bool = False, **rules: Any
+    default: Any,
+    help: str,
+    *,
+    flag: str = "",
+    short_for: str = "",
+    allow_empty: bool = False,
+    opens: str = "",
+    **rules: Any,
 ) -> Any:
     """Creates a field that is a flag.
 
@@ -58,20 +67,22 @@ def option(
       flag: the name of the flag. "" is the name of the field.
       short_for: path of a config field that the flag sets, such as "decoding.beam_size".
       allow_empty: whether the value may be an empty text.
+      opens: the name of the function of `tfm.workdir.mirror` that opens a value that is a URL. The function
+        of the command receives a local path. "" passes the value as it is.
       rules: attributes of `tfm.config.FieldInfo`, such as `minimum`.
     """
     info = FieldInfo(help, **rules)
-    metadata = {"info": info, FLAG: flag, SHORT_FOR: short_for, ALLOW_EMPTY: allow_empty}
+    metadata = {"info": info, FLAG: flag, SHORT_FOR: short_for, ALLOW_EMPTY: allow_empty, OPENS: opens}
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def output_option(default: Any, help: str) -> Any:
-    """Creates a field that is a flag for a file or a folder that the command creates.
+def output_option(default: Any, help: str, *, opens: str = "open_to_read") -> Any:
+    """Creates a field that is a flag for a file or a folder that the command creates, a path or a URL.
 
-    The value must not be a URL, which would create a local folder with a name such as "gs:". It must not
-    begin with ~, which the shell does not expand after a "=" and which would create a folder "~".
+    The value must not begin with ~, which the shell does not expand after a "=" and which would create a
+    folder "~". For `opens`, see `option`.
     """
-    return option(default, help, pattern=LOCAL_PATH, form="a path of the file system, no URL and no ~")
+    return option(default, help, opens=opens, pattern=EXPANDED_PATH, form="a path or a URL, and no ~")
 
 
 def short_for(path: str) -> Any:
@@ -79,9 +90,12 @@ def short_for(path: str) -> Any:
     return option(None, f"Short for --config.{path}.", short_for=path)
 
 
-def positional(name: str) -> Any:
-    """Creates a field that is a positional argument. A field of tuples takes all arguments that are left."""
-    return dataclasses.field(metadata={"info": FieldInfo(), POSITIONAL: name})
+def positional(name: str, opens: str = "") -> Any:
+    """Creates a field that is a positional argument. A field of tuples takes all arguments that are left.
+
+    For `opens`, see `option`.
+    """
+    return dataclasses.field(metadata={"info": FieldInfo(), POSITIONAL: name, OPENS: opens})
 
 
 @dataclass_transform(
@@ -102,7 +116,8 @@ def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None],
 
     @functools.wraps(function)
     def main(argv: Sequence[str] | None = None) -> None:
-        function(parse(cls, sys.argv[1:] if argv is None else argv))
+        with contextlib.ExitStack() as stack:
+            function(parse(cls, sys.argv[1:] if argv is None else argv, stack))
 
     main.options = cls  # type: ignore[attr-defined]
     main.run = function  # type: ignore[attr-defined]
@@ -114,13 +129,19 @@ def is_help_asked(argv: Sequence[str]) -> bool:
     return any(argument.partition("=")[0] in HELP_FLAGS for argument in before_dashes(argv))
 
 
-def parse(cls: type, argv: Sequence[str]) -> Any:
+def parse(cls: type, argv: Sequence[str], stack: contextlib.ExitStack | None = None) -> Any:
     """Parses arguments into the options `cls`, with the config if they have one.
+
+    Args:
+      cls: the class of the options.
+      argv: the arguments.
+      stack: closes the local copies of values that are URLs. None opens no copies.
 
     Raises:
       UserError: if a flag is unknown, a value is invalid, or an argument is missing or superfluous.
     """
     values, rest = parse_flags(cls, argv)
+    values = _open_urls(cls, values, stack)
     if "imports" in values:
         allow_modules(values["imports"])
     if hasattr(cls, "open_config"):
@@ -130,7 +151,27 @@ def parse(cls: type, argv: Sequence[str]) -> Any:
         config_values, rest = cls.open_config(values, [*arguments, *rest])
         _check_short_flags(short, values, config_values["overrides"])
         values |= config_values
-    return cls(**values, **_read_positionals(cls, rest))
+    return cls(**values, **_open_urls(cls, _read_positionals(cls, rest), stack))
+
+
+def _open_urls(cls: Any, values: dict[str, Any], stack: contextlib.ExitStack | None) -> dict[str, Any]:
+    """Returns {field: value}, where the paths of local copies replace URLs, see `option`."""
+    if stack is None:
+        return values
+
+    def open_url(value: Any, opens: str) -> Any:
+        if isinstance(value, tuple):
+            return tuple(open_url(each, opens) for each in value)
+        if not is_url(value):
+            return value
+        from tfm.workdir import mirror  # imported here because it imports JAX
+
+        return stack.enter_context(getattr(mirror, opens)(value))
+
+    opening = {field.name: field.metadata.get(OPENS) for field in dataclasses.fields(cls)}
+    return {
+        name: open_url(value, opens) if (opens := opening[name]) else value for name, value in values.items()
+    }
 
 
 def _check_short_flags(

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 from tfm.commands import terminal
 from tfm.errors import EXIT_CODE, UserError, first_line
 from tfm.io.files import io_error_message
+from tfm.io.remote import show
 
 BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
 HOST_LOST_EXIT = 1
@@ -36,19 +37,22 @@ def run(action: Callable[[], None]) -> None:
 
 def start_logging() -> None:
     """Sends the log of tfm and the warnings of all libraries to stderr."""
-    logging.basicConfig(
-        level=logging.WARNING,
-        format="%(asctime)s %(message)s",
-        datefmt="%H:%M:%S",
-        handlers=[_StandardError()],
-        force=True,
-    )
+    handler = _StandardError()
+    handler.setFormatter(_LogFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tfm").setLevel(logging.INFO)
     # Orbax logs every file that it writes, and logs errors with a traceback before it raises them.
     logging.getLogger("absl").setLevel(logging.WARNING)
     logging.getLogger("absl").addFilter(_is_warning)
     # If several files of a checkpoint fail, Orbax raises the first error, and asyncio would log the others.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+
+
+class _LogFormatter(logging.Formatter):
+    """A formatter that names the URL of a working copy instead of its folder."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return show(super().format(record))
 
 
 class _StandardError(logging.StreamHandler):
@@ -81,7 +85,7 @@ def exit_on_error() -> Iterator[None]:
         yield
     except KeyboardInterrupt as interrupt:
         terminal.flush_output()
-        terminal.end(str(interrupt))
+        terminal.end(show(str(interrupt)))
     except BrokenPipeError:
         terminal.flush_output()
         sys.exit(BROKEN_PIPE)
@@ -110,7 +114,7 @@ def fail(error: object) -> NoReturn:
     """Prints an error message and ends the process with exit code 2."""
     gc.collect()  # otherwise, unfinished operations of Orbax would print warnings after the error message
     terminal.flush_output()
-    print(f"error: {error}", file=sys.stderr)
+    print(f"error: {show(str(error))}", file=sys.stderr)
     sys.exit(EXIT_CODE)
 
 

@@ -12,6 +12,7 @@ from tfm.commands.command import command
 from tfm.commands.options import List
 from tfm.commands.status import format_disk_use
 from tfm.errors import UserError, escape
+from tfm.io import remote
 from tfm.workdir.evaluations import EvaluationRecord
 from tfm.workdir.status import find_runs, read_status
 
@@ -47,7 +48,7 @@ def describe(workdir: str) -> tuple[str, ...]:
         return _describe_error(workdir, error)
     best = "" if status.best is None else f"{status.best_metric.rpartition('/')[2]} {status.best[1]:.4g}"
     return (
-        workdir,
+        remote.show(workdir),
         status.config.model.name,
         "" if status.is_export else f"{status.step:,}/{status.config.training.steps:,}",
         status.state,
@@ -59,7 +60,7 @@ def describe(workdir: str) -> tuple[str, ...]:
 
 def _describe_error(folder: str, error: Exception) -> tuple[str, ...]:
     """Returns the cells of a folder that cannot be read."""
-    return (folder, "", "", "unreadable", "", "", str(error))
+    return (remote.show(folder), "", "", "unreadable", "", "", remote.show(str(error)))
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:

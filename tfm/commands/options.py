@@ -87,7 +87,7 @@ class NewRun(ConfigOptions):
 
     config_file: str = option(REQUIRED, CONFIG_HELP, flag="config")
     workdir: str = output_option(
-        REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes."
+        REQUIRED, "Folder of the run. A new folder is created; a run that exists resumes.", opens=""
     )
 
     @classmethod
@@ -102,7 +102,7 @@ class NewRun(ConfigOptions):
 class FinishedRun(ConfigOptions):
     """The options of a command that opens a run or an export."""
 
-    workdir: str = option(REQUIRED, "Folder of a run or an export.")
+    workdir: str = option(REQUIRED, "Folder of a run or an export.", opens="open_to_read")
     checkpoint: str | None = option(
         None, "Checkpoint to load: best (by validation, the default), last, or a step."
     )
@@ -161,7 +161,7 @@ class Quickstart:
     """Train on the built-in language, evaluate and draw, in about four minutes."""
 
     workdir: str = output_option(
-        "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes."
+        "runs/quickstart", "Folder of the run. A new folder is created; a run that exists resumes.", opens=""
     )
 
 
@@ -175,7 +175,9 @@ class Data(ConfigOptions):
         flag="config",
     )
     workdir: str | None = option(
-        None, "Run or export whose tokenizer splits the text. Without it, lengths are in words."
+        None,
+        "Run or export whose tokenizer splits the text. Without it, lengths are in words.",
+        opens="open_to_read",
     )
     splits: tuple[str, ...] = option((), "Split to read. The default is all splits.", flag="split")
     format: str = option(
@@ -203,7 +205,9 @@ class Train(NewRun, HostOptions):
     profile: str = option(
         "", "Steps to profile, FIRST:LAST. Writes a trace and a summary into the folder profile of the run."
     )
-    warm_start: str = option("", "Run or export whose parameters a new run begins with.")
+    warm_start: str = option(
+        "", "Run or export whose parameters a new run begins with.", opens="open_to_read"
+    )
     warm_start_map: tuple[str, ...] = option(
         (),
         "For --warm_start: parameters to take, TARGET=SOURCE, such as encoder/*=encoder/*. Without it, all.",
@@ -261,8 +265,8 @@ class Evaluate(RunOrEnsemble, HostOptions):
 class Compare(ImportOptions):
     """Compare two runs on one test set, with a significance test."""
 
-    first: str = positional("DIR_A")
-    second: str = positional("DIR_B")
+    first: str = positional("DIR_A", opens="open_to_read")
+    second: str = positional("DIR_B", opens="open_to_read")
     split: str = option("test", "Split that was evaluated in both work directories.")
     names: tuple[str, ...] = option(
         (),
@@ -278,8 +282,12 @@ class Compare(ImportOptions):
 class Translate(DecodingRun):
     """Translate lines of text."""
 
-    input: str = option("", "Text file with a sentence on each line. The default is standard input.")
-    output: str = output_option("", "File to write. It must not exist. The default is standard output.")
+    input: str = option(
+        "", "Text file with a sentence on each line. The default is standard input.", opens="open_input"
+    )
+    output: str = output_option(
+        "", "File to write. It must not exist. The default is standard output.", opens="open_output_file"
+    )
     format: str = option(
         "text", "Output format: text, or a JSON object on each line.", choices=("text", "jsonl")
     )
@@ -317,6 +325,7 @@ class Import:
         "Folder with config.json, safetensors and the files of the tokenizer, or with model.pt of fairseq. "
         "For --format=word2vec, a file.",
         flag="from",
+        opens="open_input",
     )
     format: str = option(
         "",
@@ -401,10 +410,12 @@ class Explore(FinishedRun):
 class Replay(ImportOptions):
     """Recompute one training step, and show its gradients and updates."""
 
-    workdir: str = option(REQUIRED, "Folder of a run.")
+    workdir: str = option(REQUIRED, "Folder of a run.", opens="open_to_read")
     step: int = option(REQUIRED, "Training step to recompute, counted from 1.", minimum=1)
     output: str = output_option(
-        "", "File for the arrays of the step, with the ending .npz. The default is to write no file."
+        "",
+        "File for the arrays of the step, with the ending .npz. The default is to write no file.",
+        opens="open_output_file",
     )
 
 
@@ -412,14 +423,14 @@ class Replay(ImportOptions):
 class Status(ImportOptions):
     """Show the progress of a run: step, speed, scores and checkpoints."""
 
-    workdir: str = positional("DIR")
+    workdir: str = positional("DIR", opens="open_to_view")
 
 
 @options
 class List(ImportOptions):
     """List the runs in folders, with their scores."""
 
-    folders: tuple[str, ...] = positional("[FOLDER ...]")
+    folders: tuple[str, ...] = positional("[FOLDER ...]", opens="open_to_view")
 
 
 @options

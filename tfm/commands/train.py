@@ -4,10 +4,12 @@ Any field of the config can be set on the command line, such as --config.trainin
 on the same work directory resumes the run from its newest intact checkpoint. A resumed run may change fields
 that affect its results only with --allow_change. --warm_start=RUN begins a new run with the parameters of
 another run, and --warm_start_map chooses which of them. --from_step=N resumes from the checkpoint of step N.
-On several hosts, start the same command on each, with a work directory that all hosts share, and either
---distributed, or --coordinator, --processes and --process_id.
+The work directory may be a URL, such as gs://BUCKET/run. On several hosts, start the same command on each,
+with a URL or a work directory that all hosts share, and either --distributed, or --coordinator, --processes
+and --process_id.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -15,6 +17,7 @@ import os
 import shlex
 import shutil
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -29,6 +32,7 @@ from tfm.commands.options import Train
 from tfm.config import dotted_names, import_flags, walk_fields
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
+from tfm.io.remote import is_url
 from tfm.io.signals import handle_signals
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
@@ -37,7 +41,7 @@ from tfm.training.profiling import Profiler, parse_range
 from tfm.training.setup import CHECKPOINT_FOLDER, has_checkpoint
 from tfm.training.task import Task
 from tfm.training.trackers import find_tracker
-from tfm.workdir import resume, warm_start
+from tfm.workdir import mirror, resume, warm_start
 from tfm.workdir.starts import open_same_data
 from tfm.workdir.train import train_in_workdir
 from tfm.workdir.warm_start import copy_frozen_models
@@ -50,6 +54,45 @@ def main(options: Train) -> None:
     """Trains."""
     limit_malloc_arenas()
     join_hosts(options)
+    with open_run(options) as (options, hooks):
+        train(options, hooks)
+
+
+@contextlib.contextmanager
+def open_run(options: Train) -> Iterator[tuple[Train, list[Hook]]]:
+    """Opens the working copy of a run whose folder is a URL.
+
+    Yields:
+      The options with the path of the working copy, and the hooks that end training if the store fails. For a
+      local folder, the options as they are, and no hooks.
+    """
+    if not is_url(options.workdir):
+        yield options, []
+    elif options.dry_run or jax.process_index() > 0:
+        with mirror.open_to_read(options.workdir) as workdir:
+            yield dataclasses.replace(options, workdir=workdir), []
+    else:
+        with mirror.open_to_train(options.workdir) as (workdir, check):
+            yield dataclasses.replace(options, workdir=workdir), [UploadHook(check)]
+
+
+class UploadHook(Hook):
+    """A hook that ends training if an upload in the background has failed.
+
+    Args:
+      check: raises the error.
+    """
+
+    def __init__(self, check: Callable[[], None]):
+        self._check = check
+
+    def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
+        """Raises the error of an upload."""
+        self._check()
+
+
+def train(options: Train, hooks: list[Hook]) -> None:
+    """Checks the options, and trains in a local folder with additional hooks."""
     config = options.config
     check_device()
     make_partitioner(config.training)  # checked here, because the preparation takes minutes
@@ -80,7 +123,7 @@ def main(options: Train) -> None:
             entries=options.warm_start_map,
             from_step=options.from_step,
             signals=signals,
-            make_hooks=lambda task: make_hooks(task, options),
+            make_hooks=lambda task: [*make_hooks(task, options), *hooks],
         )
     names = dotted_names(dataclasses.asdict(config))
     if names and jax.process_index() == 0:

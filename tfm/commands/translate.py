@@ -36,6 +36,7 @@ from tfm.data.sources.text_files import NULS, find_problem, is_markup, one_line,
 from tfm.decoding.translate import check_n_best
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
+from tfm.io import remote
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -314,7 +315,11 @@ def describe_origin(run: runs.Run, options: Translate) -> dict[str, Any]:
     names = ["checkpoint", "average", "ensemble", "input", "format", "n_best", "alignments", "phrases"]
     data = run.task.config.data
     return {
-        "options": {name: getattr(options, name) for name in ["workdir", *names]},
+        # A copy of a URL has another path each time.
+        "options": {
+            name: remote.show(value) if isinstance(value, str) else value
+            for name, value in ((name, getattr(options, name)) for name in ["workdir", *names])
+        },
         "checkpoints": run.steps,
         "weights": _checksum(run.params),
         "decoding": vars(run.task.config.decoding),

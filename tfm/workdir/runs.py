@@ -19,9 +19,11 @@ from tfm.config import OnResume, changes
 from tfm.devices.memory import check_parameters_fit, host_memory
 from tfm.errors import UserError, check_count
 from tfm.io.files import last_part
+from tfm.io.remote import is_url
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
+from tfm.workdir import mirror
 from tfm.workdir.bundle import is_bundle, read_bundle
 from tfm.workdir.starts import check_recorded_config
 
@@ -174,7 +176,7 @@ class RunFolder(ModelFolder):
 
 
 def open_folder(path: str) -> ModelFolder:
-    """Opens the folder of a run or an export.
+    """Opens the folder of a run or an export. The path may be a URL, such as gs://BUCKET/run.
 
     Raises:
       UserError: if there is no run, this version cannot read its config, the config of a run has changed
@@ -182,6 +184,8 @@ def open_folder(path: str) -> ModelFolder:
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {path!r}.")
+    if is_url(path):
+        path = mirror.copy_until_exit(path)
     if not os.path.isdir(path):
         raise UserError(f"Expected the folder of a run at {path}, but there is none. Check the path.")
     mapping = configs.load(config_path(path))
