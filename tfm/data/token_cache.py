@@ -27,6 +27,7 @@ from tfm.data.source import read_in_chunks
 from tfm.data.tokenizers.protocol import EOS_ID, encode_sides
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
+from tfm.io.remote import is_url
 
 FORMAT = 3
 CHUNK_PAIRS = 50_000  # tokenised at a time to limit memory; progress is logged after each chunk
@@ -122,8 +123,13 @@ def check_folder(cache_dir: str) -> None:
     exist.
 
     Raises:
-      UserError: if no file can be created and the folder contains no caches.
+      UserError: if no file can be created and the folder contains no caches, or the folder is a URL.
     """
+    if is_url(cache_dir):
+        raise UserError(
+            f"Expected data.cache_dir to be a local folder, because tokens are read from memory maps, got "
+            f"{cache_dir!r}. Leave it empty, or give a path."
+        )
     folder = os.path.join(cache_dir, "tokens")
     try:
         with writing(folder), clean_folder(folder), tempfile.TemporaryFile(dir=folder):

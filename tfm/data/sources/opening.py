@@ -29,6 +29,7 @@ from tfm.data.sources.tables import TableOptions
 from tfm.data.tokenizers.learning import MAX_TEXT_BYTES
 from tfm.data.tokenizers.normalization import make_normalizer
 from tfm.errors import UserError
+from tfm.io.remote import is_url, list_locally
 
 SOURCE_MEMBERS = ("__len__", "__getitem__", "fingerprint")
 
@@ -173,14 +174,18 @@ def _open(
     """Opens the rows of a name. A name may stand for several files. See `open_corpora` for `reference`."""
     if (rows := config.open_rows(name)) is not None:
         return rows
+    reads_files = config.kind in ("text", "table")
+    directory = (
+        list_locally(config.directory) if reads_files and is_url(config.directory) else config.directory
+    )
     if config.kind == "text" and isinstance(config, DocumentsConfig):
-        return open_files(config.directory, name, config.documents, config.separator)
+        return open_files(directory, name, config.documents, config.separator)
     if config.kind == "text":
-        return open_parallel_text(config.directory, name, config.columns, reference)
+        return open_parallel_text(directory, name, config.columns, reference)
     columns = (config.columns[0], reference) if reference else config.columns
     if config.kind == "table":
         options = TableOptions(columns, config.format, clean, config.label_columns, config.list_columns)
-        return tables.open_tables(config.directory, name, options)
+        return tables.open_tables(directory, name, options)
     if config.kind == "huggingface":
         return huggingface.open_dataset(
             config.name, config.directory, name, columns, clean, config.label_columns, config.list_columns

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO, NamedTuple
 from tfm.data.data_errors import MissingFile
 from tfm.errors import UserError, install_extra
 from tfm.io.files import check_no_pipe, spell_path
+from tfm.io.remote import open_object
 
 DAMAGE = (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError)
 # The first bytes of compressed files.
@@ -197,7 +198,7 @@ class TextFile:
         """
         self._check_unchanged()
         with (
-            io.BufferedReader(io.FileIO(self.path), BLOCK_BYTES) as content,
+            io.BufferedReader(open_object(self.path) or io.FileIO(self.path), BLOCK_BYTES) as content,
             unpack(content, self.path, os.path.getsize(self.path)) as file,
         ):
             yield file
