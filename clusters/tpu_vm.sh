@@ -1,5 +1,5 @@
 #!/bin/bash
-# Trains on Cloud TPU VMs: NAME=tfm ZONE=us-west4-a NFS=10.0.0.2:/share CONFIG=quickstart clusters/tpu_vm.sh train
+# Trains on Cloud TPU VMs: NAME=tfm ZONE=us-west4-a BUCKET=gs://my-bucket CONFIG=quickstart clusters/tpu_vm.sh train
 #
 #   tpu_vm.sh create   asks for the TPU, and waits until it is there
 #   tpu_vm.sh train    creates it where it is not there, installs tfm on all of its hosts, and trains; all
@@ -14,13 +14,12 @@ NAME=${NAME:-tfm}
 ZONE=${ZONE:-us-west4-a}
 TYPE=${TYPE:-v5litepod-16}                # 16 chips on 4 hosts
 VERSION=${VERSION:-v2-alpha-tpuv5-lite}   # the system of the hosts, by the generation of the TPU
-NFS=${NFS:-}                              # HOST:/SHARE for the work directory, which has to outlive the TPU
+BUCKET=${BUCKET:-}                        # gs://BUCKET for the work directory, which has to outlive the TPU
 WHEEL=${WHEEL:-dist/tfm_jax-0.1.0-py3-none-any.whl} # of: pip wheel --no-deps --wheel-dir=dist .
 PYTHON=${PYTHON:-python3.11}              # on the hosts, 3.11 or newer
 CONFIG=${CONFIG:-quickstart}
 RETRIES=${RETRIES:-3}                     # after errors; a preemption does not count
 SECONDS_BETWEEN=${SECONDS_BETWEEN:-30}    # looks at the TPU's state
-SHARE=/mnt/tfm                            # where the hosts mount NFS
 VENV=tfm-venv                             # in the home folder of the hosts
 
 # A command on all hosts; the exit code is 0 if it is 0 on all.
@@ -54,10 +53,8 @@ create() {
 # Makes the hosts ready for training; does no harm where that was begun before.
 prepare() {
     gcloud compute tpus tpu-vm scp "$WHEEL" "$NAME:" --zone="$ZONE" --worker=all
-    on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy nfs-common $PYTHON-venv \
-&& sudo mkdir -p $SHARE && (mountpoint -q $SHARE || sudo mount -t nfs $NFS $SHARE) \
-&& sudo install -d -m 1777 $SHARE/runs $SHARE/cache \
-&& $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[train,tpu]'"
+    on_all_hosts "sudo apt-get update -q && sudo apt-get install -qy $PYTHON-venv \
+&& $PYTHON -m venv $VENV && $VENV/bin/pip install -q './${WHEEL##*/}[train,tpu,gcs]'"
 }
 
 delete() {
@@ -66,7 +63,7 @@ delete() {
 
 # The same command on each host; JAX finds the others by the metadata of the TPU.
 train_once() {
-    on_all_hosts "XDG_CACHE_HOME=$SHARE/cache $VENV/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$SHARE/runs/$NAME \
+    on_all_hosts "$VENV/bin/tfm train --config=$(printf '%q' "$CONFIG") --workdir=$BUCKET/runs/$NAME \
 --distributed --config.training.parallel=mesh"
 }
 
@@ -86,8 +83,8 @@ train() {
     done
 }
 
-if [[ -z $NFS && ${1:-} != delete ]]; then
-    echo "error: Expected NFS=HOST:/SHARE, the file system of the work directory: see docs/clusters.md." >&2
+if [[ -z $BUCKET && ${1:-} != delete ]]; then
+    echo "error: Expected BUCKET=gs://BUCKET, the place of the work directory: see docs/clusters.md." >&2
     exit 2
 fi
 case ${1:-} in

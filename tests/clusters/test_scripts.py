@@ -82,25 +82,28 @@ def test_slurm_sends_sigterm_once_to_every_process():
 
 
 def test_all_hosts_of_a_tpu_vm_run_the_same_valid_training():
-    variables = {"NFS": "10.0.0.2:/share", "NAME": "mine", "CONFIG": "wmt14:large_batch"}
+    variables = {"BUCKET": "gs://mine", "NAME": "big", "CONFIG": "wmt14:large_batch"}
     result = run("tpu_vm.sh", "train", functions={"gcloud": GCLOUD}, **variables)
     assert result.returncode == 0, result.stderr
     _, prepare, command = (call.strip("\0").split("\0") for call in result.stdout.split("\n")[:3])
     assert "--worker=all" in prepare
     assert "--worker=all" in command
     subprocess.run(["bash", "-n", "-c", prepare[-1].removeprefix("--command=")], check=True, timeout=LIMIT)
-    assert "mount -t nfs 10.0.0.2:/share /mnt/tfm" in prepare[-1]
-    _, program, name, *arguments = shlex.split(command[-1].removeprefix("--command="))
+    assert "[train,tpu,gcs]" in prepare[-1]
+    program, name, *arguments = shlex.split(command[-1].removeprefix("--command="))
     assert (program, name) == ("tfm-venv/bin/tfm", "train")
     values = parse(Train, arguments)
-    assert values.workdir == "/mnt/tfm/runs/mine"
+    assert values.workdir == "gs://mine/runs/big"
     assert values.distributed
     assert values.config.training.parallel == "mesh"
 
 
 @pytest.mark.parametrize(
     ("arguments", "variables", "error"),
-    [(["train"], {}, "Expected NFS=HOST:/SHARE"), (["traim"], {"NFS": "x:/y"}, "create|train|delete")],
+    [
+        (["train"], {}, "Expected BUCKET=gs://BUCKET"),
+        (["traim"], {"BUCKET": "gs://x"}, "create|train|delete"),
+    ],
 )
 def test_invalid_arguments_end_the_script_before_any_call(arguments, variables, error):
     result = run("tpu_vm.sh", *arguments, functions={"gcloud": PRINT}, **variables)
