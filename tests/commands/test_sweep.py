@@ -16,6 +16,7 @@ from tfm.commands.command import parse
 from tfm.commands.options import Train
 from tfm.errors import UserError
 from tfm.io.lock import find_holder
+from tfm.io.remote import RemoteFolder
 
 CONFIG = '''
 """Fits a line, by two optimizers."""
@@ -142,6 +143,19 @@ def test_table_of_a_sweep_has_a_row_for_each_variant(finished):
     _, _, table = finished
     assert table.startswith("Split validation, last checkpoint.\n\n| variant")
     assert [line.split(" | ")[0] for line in table.splitlines()[4:]] == ["| adam", "| sgd"]
+
+
+@pytest.mark.long
+def test_sweep_in_a_store_goes_on_on_another_machine(finished, tmp_path, monkeypatch, capsys):
+    """The store is a folder with the protocol file://."""
+    _, command, table = finished
+    there = [f"--workdir=file://{tmp_path}/store" if "--workdir" in each else each for each in command]
+    for machine in ("one", "two"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / machine))
+        sweep.main(there)
+        assert capsys.readouterr().out == table
+    log = RemoteFolder(f"file://{tmp_path}/store").read("sgd/seed_7/log.txt").decode()
+    assert log.count("First step finished") == 1
 
 
 @pytest.mark.long

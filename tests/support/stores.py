@@ -34,13 +34,13 @@ class FaultProxy:
       share: share of the requests that meet a random fault.
       is_down: whether each request gets the status 503.
       faults: how often each fault was injected.
-      received: bytes of the bodies that clients sent.
+      received, sent: bytes of the bodies that clients sent and received.
     """
 
     def __init__(self, port: int):
         self.share, self.is_down = 0.0, False
         self.faults: collections.Counter[str] = collections.Counter()
-        self.received = 0
+        self.received = self.sent = 0
         chance, proxy = random.Random(0), self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -102,6 +102,7 @@ class FaultProxy:
                 self.send_header("Content-Length", size)
                 self.end_headers()
                 if self.command != "HEAD":
+                    proxy.sent += len(content)
                     self.wfile.write(content)
 
         class Server(http.server.ThreadingHTTPServer):

@@ -316,3 +316,10 @@ def test_only_one_of_several_processes_creates_an_object(url):
     for thread in threads:
         thread.join()
     assert sorted(created) == [False] * 7 + [True]
+
+
+def test_credentials_in_a_url_of_the_config_are_refused_before_the_config_is_written(tmp_path):
+    secret = "--config.data.directory=s3://key:hunter2@bucket/data"
+    with pytest.raises(UserError, match="URL without credentials"):
+        train.main(["--config=wmt14", f"--workdir={tmp_path}/run", secret])
+    assert not (tmp_path / "run").exists()

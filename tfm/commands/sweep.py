@@ -27,6 +27,7 @@ from tfm.commands.overrides import override
 from tfm.config import dotted_names, import_flags, to_config_dict
 from tfm.errors import UserError
 from tfm.io.lock import lock_workdir
+from tfm.io.remote import is_url
 from tfm.sweep.plan import PlannedRun, describe_plan, plan_folder
 from tfm.sweep.processes import execute_runs
 from tfm.sweep.results import (
@@ -37,7 +38,7 @@ from tfm.sweep.results import (
     write_table,
 )
 from tfm.sweep.variants import SEED, Variant
-from tfm.workdir import resume
+from tfm.workdir import mirror, resume
 from tfm.workdir.compiled_programs import remove_damaged_programs
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,28 @@ def main(options: Sweep) -> None:
     """Runs the sweep."""
     if split_variant(options.config_file)[1]:
         raise UserError("A sweep needs the file without a variant. Choose variants with --only.")
+    with open_folder(options.workdir, is_view=options.dry_run) as folder:
+        sweep(dataclasses.replace(options, workdir=folder))
+
+
+@contextlib.contextmanager
+def open_folder(workdir: str, *, is_view: bool) -> Iterator[str]:
+    """Yields the folder of a sweep, or a working copy if it is a URL.
+
+    The processes of the runs cannot fetch checkpoints, so the copy has the checkpoints of all runs.
+    """
+    if not is_url(workdir):
+        yield workdir
+    elif is_view:
+        with mirror.open_to_view(workdir) as folder:
+            yield folder
+    else:
+        with mirror.open_to_train(workdir, everything=True) as (folder, _):
+            yield folder
+
+
+def sweep(options: Sweep) -> None:
+    """Runs the sweep in a local folder."""
     folder, variants = options.workdir, read_variants(options.config_file)
     planned = plan_runs(variants, options)
     known = planned + plan_others(variants, planned, options)

@@ -32,7 +32,7 @@ from tfm.commands.options import Train
 from tfm.config import dotted_names, import_flags, walk_fields
 from tfm.devices.memory import limit_malloc_arenas
 from tfm.errors import UserError
-from tfm.io.remote import is_url
+from tfm.io.remote import TRAINING_PATIENCE, check_url, is_url
 from tfm.io.signals import handle_signals
 from tfm.training.dry_run import describe_run
 from tfm.training.hooks import Hook
@@ -69,7 +69,7 @@ def open_run(options: Train) -> Iterator[tuple[Train, list[Hook]]]:
     if not is_url(options.workdir):
         yield options, []
     elif options.dry_run or jax.process_index() > 0:
-        with mirror.open_to_read(options.workdir) as workdir:
+        with mirror.open_to_read(options.workdir, patience=TRAINING_PATIENCE) as workdir:
             yield dataclasses.replace(options, workdir=workdir), []
     else:
         with mirror.open_to_train(options.workdir) as (workdir, check):
@@ -94,6 +94,9 @@ class UploadHook(Hook):
 def train(options: Train, hooks: list[Hook]) -> None:
     """Checks the options, and trains in a local folder with additional hooks."""
     config = options.config
+    for leaf in walk_fields(config):
+        if is_url(leaf.value):
+            check_url(leaf.value)
     check_device()
     make_partitioner(config.training)  # checked here, because the preparation takes minutes
     if options.profile:

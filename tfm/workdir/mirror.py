@@ -32,10 +32,11 @@ from tfm.checkpoints import manifest
 from tfm.errors import UserError
 from tfm.io.files import TEMPORARY_NAME, atomic_file, lock_file, open_locked, user_cache, writing
 from tfm.io.lock import LOCK_FILE
-from tfm.io.remote import TRAINING_PATIENCE, RemoteFolder, check_name, registered
+from tfm.io.remote import PATIENCE, TRAINING_PATIENCE, RemoteFolder, check_name, check_url, registered
 from tfm.training.setup import CHECKPOINT_FOLDER
 
 RECORD_FILE = "copy.json"
+SWEEP_RUNS = "*/*"  # VARIANT/seed_N
 UPLOAD_PREFIX = ".upload"
 OWNER_FOLDER = ".owner"
 OWNER_NAME = re.compile(rf"{re.escape(OWNER_FOLDER)}/([0-9]+)\.json")
@@ -62,8 +63,8 @@ class Mirror:
     Args:
       remote: the folder in the store.
       folder: the absolute path of the local folder.
-      check: called before a checkpoint becomes complete in the store. It raises a UserError if the folder has
-        another owner.
+      check: called before an upload, and before a checkpoint becomes complete in the store. It raises a
+        UserError if the folder has another owner.
     """
 
     def __init__(self, remote: RemoteFolder, folder: str, check: Callable[[], None] = lambda: None):
@@ -130,6 +131,7 @@ class Mirror:
           The uploaded bytes.
         """
         with self._pushing:
+            self._check()
             local = self._scan()
             changed = {name for name, stat in local.items() if self.synced.get(name) != stat}
             complete = {os.path.dirname(name) for name in local if _is_manifest(name)}
@@ -214,8 +216,7 @@ class Mirror:
             for number, name in enumerate(names):
                 copies[name] = os.path.join(snapshot, str(number))
                 try:
-                    # Checkpoints do not change, and a link keeps one that training deletes meanwhile.
-                    (os.link if is_checkpoint else shutil.copyfile)(self._path(name), copies[name])
+                    _take(self._path(name), copies[name], links=is_checkpoint)
                 except FileNotFoundError:
                     if is_checkpoint:
                         return 0
@@ -403,11 +404,12 @@ class Uploader:
       mirror: the working copy.
       owner: of the folder.
       save: called after each upload.
+      runs: pattern of the run folders below the working copy, "" if it is the folder of one run.
     """
 
-    def __init__(self, mirror: Mirror, owner: Owner, save: Callable[[], None]):
-        self._mirror, self._owner, self._save = mirror, owner, save
-        self._error: UserError | None = None
+    def __init__(self, mirror: Mirror, owner: Owner, save: Callable[[], None], runs: str = ""):
+        self._mirror, self._owner, self._save, self._runs = mirror, owner, save, runs
+        self._error: Exception | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="uploads", daemon=True)
         self._thread.start()
@@ -435,7 +437,7 @@ class Uploader:
             if (now := self._list_checkpoints()) - seen:
                 try:
                     self._push()
-                except UserError as error:
+                except Exception as error:
                     self._error = error
                     return
             seen = now
@@ -452,13 +454,9 @@ class Uploader:
         self._save()
 
     def _list_checkpoints(self) -> set[str]:
-        """Returns the checkpoints of the run, and of the runs of a sweep."""
-        pattern = os.path.join(glob.escape(self._mirror.folder), "**", CHECKPOINT_FOLDER, "*", manifest.FILE)
-        return {
-            path
-            for path in glob.glob(pattern, recursive=True)
-            if not LOCAL_NAME.fullmatch(os.path.basename(os.path.dirname(path)))
-        }
+        """Returns the paths of the manifests of the checkpoints here."""
+        folder = os.path.join(glob.escape(self._mirror.folder), self._runs, CHECKPOINT_FOLDER)
+        return set(glob.glob(os.path.join(folder, "[0-9]*", manifest.FILE)))
 
 
 @contextlib.contextmanager
@@ -504,17 +502,18 @@ def open_to_train(url: str, *, everything: bool = False) -> Iterator[tuple[str, 
         mirror.remove_incomplete(mirror.pull(_is_any if everything else _is_needed))
         save()
         stack.enter_context(registered(folder, mirror))
-        uploader = Uploader(mirror, owner, save)
+        uploader = Uploader(mirror, owner, save, SWEEP_RUNS if everything else "")
         stack.callback(uploader.close)
         yield folder, uploader.check
 
 
 @contextlib.contextmanager
-def open_to_read(url: str, *, is_view: bool = False) -> Iterator[str]:
+def open_to_read(url: str, *, patience: float = PATIENCE, is_view: bool = False) -> Iterator[str]:
     """Opens a temporary copy of a run, an export or a folder for results. Uploads the files that are new.
 
     Args:
       url: URL of the folder.
+      patience: see `RemoteFolder`.
       is_view: whether a report of the folder is enough. Then, the files that the report does not read are
         empty, and the lock of each run shows whether it is in training. Otherwise, checkpoints are fetched
         when they are opened.
@@ -522,7 +521,7 @@ def open_to_read(url: str, *, is_view: bool = False) -> Iterator[str]:
     Yields:
       The folder. It does not exist if there are no objects.
     """
-    remote = RemoteFolder(url)
+    remote = RemoteFolder(url, patience)
     with tempfile.TemporaryDirectory(prefix="tfm-", ignore_cleanup_errors=True) as base:
         folder = os.path.join(os.path.realpath(base), os.path.basename(remote.url))
         os.mkdir(folder)
@@ -560,6 +559,7 @@ def open_output_file(url: str) -> Iterator[str]:
       The path of the file. What is written there is uploaded, also after an error. If the object exists, the
       file exists and is empty.
     """
+    check_url(url)
     parent, name = url.rsplit("/", 1)
     remote = RemoteFolder(parent)
     with tempfile.TemporaryDirectory(prefix="tfm-", ignore_cleanup_errors=True) as base:
@@ -587,6 +587,7 @@ def open_input(url: str) -> Iterator[str]:
     Yields:
       The path. It does not exist if there is no such object.
     """
+    check_url(url)
     parent, name = url.rstrip("/").rsplit("/", 1)
     remote = RemoteFolder(parent)
     with tempfile.TemporaryDirectory(prefix="tfm-", ignore_cleanup_errors=True) as base:
@@ -597,6 +598,23 @@ def open_input(url: str) -> Iterator[str]:
         remote.download({each: os.path.join(mirror.folder, *each.split("/")) for each in names})
         with registered(mirror.folder, mirror):
             yield os.path.join(mirror.folder, name)
+
+
+def _take(path: str, copy: str, *, links: bool) -> None:
+    """Copies a file as it is now. A link is enough for a file that does not change but may be deleted.
+
+    Raises:
+      FileNotFoundError: if the file was deleted.
+    """
+    if links:
+        try:
+            os.link(path, copy)
+            return
+        except FileNotFoundError:
+            raise
+        except OSError:  # some file systems have no links
+            pass
+    shutil.copyfile(path, copy)
 
 
 def _push_or_keep(mirror: Mirror, base: str) -> None:
