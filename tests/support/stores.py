@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfm.io.remote import RemoteFolder
+from tfm.io.remote import open_file_system
 
 BUCKET = "bucket"
 PACKAGES = {"gs": ("gcsfs", "gcp_storage_emulator"), "s3": ("s3fs", "moto.server")}
@@ -157,11 +157,14 @@ def run_store(protocol: str) -> Iterator[tuple[str, FaultProxy, dict[str, str]]]
     os.environ.update(environment)
     try:
         url = f"{protocol}://{BUCKET}"
-        RemoteFolder(url)._files.makedirs(BUCKET, exist_ok=True)
+        files, _ = open_file_system(url)
+        files.makedirs(BUCKET, exist_ok=True)
         yield url, proxy, environment
     finally:
         proxy.close()
         server.stop()
         for name, value in before.items():
             os.environ.pop(name) if value is None else os.environ.update({name: value})
-        importlib.import_module("fsspec").AbstractFileSystem.clear_instance_cache()
+        for cls in type(files).__mro__:  # fsspec keeps file systems, with the port of this emulator
+            if hasattr(cls, "clear_instance_cache"):
+                cls.clear_instance_cache()

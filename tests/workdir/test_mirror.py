@@ -4,11 +4,14 @@ import importlib
 import json
 import os
 import pathlib
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from tests.support.processes import LIMIT
 from tfm.checkpoints import manifest
 from tfm.commands import list as list_runs
 from tfm.commands import status, train
@@ -323,3 +326,10 @@ def test_credentials_in_a_url_of_the_config_are_refused_before_the_config_is_wri
     with pytest.raises(UserError, match="URL without credentials"):
         train.main(["--config=wmt14", f"--workdir={tmp_path}/run", secret])
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.long
+def test_commands_on_local_folders_do_not_import_fsspec():
+    code = "import sys, tfm.commands.train, tfm.commands.evaluate; print('fsspec' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
+    assert (result.stdout, result.returncode) == ("False\n", 0), result.stderr

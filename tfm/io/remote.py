@@ -90,7 +90,7 @@ class RemoteFolder:
         check_url(url)
         self.url, self.patience = url.rstrip("/"), patience
         self._files: Any = None
-        self._files, self._root = self._repeat(lambda: _open_file_system(self.url))
+        self._files, self._root = self._repeat(lambda: open_file_system(self.url))
         self._root = self._root.rstrip("/")
 
     def sizes(self, folder: str = "") -> dict[str, int]:
@@ -244,7 +244,7 @@ def _is_refused(error: Exception) -> bool:
     return is_refused or PERMANENT_NAMES.search(type(error).__name__) is not None
 
 
-def _open_file_system(url: str) -> tuple[Any, str]:
+def open_file_system(url: str) -> tuple[Any, str]:
     """Returns the file system of fsspec for a URL, and the path of the URL in it.
 
     Raises:
