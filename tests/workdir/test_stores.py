@@ -29,6 +29,12 @@ def store(request):
 
 
 @pytest.fixture
+def gs():
+    with run_store("gs") as opened:
+        yield opened
+
+
+@pytest.fixture
 def s3():
     with run_store("s3") as opened:
         yield opened
@@ -46,8 +52,8 @@ def test_killed_run_with_faults_equals_the_unbroken_run_bit_for_bit(store, tmp_p
     assert sum(times for name, times in counts.items() if name != "fault none") > 2
 
 
-def test_commands_read_and_write_runs_and_files_in_a_store(store, tmp_path):
-    url, _, _ = store
+def test_commands_read_and_write_runs_and_files_in_a_store(gs, tmp_path):
+    url, _, _ = gs
     config = config_file(tmp_path, steps=6)
     finish(start("train", f"--config={config}", f"--workdir={url}/run", cache=tmp_path / "cache"))
     RemoteFolder(url).write("lines", b"red dog runs\n\nbig cat\n")
@@ -111,8 +117,8 @@ def test_store_that_fails_for_longer_ends_in_one_message_and_loses_nothing(s3, t
     assert f"Resuming from step {saved} " in finish(resumed)
 
 
-def test_second_writer_on_another_machine_is_refused(store, tmp_path):
-    url, _, _ = store
+def test_second_writer_on_another_machine_is_refused(s3, tmp_path):
+    url, _, _ = s3
     config = config_file(tmp_path, steps=100_000, checkpoint_every=100_000)
     arguments = ("train", f"--config={config}", f"--workdir={url}/run")
     first = start(*arguments, cache=tmp_path / "one")
@@ -127,8 +133,8 @@ def test_second_writer_on_another_machine_is_refused(store, tmp_path):
     first.communicate()
 
 
-def test_of_two_writers_that_start_together_one_trains(store, tmp_path):
-    url, _, _ = store
+def test_of_two_writers_that_start_together_one_trains(s3, tmp_path):
+    url, _, _ = s3
     config = config_file(tmp_path, steps=30)
     arguments = ("train", f"--config={config}", f"--workdir={url}/run")
     started = [start(*arguments, cache=tmp_path / name) for name in ("one", "two")]
@@ -139,8 +145,8 @@ def test_of_two_writers_that_start_together_one_trains(store, tmp_path):
     assert len(RemoteFolder(f"{url}/run").read("starts.jsonl").splitlines()) == 1
 
 
-def test_hosts_without_a_common_disk_train_like_one_process(store, tmp_path):
-    url, _, _ = store
+def test_hosts_without_a_common_disk_train_like_one_process(s3, tmp_path):
+    url, _, _ = s3
     write_corpus(tmp_path)
     settings = make_config(tmp_path, mesh_fsdp=2, steps=12, eval_every=6, checkpoint_every=3)
     config = write_config_file(tmp_path, settings)
