@@ -11,6 +11,7 @@ import random
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 
 import pytest
@@ -157,6 +158,9 @@ def run_store(protocol: str) -> Iterator[tuple[str, FaultProxy, dict[str, str]]]
     os.environ.update(environment)
     try:
         url = f"{protocol}://{BUCKET}"
+        if protocol == "s3":  # moto keeps the objects of earlier tests
+            reset = urllib.request.Request(f"http://127.0.0.1:{port}/moto-api/reset", method="POST")
+            urllib.request.urlopen(reset).close()
         files, _ = open_file_system(url)
         files.makedirs(BUCKET, exist_ok=True)
         yield url, proxy, environment
