@@ -97,7 +97,7 @@ def test_store_that_fails_for_a_while_costs_no_step(s3, tmp_path):
 
 def test_store_that_fails_for_longer_ends_in_one_message_and_loses_nothing(s3, tmp_path):
     url, proxy, environment = s3
-    config = config_file(tmp_path, steps=400, checkpoint_every=4, keep=3)
+    config = config_file(tmp_path, steps=160, checkpoint_every=4, keep=3)
     arguments = ("train", f"--config={config}", f"--workdir={url}/run")
     impatient = {"TFM_TEST_PATIENCE": "4"}
     process = start(*arguments, cache=tmp_path / "cache", environment=impatient)
@@ -114,7 +114,7 @@ def test_store_that_fails_for_longer_ends_in_one_message_and_loses_nothing(s3, t
     assert str(kept) in message
     saved = max(int(path.name) for path in (kept / "run" / "checkpoints").iterdir() if path.name.isdigit())
     proxy.is_down = False
-    resumed = start(*arguments, "--config.training.steps=400", cache=tmp_path / "cache")
+    resumed = start(*arguments, cache=tmp_path / "cache")
     assert f"Resuming from step {saved} " in finish(resumed)
 
 
