@@ -17,7 +17,7 @@ from tfm.training.frozen import FrozenModel, read_frozen
 from tfm.training.map_batches import map_rows
 from tfm.training.task import Variables
 
-BATCH_SIZE = 256
+BATCH_SIZE = 256  # maximum number of images that are judged at once
 SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
 
 
@@ -78,7 +78,8 @@ class ImageJudge:
           The probabilities of the classes, float32 [N, classes], and the features that the classifier's last
           layer reads, float32 [N, F].
         """
-        return map_rows(self._compute, self._variables, {"images": images}, BATCH_SIZE)
+        size = min(len(images), BATCH_SIZE)
+        return map_rows(self._compute, self._variables, {"images": images}, size)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _compute(self, variables: Variables, rows: Mapping[str, jax.Array]) -> tuple[jax.Array, jax.Array]:

@@ -14,7 +14,7 @@ from tests.tasks import cases
 from tfm.config import to_config_dict
 from tfm.errors import UserError
 from tfm.systems.sagan import task as image_generation
-from tfm.systems.sagan.scores import frechet_distance, score_images
+from tfm.systems.sagan.scores import compute_scores, frechet_distance
 from tfm.systems.sagan.task import ImageGeneration, observe_image
 from tfm.systems.vit.model import ViTConfig
 from tfm.testing.models import quick_jit
@@ -145,22 +145,24 @@ class Judge:
 
     fingerprint = ""
 
+    def __init__(self):
+        self.calls = []  # number of images of each call
+
     def judge(self, images):
         """Returns the probabilities of three classes, and features [N, height]."""
+        self.calls.append(len(images))
         judged = np.rint(images[:, 0, 0, 0]).astype(int) % 3
         return np.eye(3)[judged], images[:, :, 0, 0]
 
 
 def test_scores_are_the_share_of_requested_classes_and_the_distance_to_real_images():
     rng = np.random.default_rng(0)
-    images, real = rng.normal(size=(40, 4, 1, 1)), rng.normal(1, 2, size=(40, 4, 1, 1))
-    images[:, 0] = np.arange(40)[:, None, None] % 3
-    labels = np.where(np.arange(40) < 30, np.arange(40) % 3, (np.arange(40) + 1) % 3)
-    judged, scores = score_images(Judge(), images, labels, real)
-    np.testing.assert_array_equal(judged, np.arange(40) % 3)
-    assert [score.value for score in scores] == [
+    features, references = rng.normal(size=(40, 4)), rng.normal(1, 2, size=(40, 4))
+    judged = np.arange(40) % 3
+    labels = np.where(np.arange(40) < 30, judged, (judged + 1) % 3)
+    assert [score.value for score in compute_scores(labels, judged, features, references)] == [
         75,
-        pytest.approx(frechet_distance(images[..., 0, 0], real[..., 0, 0])),
+        pytest.approx(frechet_distance(features, references)),
     ]
 
 
@@ -194,6 +196,21 @@ def test_evaluation_compares_with_real_images_and_shows_all_classes(painting):
     shown, titles = evaluation.samples.pictures["generated"].args
     assert titles == names
     np.testing.assert_array_equal(shown, painting.generate(None, np.array([0, 1, 2, 0, 1]), seed=1))
+
+
+def test_evaluation_judges_one_batch_of_images_at_a_time(task):
+    judge = Judge()
+    config = dataclasses.replace(task.config, validation_samples=0)
+    painting = Painting(config, task.label_names, "", judge=judge)
+    painting.evaluate(None, painting.open_data())
+    assert judge.calls == [4, 4, 4, 4]  # the generated and the real images of two batches
+
+
+def test_batches_of_images_have_the_noise_of_one_long_batch(recorder):
+    labels = np.arange(12) % 3
+    rng = np.random.default_rng(0)
+    parts = [recorder.generate({"params": {}}, part, rng) for part in np.split(labels, [4, 8])]
+    np.testing.assert_array_equal(np.concatenate(parts), recorder.generate({"params": {}}, labels))
 
 
 def test_report_has_the_judged_class_of_each_image(painting):

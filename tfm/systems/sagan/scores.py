@@ -3,7 +3,6 @@
 import numpy as np
 
 from tfm.evaluation.score import Score
-from tfm.training.image_judge import ImageJudge
 
 
 def frechet_distance(features: np.ndarray, references: np.ndarray) -> float:
@@ -28,25 +27,21 @@ ACCURACY = "accuracy of requested classes"
 DISTANCE = "Frechet distance of features"
 
 
-def score_images(
-    judge: ImageJudge, images: np.ndarray, labels: np.ndarray, real: np.ndarray
-) -> tuple[np.ndarray, list[Score]]:
-    """Judges generated images.
+def compute_scores(
+    labels: np.ndarray, judged: np.ndarray, features: np.ndarray, references: np.ndarray
+) -> list[Score]:
+    """Computes the scores of generated images.
 
     Args:
-      judge: the classifier.
-      images: generated images [N, height, width, C], from -1 to 1.
       labels: the requested classes, int [N].
-      real: real images of the same classes, like `images`.
-
-    Returns:
-      The judged classes, int [N], and the scores.
+      judged: the classes that the classifier assigns to the generated images, int [N].
+      features: the classifier's features of the generated images, float [N, F].
+      references: its features of real images of the same classes, float [N, F].
     """
-    probabilities, features = judge.judge(images)
-    judged = probabilities.argmax(-1)
     signature = f"{len(labels):,} generated images"
-    distance = frechet_distance(features, judge.judge(real)[1])
-    return judged, [
-        Score(ACCURACY, 100 * float((judged == labels).mean()), f"per cent of {signature}"),
+    accuracy = 100 * float((judged == labels).mean())
+    distance = frechet_distance(features, references)
+    return [
+        Score(ACCURACY, accuracy, f"per cent of {signature}"),
         Score(DISTANCE, distance, f"{signature} and as many real images"),
     ]

@@ -19,7 +19,7 @@ import numpy as np
 from tfm import models, tasks
 from tfm.config import OnResume, check_fields, field
 from tfm.data.config import ImagesConfig
-from tfm.data.images import Images, assemble
+from tfm.data.images import Images, eval_batches
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError, suggest
 from tfm.evaluation.score import Score
@@ -27,7 +27,7 @@ from tfm.interpret.observation import AttentionMap, Observation, Prediction, ima
 from tfm.layers.batch_norm import Rows
 from tfm.layers.observe import read_attention
 from tfm.systems.sagan.model import SelfAttentionGANConfig
-from tfm.systems.sagan.scores import ACCURACY, DISTANCE, score_images
+from tfm.systems.sagan.scores import ACCURACY, DISTANCE, compute_scores
 from tfm.tasks import image_classification
 from tfm.tasks.image_classification import ClassificationData, open_split, prepare_labels
 from tfm.training.assets import LABELS_FILE
@@ -209,8 +209,19 @@ class ImageGeneration(Task):
         outputs = [example["judged"] for example in examples]
         yield Report(outputs, scores, examples, {"seed": 0}, rate, source.fingerprint)
 
-    def generate(self, variables: Variables, labels: np.ndarray, seed: int = 0) -> np.ndarray:
-        """Returns images float32 [N, height, width, C] from -1 to 1 for labels [N]."""
+    def generate(
+        self, variables: Variables, labels: np.ndarray, seed: int | np.random.Generator = 0
+    ) -> np.ndarray:
+        """Generates an image for each label.
+
+        Args:
+          variables: variables of the model.
+          labels: int [N].
+          seed: seed of the noise, or the generator that draws the noise.
+
+        Returns:
+          float32 [N, height, width, C], from -1 to 1.
+        """
         rng = np.random.default_rng(seed)
         noise = rng.standard_normal((len(labels), self.config.model.noise), np.float32)
         rows = {"noise": noise, "labels": labels}
@@ -258,10 +269,25 @@ class ImageGeneration(Task):
 
     def _score(self, variables: Variables, source: Images) -> tuple[list[dict[str, str]], list[Score]]:
         """Generates and judges an image for each image of a split. Returns their classes and the scores."""
-        real, labels = _read(source)
-        images = self.generate(variables, labels)
-        judged, scores = score_images(self._required_judge, images, labels, real)
-        return self._describe(labels, judged), scores
+        batches = zip(*self._judge_batches(variables, source), strict=True)
+        labels, judged, features, references = (np.concatenate(parts) for parts in batches)
+        return self._describe(labels, judged), compute_scores(labels, judged, features, references)
+
+    def _judge_batches(self, variables: Variables, source: Images) -> Iterator[tuple[np.ndarray, ...]]:
+        """Generates an image for each image of a split. Only one batch of images is in memory.
+
+        Yields:
+          For the images of a batch: their labels and the judged classes of the generated images, int [n], the
+          features of the generated images and the features of the real images, float32 [n, F].
+        """
+        rng = np.random.default_rng(0)
+        for batch in eval_batches(source, self.config.data.batch_size):
+            count = int(batch["weights"].sum())
+            images = self.generate(variables, batch["labels"], rng)
+            probabilities, features = self._required_judge.judge(images)
+            _, references = self._required_judge.judge(batch["images"])
+            parts = batch["labels"], probabilities.argmax(-1), features, references
+            yield tuple(part[:count] for part in parts)
 
     def _describe(self, labels: np.ndarray, judged: np.ndarray) -> list[dict[str, str]]:
         """Returns the names of the requested and of the judged class of each image."""
@@ -296,9 +322,3 @@ def _sums(values: Mapping[str, jax.Array], batch: Batch) -> dict[str, tuple[jax.
     """Returns {name: (sum, count)} of values [B] over the rows that are not padding."""
     weights = batch["weights"]
     return {name: ((x * weights).sum(), weights.sum()) for name, x in values.items()}
-
-
-def _read(source: Images) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all images of a split from -1 to 1, [N, height, width, C], and their labels, int [N]."""
-    images, labels = source.take(np.arange(len(source)))
-    return assemble(images, labels, source.largest, len(images))["images"], labels
