@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import tracemalloc
 
 import flax.linen as nn
 import jax
@@ -194,6 +195,28 @@ def test_samples_are_pictures_and_below_them_what_their_codes_restore(task, vari
     np.testing.assert_allclose(shown, np.concatenate(restored[:2]), atol=1e-5)
     assert titles == ["image"] * 5 + ["restored"] * 5
     assert samples.pictures["restored"].keywords["columns"] == 5
+
+
+@pytest.mark.parametrize("samples", [0, 3, 5, 9])
+def test_samples_are_the_first_pictures_of_a_split_of_several_batches(task, variables, restored, samples):
+    result = task.reconstruct(variables, CaptionedDigits("validation"), samples)
+    images, expected, codes = restored
+    np.testing.assert_array_equal(result.images, images[:samples])
+    np.testing.assert_allclose(result.restored, expected[:samples], atol=1e-5)
+    np.testing.assert_array_equal(result.codes, codes)
+
+
+def test_memory_of_an_evaluation_does_not_grow_with_the_pictures(task, variables):
+    data = dataclasses.replace(task.config.data, evaluated=400)
+    larger = image_tokens.create(dataclasses.replace(task.config, data=data), "")
+    larger._reconstruct = task._reconstruct  # compiled
+    pictures = CaptionedDigits("validation")
+    task.reconstruct(variables, pictures, 0)
+    tracemalloc.start()
+    larger.reconstruct(variables, pictures, 0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 400 * pictures.make(EVALUATION, 0).image.nbytes / 2
 
 
 def test_published_autoencoder_does_not_read_these_pictures():

@@ -5,7 +5,9 @@ import itertools
 import json
 import os
 import shutil
+import types
 import unicodedata
+import weakref
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from tests.systems.dalle import numpy_dalle, numpy_dvae
 from tests.tasks import cases
 from tfm.data.batches.generated import EVALUATION, GeneratedBatches
 from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.files import load_tokenizer
 from tfm.errors import UserError
 from tfm.systems.dalle import image_tokens, text_to_image
 from tfm.systems.dalle.caption_text import TokenText
@@ -334,6 +337,35 @@ def test_evaluations_draw_some_captions_and_own_captions_can_be_observed(task, v
     assert observation.tracks["tokens"].labels[:4] == ["start", "a", " ", "r"]
     with pytest.raises(UserError, match="at most 12 tokens"):
         task.observe(variables, "a very long caption", 64)
+
+
+def test_an_evaluation_holds_few_batches_of_pictures(task, variables):
+    config = dataclasses.replace(
+        task.config, data=dataclasses.replace(task.config.data, batch_size=1), validation_samples=0
+    )
+    pictures = task.open_data().validation
+    alive: list[weakref.ref] = []
+    largest = 0
+
+    class Watched:
+        """The validation pictures, which remember their batches."""
+
+        size = pictures.size
+
+        def make(self, *numbers):
+            return pictures.make(*numbers)
+
+        def assemble(self, examples, rows):
+            nonlocal largest
+            batch = pictures.assemble(examples, rows)
+            alive.append(weakref.ref(batch["images"]))
+            largest = max(largest, sum(reference() is not None for reference in alive))
+            return batch
+
+    small = text_to_image.TextToImage(config, task.first_stage, tokenizer=load_tokenizer("", "bytes"))
+    small.evaluate(variables, types.SimpleNamespace(validation=Watched()))
+    assert len(alive) == pictures.size == 4
+    assert largest <= 2  # the batch in the loop and the next batch
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -14,7 +14,7 @@ from tfm.data.batches.generated import EVALUATION
 from tfm.decoding.config import GenerationConfig
 from tfm.errors import UserError
 from tfm.models import TransformerConfig
-from tfm.systems.dalle import text_to_image
+from tfm.systems.dalle import first_stage, text_to_image
 from tfm.systems.dalle.captions import (
     RELATIONS,
     WORDS,
@@ -107,6 +107,14 @@ def test_codes_are_read_and_drawn_row_by_row(task, batch):
     np.testing.assert_array_equal(codes, expected.reshape(2, 16))
     restored = numpy_dvae.draw(params, expected, **sizes)
     np.testing.assert_allclose(stage.decode(codes), restored, atol=1e-5)
+
+
+def test_codes_and_pictures_of_many_rows_are_computed_in_batches(task, batch, monkeypatch):
+    codes = task.first_stage.encode(batch["images"])
+    pictures = task.first_stage.decode(codes)
+    monkeypatch.setattr(first_stage, "BATCH_SIZE", 4)
+    np.testing.assert_array_equal(task.first_stage.encode(batch["images"]), codes)
+    np.testing.assert_allclose(task.first_stage.decode(codes), pictures, atol=1e-6)
 
 
 def test_pictures_show_their_own_captions_and_not_those_of_others(reading_task, batch):

@@ -1,7 +1,7 @@
 """The trained autoencoder that turns images into codes and back. It is not trained further."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -11,13 +11,14 @@ import numpy as np
 from tfm import models
 from tfm.checkpoints.trees import check_shapes
 from tfm.config import from_mapping
-from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.systems.dalle.model import DALLEConfig
 from tfm.training.frozen import FrozenModel, read_frozen
-from tfm.training.task import Variables
+from tfm.training.map_batches import map_rows
+from tfm.training.task import Batch, Variables
 
 FIELD = "first_stage"  # of the config
+BATCH_SIZE = 64  # maximum number of pictures that are encoded or decoded at once
 
 
 class FirstStage:
@@ -46,23 +47,27 @@ class FirstStage:
 
     def encode(self, images: np.ndarray) -> np.ndarray:
         """Returns the codes of images [N, height, width, C], row by row, int [N, side * side]."""
-        return fetch(self._encode(self.variables, images)).reshape(len(images), -1)
+        return self._map(self._encode, images).reshape(len(images), -1)
 
     def decode(self, codes: np.ndarray) -> np.ndarray:
         """Returns the images [N, height, width, C], from -1 to 1, of codes [N, side * side], row by row."""
         side = self.module.config.side
-        return fetch(self._decode(self.variables, codes.reshape(-1, side, side)))
+        return self._map(self._decode, codes.reshape(-1, side, side))
+
+    def _map(self, function: Callable[[Variables, Batch], jax.Array], rows: np.ndarray) -> np.ndarray:
+        """Applies the encoder or the decoder to batches of rows [N, ...]."""
+        return map_rows(function, self.variables, {"rows": rows}, min(len(rows), BATCH_SIZE))
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _encode(self, variables: Variables, images: jax.Array) -> jax.Array:
+    def _encode(self, variables: Variables, batch: Batch) -> jax.Array:
         """Compiles the encoder."""
-        codes: Any = self.module.apply(variables, images, method="encode")
+        codes: Any = self.module.apply(variables, batch["rows"], method="encode")
         return codes
 
     @functools.partial(jax.jit, static_argnums=0)
-    def _decode(self, variables: Variables, codes: jax.Array) -> jax.Array:
+    def _decode(self, variables: Variables, batch: Batch) -> jax.Array:
         """Compiles the decoder."""
-        images: Any = self.module.apply(variables, codes, method="decode")
+        images: Any = self.module.apply(variables, batch["rows"], method="decode")
         return images
 
 

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -101,6 +101,21 @@ def check_pictures(autoencoder: DVAEConfig, data: CaptionsConfig) -> None:
             )
 
 
+class Reconstructions(NamedTuple):
+    """The codes of the images of a split, and how well the images are restored from them.
+
+    Attributes:
+      images, restored: the first images, and what their codes restore, [n, height, width, C] from -1 to 1.
+      codes: of all images, int [N, H, W].
+      squared_error: mean over the numbers of all images.
+    """
+
+    images: np.ndarray
+    restored: np.ndarray
+    codes: np.ndarray
+    squared_error: float
+
+
 class ImageTokens(Task):
     """A task that trains a discrete autoencoder. For the attributes, see `tfm.training.task.Task`."""
 
@@ -169,16 +184,16 @@ class ImageTokens(Task):
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the error of reconstructed validation images, and draws a few of them."""
-        images, restored, codes = self.reconstruct(variables, data.validation)
+        result = self.reconstruct(variables, data.validation, self.config.validation_samples)
         scores = {
-            "validation/squared_error": float(((images - restored) ** 2).mean()),
-            "validation/used_codes": float(len(np.unique(codes))),
+            "validation/squared_error": result.squared_error,
+            "validation/used_codes": float(len(np.unique(result.codes))),
         }
-        count = min(self.config.validation_samples, len(images))
+        count = len(result.images)
         if not count:
             return Evaluation(scores)
-        rows = [{"codes": " ".join(map(str, grid.ravel()))} for grid in codes[:count]]
-        shown = np.concatenate([images[:count], restored[:count]])
+        rows = [{"codes": " ".join(map(str, grid.ravel()))} for grid in result.codes[:count]]
+        shown = np.concatenate([result.images, result.restored])
         titles = ["image"] * count + ["restored"] * count
         draw = functools.partial(draw_images, shown, titles, columns=count)
         return Evaluation(scores, Samples(rows, {"restored": draw}))
@@ -187,29 +202,43 @@ class ImageTokens(Task):
         """Yields the codes of each image of a split, the error of the restored images and the used codes."""
         pictures = open_pictures(self.config.data, split, self._form)
         began = time.monotonic()
-        images, restored, codes = self.reconstruct(variables, pictures)
-        rate = len(images) / (time.monotonic() - began)
-        signature = f"{len(images):,} images"
+        result = self.reconstruct(variables, pictures, samples=0)
+        codes = result.codes
+        rate = len(codes) / (time.monotonic() - began)
+        signature = f"{len(codes):,} images"
+        used = float(len(np.unique(codes)))
         scores = [
-            Score(ERROR, float(((images - restored) ** 2).mean()), f"{signature}, from -1 to 1", digits=4),
-            Score(
-                USED, float(len(np.unique(codes))), f"of {self.config.model.codes:,}, {signature}", digits=0
-            ),
+            Score(ERROR, result.squared_error, f"{signature}, from -1 to 1", digits=4),
+            Score(USED, used, f"of {self.config.model.codes:,}, {signature}", digits=0),
         ]
         lines = [" ".join(map(str, grid.ravel())) for grid in codes]
         yield Report(lines, scores, [{"codes": line} for line in lines], {}, rate, pictures.fingerprint)
 
-    def reconstruct(
-        self, variables: Variables, pictures: Pictures
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns images, restored images [N, height, width, C] and codes [N, H, W] of a split."""
+    def reconstruct(self, variables: Variables, pictures: Pictures, samples: int) -> Reconstructions:
+        """Encodes and restores the images of a split. Only one batch and the samples are in memory.
+
+        Args:
+          variables: variables of the model.
+          pictures: the split.
+          samples: number of images to return, the first of the split.
+        """
         data = self.config.data
+        images: list[np.ndarray] = []
+        restored: list[np.ndarray] = []
+        codes: list[np.ndarray] = []
+        sum_of_errors = 0.0
+        numbers = 0
         batches = evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
-        results = [
-            (batch["images"], *result) for batch, result in map_batches(self._reconstruct, variables, batches)
-        ]
-        images, restored, codes = (np.concatenate(parts) for parts in zip(*results, strict=True))
-        return images, restored, codes
+        for batch, (outputs, grids) in map_batches(self._reconstruct, variables, batches):
+            sum_of_errors += float(((batch["images"] - outputs) ** 2).sum(dtype=np.float64))
+            numbers += outputs.size
+            missing = samples - sum(map(len, images))
+            images.append(batch["images"][:missing].copy())  # a view would keep the whole batch in memory
+            restored.append(outputs[:missing].copy())
+            codes.append(grids)
+        return Reconstructions(
+            np.concatenate(images), np.concatenate(restored), np.concatenate(codes), sum_of_errors / numbers
+        )
 
     @functools.partial(jax.jit, static_argnums=0)
     def _reconstruct(self, variables: Variables, batch: Batch) -> tuple[jax.Array, jax.Array]:

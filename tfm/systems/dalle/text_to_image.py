@@ -8,7 +8,7 @@ judges the pictures that were drawn for generated captions. Both are frozen. For
 import dataclasses
 import functools
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import jax
@@ -225,24 +225,25 @@ class TextToImage(Task):
         One figure shows drawn captions. For the other, the model completes the upper halves of pictures. Of
         the user's own captions, only those that are shown are drawn, because nothing can judge the pictures.
         """
-        batches = list(self._batches(data.validation))
-        loss, metrics = mean_loss_and_metrics(self, variables, batches)
+        pictures = data.validation
+        loss, metrics = mean_loss_and_metrics(self, variables, self._batches(pictures))
         scores = {"validation/loss": loss} | {f"validation/{name}": x for name, x in metrics.items()}
-        texts = _join(batches, "text")
-        count = min(self.config.validation_samples, len(texts))
+        count = min(self.config.validation_samples, count_evaluated(self.config.data, pictures))
         if self._tokenizer is None:
+            texts = self._read_texts(pictures)
             images = self.draw(variables, texts)
             satisfied = self.check(images, texts)
             scores["validation/satisfied"] = float(satisfied.mean())
             rows = describe_drawings([self.text.describe(text) for text in texts[:count]], satisfied[:count])
         if not count:
             return Evaluation(scores)
+        (shown,) = evaluation_batches(pictures, count, count)
+        real, texts = shown["images"], shown["text"]
         if self._tokenizer is not None:
-            images = self.draw(variables, texts[:count])
-            rows = [{"caption": self.text.describe(text)} for text in texts[:count]]
-        real = _join(batches, "images")[:count]
+            images = self.draw(variables, texts)
+            rows = [{"caption": self.text.describe(text)} for text in texts]
         halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
-        completed = self.draw(variables, texts[:count], halves)
+        completed = self.draw(variables, texts, halves)
         return Evaluation(scores, Samples(rows, make_figures(rows, images[:count], real, completed)))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
@@ -255,15 +256,14 @@ class TextToImage(Task):
             yield self._report_likelihoods(variables, pictures)
             return
         began = time.monotonic()
-        batches = list(self._batches(pictures))
-        texts = _join(batches, "text")
+        texts = self._read_texts(pictures)
         satisfied = self.check(self.draw(variables, texts), texts)
         rate = len(texts) / (time.monotonic() - began)
         examples = describe_drawings([self.text.describe(text) for text in texts], satisfied)
         signature = f"{len(texts):,} captions"
         scores = [Score(SATISFIED, 100 * float(satisfied.mean()), f"per cent of {signature}")]
         if not isinstance(variables, tuple):
-            losses = mean_metrics(self, variables, batches)
+            losses = mean_metrics(self, variables, self._batches(pictures))
             values = {TEXT: self.config.model.text_length * losses["text_nll"], IMAGE: losses["image_nll"]}
             scores += [Score(name, value, signature, digits=3) for name, value in values.items()]
         settings = dataclasses.asdict(self.config.decoding)
@@ -380,6 +380,10 @@ class TextToImage(Task):
         data = self.config.data
         return evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
 
+    def _read_texts(self, pictures: Pictures) -> np.ndarray:
+        """Returns the ids of the captions of a validation or test split, int [N, S]."""
+        return np.concatenate([batch["text"][batch["weights"] > 0] for batch in self._batches(pictures)])
+
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
         """Returns the attention weights [layers, B, H, L, L] while the model reads inputs [B, L]."""
@@ -421,8 +425,3 @@ def _create_for_own_captions(config: Config, workdir: str, *, new: bool) -> Text
     sizes = {name: getattr(config.model, name) for name in ("text_vocabulary", "text_length")}
     tokenizer = prepare_caption_tokenizer(config.data, workdir, **sizes, new=new)
     return TextToImage(config, stage, tokenizer=tokenizer)
-
-
-def _join(batches: Sequence[Batch], name: str) -> np.ndarray:
-    """Returns an array of all rows that are not padding, [N, ...]."""
-    return np.concatenate([batch[name][batch["weights"] > 0] for batch in batches])
