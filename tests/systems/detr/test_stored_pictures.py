@@ -399,6 +399,16 @@ def test_evaluated_pictures_without_a_box_are_an_error(tmp_path):
         open_stored(dataclasses.replace(config, evaluated=2))
 
 
+def test_training_pictures_without_objects_may_come_first(tmp_path):
+    annotations = [{"image_id": 12, "bbox": [0, 0, 4, 4], "category_id": 3}]
+    config = dataclasses.replace(write_coco(tmp_path, annotations=annotations), evaluated=2)
+    pictures = open_pictures(config, "train", Model)
+    batch = pictures.assemble([pictures.make(0, 0, row) for row in range(3)], 3)
+    assert sorted(batch["objects"].sum(1).tolist()) == [0, 0, 1]
+    with pytest.raises(UserError, match=r"2 pictures without any box.*data\.evaluated to at least 3"):
+        open_pictures(config, "validation", Model)
+
+
 @pytest.mark.parametrize("write", [write_coco, write_arrays])
 def test_configs_of_exports_have_no_paths_and_training_needs_them(tmp_path, write):
     config = write(tmp_path)

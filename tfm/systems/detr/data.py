@@ -87,7 +87,7 @@ def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
     """Opens a split."""
     if data.kind == "digits":
         return Scenes(data, split)
-    return StoredPictures(data, open_source(data, split))
+    return StoredPictures(data, open_source(data, split), is_training=split == "train")
 
 
 def open_source(data: BoxedPicturesConfig, split: str) -> Source:

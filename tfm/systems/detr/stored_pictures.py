@@ -139,13 +139,16 @@ class StoredPictures:
     Args:
       config: the data section.
       source: the pictures and boxes.
+      is_training: whether the pictures are trained on. Otherwise, the first `evaluated` pictures are scored.
 
     Raises:
-      UserError: if the split has no boxes, a picture has too many, or a box is not in its picture.
+      UserError: if the pictures that are used have no boxes, a picture has too many, or a box is not in its
+        picture.
     """
 
-    def __init__(self, config: BoxedPicturesConfig, source: Source):
+    def __init__(self, config: BoxedPicturesConfig, source: Source, *, is_training: bool = False):
         self._config, self._source = config, source
+        self._is_training = is_training
         self.label_names, self.channels, self.fingerprint = (
             source.label_names,
             source.channels,
@@ -173,12 +176,7 @@ class StoredPictures:
             has_area = shares[:, 2:].all(1)
             empty += int((~has_area).sum())
             objects.append((shares[has_area], labels[has_area]))
-        if not any(len(labels) for _, labels in objects[: self.evaluated]):
-            later = next((index for index, (_, labels) in enumerate(objects) if len(labels)), None)
-            advice = "Check the data."
-            if later is not None:
-                advice = f"Set data.evaluated to at least {later + 1}, the first picture with a box."
-            raise UserError(f"Expected boxes, got {self.evaluated:,} pictures without any box. {advice}")
+        self._check_boxes_exist([len(labels) for _, labels in objects])
         count, index = max((len(labels), index) for index, (_, labels) in enumerate(objects))
         if count > self._config.max_objects:
             raise UserError(
@@ -188,6 +186,21 @@ class StoredPictures:
         if empty:
             log.warning("%s boxes without height or width are left out.", f"{empty:,}")
         return objects
+
+    def _check_boxes_exist(self, counts: list[int]) -> None:
+        """Raises a UserError if none of the pictures that are used has a box.
+
+        Args:
+          counts: number of the boxes of each picture.
+        """
+        used = counts if self._is_training else counts[: self.evaluated]
+        if any(used):
+            return
+        advice = "Check the data."
+        if any(counts):
+            first = next(number for number, count in enumerate(counts, 1) if count)
+            advice = f"Set data.evaluated to at least {first}, the first picture with a box."
+        raise UserError(f"Expected boxes, got {len(used):,} pictures without any box. {advice}")
 
     def make(self, *numbers: int) -> BoxedPicture:
         """Returns a picture: of an index after `EVALUATION`, or of seed, step and row."""
