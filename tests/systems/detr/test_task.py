@@ -8,11 +8,27 @@ import pytest
 
 from tests.support.boxed_pictures import write_coco
 from tests.tasks.cases import DETR
+from tfm.errors import UserError
 from tfm.systems.detr import task as detection
 from tfm.systems.detr.observe import find_feature_map, observe_queries
+from tfm.testing.models import quick_jit
 
 
 @pytest.mark.long
+@pytest.mark.long
+def test_detector_of_data_without_a_test_split_shows_validation_pictures_and_own_pictures(tmp_path):
+    data = dataclasses.replace(write_coco(tmp_path), test="test", evaluated=1)  # COCO publishes no test boxes
+    model = dataclasses.replace(DETR, channels=3, classes=8, queries=5)
+    task = detection.create(detection.Config(model=model, data=data), "")
+    variables = quick_jit(task.init)(jax.random.key(0))
+    assert task.default_examples() == ["0"]
+    assert task.observe(variables, "0", 100).title == "picture 0 of the validation split: dog"
+    with pytest.raises(UserError, match="validation"):
+        task.observe(variables, "1", 100)
+    picture = task.read_picture((tmp_path / "small" / "1.png").read_bytes(), "1.png")
+    assert task.observe_picture(variables, picture, "1.png").title == "1.png"
+
+
 def test_detector_of_coco_evaluates_reports_and_observes(tmp_path):
     model = dataclasses.replace(DETR, channels=3, classes=8, queries=4)
     task = detection.create(detection.Config(model=model, data=write_coco(tmp_path)), str(tmp_path))

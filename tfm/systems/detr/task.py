@@ -18,6 +18,7 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, GeneratedData, evaluation_batches
 from tfm.data.inspection import Summary
 from tfm.data.pictures import read_picture
+from tfm.data.sources.splits import list_splits
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
@@ -50,6 +51,7 @@ from tfm.training.task import (
 )
 from tfm.visualize.pictures import draw_images
 
+DEFAULT_EXAMPLES = 2  # number of pictures to observe
 NAMES = {"AP50": "validation/ap50", "AP75": "validation/ap75", "AP": "validation/ap"}
 
 
@@ -183,23 +185,27 @@ class Detection(Task):
 
     def default_examples(self) -> list[str]:
         """See `tfm.interpret.observation.Observes`."""
-        return ["0", "1"]
+        _, pictures = self._observed_pictures
+        return [str(index) for index in range(min(DEFAULT_EXAMPLES, pictures.evaluated))]
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
-        """Records where the object queries look in one scene of the test split.
+        """Records where the object queries look in one picture of the test split.
+
+        Without a test split, the picture is from the validation split.
 
         Args:
           variables: variables of the model.
-          example: number of the scene, counted from 0.
-          max_tokens: ignored, because all scenes have the same size.
+          example: number of the picture, counted from 0.
+          max_tokens: ignored, because all pictures have the same size.
 
         Raises:
-          UserError: if there is no such scene.
+          UserError: if there is no such picture.
         """
         del max_tokens
-        index = read_index(example, "test", self._test_pictures.evaluated)
-        picture = self._test_pictures.make(EVALUATION, index)
-        return self._observe_picture(variables, picture, f"picture {index} of the test split")
+        split, pictures = self._observed_pictures
+        index = read_index(example, split, pictures.evaluated)
+        picture = pictures.make(EVALUATION, index)
+        return self._observe_picture(variables, picture, f"picture {index} of the {split} split")
 
     def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
         """Returns a picture, resized until it fits, float32 [h, w, C] from -1 to 1."""
@@ -212,14 +218,20 @@ class Detection(Task):
 
     def _observe_picture(self, variables: Variables, picture: BoxedPicture, title: str) -> Observation:
         """Records where the object queries look in a picture."""
-        batch = self._test_pictures.assemble([picture], 1)
+        _, pictures = self._observed_pictures
+        batch = pictures.assemble([picture], 1)
         predictions, reads = fetch(self._read_attention(variables, batch))
-        return observe_queries(title, batch, predictions, reads, self._test_pictures.label_names)
+        return observe_queries(title, batch, predictions, reads, pictures.label_names)
 
     @functools.cached_property
-    def _test_pictures(self) -> Pictures:
-        """The pictures of the test split, and the names of the classes."""
-        return open_pictures(self.config.data, "test", self.config.model)
+    def _observed_pictures(self) -> tuple[str, Pictures]:
+        """The last split that exists, which is the test or the validation split, and its pictures."""
+
+        def open_split(data: BoxedPicturesConfig, split: str) -> Pictures:
+            return open_pictures(data, split, self.config.model)
+
+        split = list_splits(self.config.data, open_split)[-1]
+        return split, open_split(self.config.data, split)
 
     @functools.partial(jax.jit, static_argnums=0)
     def _read_attention(self, variables, batch):
