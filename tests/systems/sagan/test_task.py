@@ -50,6 +50,13 @@ def test_frechet_distance_equals_the_formula_with_a_matrix_square_root():
     assert frechet_distance(one, one) == pytest.approx(0, abs=1e-9)
 
 
+@pytest.mark.parametrize("features", [np.ones((1, 4)), np.full((3, 4), np.nan)])
+def test_distance_of_one_picture_and_of_a_diverged_model_is_no_number(features):
+    references = np.arange(20.0).reshape(5, 4)
+    assert np.isnan(frechet_distance(features, references))
+    assert np.isnan(frechet_distance(references, features))
+
+
 @pytest.mark.long
 def test_players_descend_the_hinge_losses_of_the_paper(task, variables):
     batch = next(iter(task.open_data().train_batches(0)))

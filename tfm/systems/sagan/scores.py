@@ -1,5 +1,7 @@
 """The scores of generated images: whether they show the requested classes, and the Frechet distance."""
 
+import math
+
 import numpy as np
 
 from tfm.evaluation.score import Score
@@ -11,10 +13,17 @@ def frechet_distance(features: np.ndarray, references: np.ndarray) -> float:
     This is |m - n|^2 + tr(S + T - 2 (S^1/2 T S^1/2)^1/2).
 
     Args:
-      features, references: float [N, F] and [R, F], with at least two rows each.
+      features, references: float [N, F] and [R, F].
+
+    Returns:
+      The distance, or NaN if a set has less than two rows or contains a NaN.
     """
+    if min(len(features), len(references)) < 2:
+        return math.nan
     means = [np.mean(x, axis=0, dtype=np.float64) for x in (features, references)]
     first, second = (np.atleast_2d(np.cov(x, rowvar=False, dtype=np.float64)) for x in (features, references))
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return math.nan  # eigh would raise an error
     values, vectors = np.linalg.eigh(first)
     root = (vectors * np.sqrt(values.clip(0))) @ vectors.T
     overlap = np.sqrt(np.linalg.eigvalsh(root @ second @ root).clip(0)).sum()
