@@ -41,6 +41,21 @@ def test_columns_of_conll_2005_become_trees(tmp_path):
     assert open_pairs(make(tmp_path), "train")[:] == [("They left .", "(S (NP PRP )NP (VP VBD )VP . )S")]
 
 
+def test_arguments_and_number_signs_of_conll_2005_are_read(tmp_path):
+    # Names and arguments of verbs follow the tree. The Wall Street Journal writes pounds as "#".
+    (tmp_path / "train").write_text(
+        "It PRP (S(NP*) * - (A1*)\n"
+        "cost VBD (VP* * cost (V*)\n"
+        "# # (NP(QP* * - (A3*\n"
+        "5 CD * * - *\n"
+        "billion CD *))) * - *)\n"
+        ". . *) * - *\n"
+    )
+    assert open_pairs(make(tmp_path), "train")[:] == [
+        ("It cost # 5 billion .", "(S (NP PRP )NP (VP VBD (NP (QP # CD CD )QP )NP )VP . )S")
+    ]
+
+
 def test_files_with_brackets_and_with_columns_are_found_by_a_pattern(tmp_path):
     for name, content in (("a_gold_conll", CONLL_2005), ("b.mrg", "( (NN b) )"), ("c.parse", "(TOP (NN c))")):
         (tmp_path / name).write_text(content)

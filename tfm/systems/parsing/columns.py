@@ -10,7 +10,7 @@ from typing import NamedTuple
 from tfm.errors import UserError
 from tfm.systems.parsing.trees import ESCAPES
 
-COMMENT = "#"  # "#begin document" and "#end document"
+COMMENT = "#"  # "#begin document" and "#end document", unless it is the word "#" with its columns
 PLACEHOLDER = "[WORD]"  # in the files that come without the words of OntoNotes
 LEAF = "*"
 
@@ -49,7 +49,8 @@ def convert_columns(lines: Iterable[str], shown_as: str) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         fields = line.split()
         where = f"Line {number:,} of {shown_as}"
-        if not fields or line.startswith(COMMENT):
+        columns = _find_columns(fields)
+        if not fields or (columns is None and line.startswith(COMMENT)):
             if depth:
                 raise UserError(
                     f"{where} ends a sentence whose tree lacks {depth:,} closing bracket(s). Correct the "
@@ -57,7 +58,6 @@ def convert_columns(lines: Iterable[str], shown_as: str) -> Iterator[str]:
                 )
             yield ""
             continue
-        columns = _find_columns(fields)
         if columns is None:
             raise UserError(
                 f"{where} has no part of a tree with one *. Expected the columns of CoNLL-2012 (the word, "
@@ -85,7 +85,9 @@ def convert_columns(lines: Iterable[str], shown_as: str) -> Iterator[str]:
 
 def _find_columns(fields: list[str]) -> Columns | None:
     """Returns the columns of a line, or None if no known column has a part of a tree."""
-    for columns in (CONLL_2012, CONLL_2005):
+    # The sixth column of CoNLL-2005 may be an argument of a verb, such as (A0*, which looks like a part of a
+    # tree. The third column of CoNLL-2012 is the number of the word, which does not.
+    for columns in (CONLL_2005, CONLL_2012):
         if len(fields) > columns.part and _is_part(fields[columns.part]):
             return columns
     return None
