@@ -143,6 +143,10 @@ def test_bad_test_file_is_an_error_before_training(tmp_path):
     with pytest.raises(UserError, match=r"Line 2 .*_test\.txt"):
         task.open_data()
     (tmp_path / "qa1_single-supporting-fact_test.txt").unlink()
+    with pytest.raises(UserError, match=r"qa1_\.\.\._test\.txt in .*missing"):
+        task.open_data()
+    for path in tmp_path.glob("*_test.txt"):
+        path.unlink()
     task.open_data()  # a missing test split is no error
     with pytest.raises(UserError, match=r"qa1_.*_test\.txt.*missing"):
         question_answering.inspect_split(task.config, "test")

@@ -24,7 +24,7 @@ import numpy as np
 
 from tfm.data.batches.generated import EVALUATION, Batch
 from tfm.data.config import SPLITS
-from tfm.data.data_errors import MissingFile
+from tfm.data.data_errors import DataError, MissingFile
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.io.files import spell_path
@@ -61,8 +61,8 @@ def find_files(data: StoriesConfig, split: str) -> dict[str, str]:
       split: "train", "validation" or "test". The validation split is a part of the training files.
 
     Raises:
-      MissingFile: if a file of a chosen task is missing.
-      UserError: if there is no such split, no folder, or a task has two files of this split.
+      UserError: if there is no such split, no folder, a file of a chosen task is missing, or a task has two
+        files of this split. The error is a `MissingFile` if the files of all chosen tasks are missing.
     """
     if split not in SPLITS:
         raise UserError(f"bAbI's files have the splits {', '.join(SPLITS)}, got {split!r}.")
@@ -75,7 +75,8 @@ def find_files(data: StoriesConfig, split: str) -> dict[str, str]:
     numbers = data.task_numbers or sorted(_list_files(directory, "train") or files)
     missing = [f"qa{number}_..._{file_kind}.txt" for number in numbers if number not in files]
     if missing or not numbers:
-        raise MissingFile(
+        has_files = len(missing) < len(numbers)
+        raise (DataError if has_files else MissingFile)(
             f"Expected the files {', '.join(missing) or f'qaN_..._{file_kind}.txt'} in the folder "
             f"'{data.directory}', but they are missing. Set data.directory to bAbI's folder, such as "
             "tasks_1-20_v1-2/en, and data.tasks to the tasks in it."
