@@ -66,7 +66,8 @@ class TokenText:
     """
 
     def __init__(self, tokenizer: Tokenizer, length: int):
-        self._tokenizer, self.length = tokenizer, length
+        self._tokenizer = tokenizer
+        self.length = length
         self._padding = np.arange(len(tokenizer), len(tokenizer) + length)
 
     def encode(self, captions: Iterable[str]) -> list[list[int]]:

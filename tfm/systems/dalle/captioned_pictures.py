@@ -50,7 +50,8 @@ class CaptionedPictures:
         channels: int,
         text: TokenText | None = None,
     ):
-        self._config, self._text = config, text
+        self._config = config
+        self._text = text
         self._shape = size, size, channels
         chosen = [index for index, group in enumerate(stored.captions) if group or text is None]
         if not chosen:

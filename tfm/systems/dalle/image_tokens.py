@@ -137,8 +137,8 @@ class ImageTokens(Task):
 
     def temperature(self, step: jax.Array | int) -> jax.Array:
         """Returns the temperature after `step` steps. It falls with a cosine from 1."""
-        config, progress = self.config, jnp.minimum(step / self.config.temperature_steps, 1)
-        final = config.final_temperature
+        progress = jnp.minimum(step / self.config.temperature_steps, 1)
+        final = self.config.final_temperature
         return final + (1 - final) * (1 + jnp.cos(jnp.pi * progress)) / 2
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:

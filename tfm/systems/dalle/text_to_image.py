@@ -160,10 +160,12 @@ class TextToImage(Task):
           judge: the classifier of digits, for generated captions.
           tokenizer: the tokenizer of the user's own captions.
         """
-        self.config, self.d_model = config, config.model.d_model
+        self.config = config
+        self.d_model = config.model.d_model
         self.model = models.find(config.model.name).Model(config.model, config.model.vocabulary)
         self.first_stage = first_stage
-        self._judge, self._tokenizer = judge, tokenizer
+        self._judge = judge
+        self._tokenizer = tokenizer
         self.text: CaptionText = DigitText()
         if tokenizer is not None:
             self.text = TokenText(tokenizer, config.model.text_length)

@@ -72,7 +72,8 @@ class ArrayBoxes:
     """
 
     def __init__(self, path: str, split: str):
-        self._path, self._split = path, split
+        self._path = path
+        self._split = split
         names = [f"{split}_{part}" for part in ("images", "boxes", "labels")]
         arrays = read_arrays(path, names)
         self._images, boxes, labels = (arrays[name] for name in names)
@@ -147,13 +148,12 @@ class StoredPictures:
     """
 
     def __init__(self, config: BoxedPicturesConfig, source: Source, *, is_training: bool = False):
-        self._config, self._source = config, source
+        self._config = config
+        self._source = source
         self._is_training = is_training
-        self.label_names, self.channels, self.fingerprint = (
-            source.label_names,
-            source.channels,
-            source.fingerprint,
-        )
+        self.label_names = source.label_names
+        self.channels = source.channels
+        self.fingerprint = source.fingerprint
         self.evaluated = min(config.evaluated, len(source.boxes))
         self._objects = self._find_objects()
 
