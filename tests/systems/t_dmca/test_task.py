@@ -40,6 +40,15 @@ def test_document_without_separator_is_an_error():
         split_documents(["one; two", "one two"], "; ")
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_document_without_separator_is_an_error_before_training(tmp_path, split):
+    config = make_summarization(tmp_path)
+    (path,) = tmp_path.glob(f"{split}*")
+    path.write_text(f"{path.read_text()}\na document without a summary\n")
+    with pytest.raises(UserError, match=rf"'{split}': .*'; '.* data\.before_summary"):
+        summarization.create(config, str(tmp_path))
+
+
 def test_report_compares_the_continuation_of_articles_with_their_summaries(task, monkeypatch):
     seen = []
 

@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfm.data.config import FEATURE, KINDS, DocumentsConfig, PairsConfig, vocabulary_field
+from tfm.data.config import FEATURE, KINDS, SPLITS, DocumentsConfig, PairsConfig, vocabulary_field
 from tfm.data.data_errors import raise_all
 from tfm.data.inspection import Summary, hash_text
 from tfm.data.source import Row, Source, read_in_chunks
 from tfm.data.source import hash_text as identify
 from tfm.data.sources.columns import ListColumns, join_texts
 from tfm.data.sources.opening import open_documents, open_pairs
+from tfm.data.sources.splits import find_split_problems
 from tfm.errors import UserError
 from tfm.systems.t_dmca.reports import SEPARATOR
 
@@ -146,6 +147,35 @@ def join_pairs(pairs: Source, before_summary: str, shown_as: str) -> Source:
     )
 
 
+def check_documents(data: SummariesConfig) -> None:
+    """Checks that each document of the splits of a new run contains `before_summary`.
+
+    Documents of two columns always contain it.
+
+    Raises:
+      UserError: if a split cannot be used, or a document of it lacks the text.
+    """
+    if not data.summary_column:
+        raise_all(find_split_problems(data, SPLITS, _find_documents_without_summary))
+
+
+def _find_documents_without_summary(data: SummariesConfig, split: str) -> list[str]:
+    """Returns the problem of the first document of a split that lacks the text before the summary, or []."""
+    for number, (text,) in enumerate(open_documents(data, split), 1):
+        if data.before_summary not in text:
+            return [f"The split '{split}': {_describe_missing_text(number, data.before_summary)}"]
+    return []
+
+
+def _describe_missing_text(number: int, before_summary: str) -> str:
+    """Returns the error message of a document, counted from 1, that lacks the text before its summary."""
+    return (
+        f"Expected the text {before_summary!r} before the summary of each document, but document {number:,} "
+        "does not contain it. Set data.before_summary to the text before the summary. For articles and "
+        "summaries in two columns, set data.feature and data.summary_column."
+    )
+
+
 def split_documents(documents: Sequence[str], before_summary: str) -> tuple[list[str], list[str]]:
     """Returns the text up to the end of `before_summary` of each document, and the summary after it.
 
@@ -158,11 +188,7 @@ def split_documents(documents: Sequence[str], before_summary: str) -> tuple[list
     for number, text in enumerate(documents, 1):
         article, separator, summary = text.rpartition(before_summary)
         if not separator:
-            raise UserError(
-                f"Expected the text {before_summary!r} before the summary of each document, but document "
-                f"{number:,} does not contain it. Set data.before_summary to the text before the summary. "
-                "For articles and summaries in two columns, set data.feature and data.summary_column."
-            )
+            raise UserError(_describe_missing_text(number, before_summary))
         # Word pieces begin with the blank before a word, and a blank at the end would be another piece.
         prefixes.append(article + (separator.rstrip(" ") or separator))
         references.append(" ".join(summary.split()))

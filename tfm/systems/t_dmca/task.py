@@ -18,12 +18,14 @@ from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.systems.t_dmca.rouge import NAMES, summary_scores
 from tfm.systems.t_dmca.summaries import (
     SummariesConfig,
+    check_documents,
     cut_article,
     cut_articles,
     inspect_split,
     split_documents,
 )
 from tfm.tasks import language_modeling
+from tfm.training.setup import has_checkpoint
 from tfm.training.task import Report, parameters_of
 
 fingerprint = language_modeling.fingerprint
@@ -106,5 +108,11 @@ def plan(config: Config) -> Summarization:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Summarization:
-    """Creates the task of a run, see `language_modeling.create`."""
+    """Creates the task of a run, see `language_modeling.create`.
+
+    Raises:
+      UserError: if a document of a new run lacks `data.before_summary`.
+    """
+    if new and not has_checkpoint(workdir):
+        check_documents(config.data)  # first, because a tokenizer keeps the text before a summary
     return Summarization(config, language_modeling.create(config, workdir, new=new).tokenizer)
