@@ -34,6 +34,15 @@ GERM_EVAL = """\
 
 1\tNew York\tB-LOC\tO
 """
+MULTI_CONER = """\
+# id 5239d808\tdomain=en
+Lena _ _ B-PER
+runs _ _ O
+
+# id 3f2a71bc\tdomain=en
+# _ _ O
+5 _ _ O
+"""
 CONLL_U = """\
 # sent_id = 1
 # text = Im Haus
@@ -73,9 +82,13 @@ def test_columns_are_chosen_by_their_number(tmp_path):
 
 
 def test_columns_between_tabs_have_comments_and_words_with_blanks(tmp_path):
-    content = GERM_EVAL.removeprefix("#\thttp://example.org\n")
-    rows = read(tmp_path, content, text_column="2", label_column="3")[:]
+    rows = read(tmp_path, GERM_EVAL, text_column="2", label_column="3")[:]
     assert rows == [("Lena läuft", "B-PER O"), ("New_York", "B-LOC")]
+
+
+def test_comments_with_as_many_columns_as_words_are_left_out(tmp_path):
+    rows = read(tmp_path, MULTI_CONER)[:]
+    assert rows == [("Lena runs", "B-PER O"), ("# 5", "O O")]
 
 
 def test_words_of_conll_u_are_the_words_of_the_sentence(tmp_path):

@@ -8,8 +8,10 @@
 
 Each line has a word and its tags, and a blank line ends a sentence. Columns are separated by tabs, or by
 blanks if the first line with a word has no tab. A line of the word -DOCSTART- begins a document and is left
-out. In a file with tabs, lines that begin with "#" and have no tab are comments. In CoNLL-U, which has ten
-columns, the lines of contracted words (3-4) and of words that the text lacks (5.1) are left out as well.
+out. Lines that begin with "#" are comments if they have another number of columns than the first line that
+does not begin with "#", as in CoNLL-U and in GermEval 2014. If blanks separate the columns, so are lines that
+begin with "#" before the first word or have a tab, as in MultiCoNER. In CoNLL-U, which has ten columns, the
+lines of contracted words (3-4) and of words that the text lacks (5.1) are left out as well.
 """
 
 import itertools
@@ -24,6 +26,7 @@ from tfm.data.sources.text_files import TextFile, expand_names, find_file
 from tfm.errors import UserError
 
 DOCUMENT_START = "-DOCSTART-"
+COMMENT = "#"
 CONLL_U_COLUMNS = 10
 CONLL_U_OTHER_LINES = re.compile(r"\d+[-.]\d+")  # first column of lines that are no words of the sentence
 WORD_COLUMN, TAG_COLUMN = "text", "label"  # the default names mean the first and the last column
@@ -40,6 +43,33 @@ class Sentence(NamedTuple):
     line: int
     words: list[str]
     tags: list[str]
+
+
+class Form(NamedTuple):
+    """The form of the lines of a file.
+
+    Attributes:
+      line: number of the line that shows the form, from 1.
+      has_tabs: whether tabs separate the columns. Otherwise, blanks do.
+      width: number of columns.
+    """
+
+    line: int
+    has_tabs: bool
+    width: int
+
+    def split(self, line: str) -> list[str]:
+        """Returns the columns of a line."""
+        return line.rstrip("\r").split("\t") if self.has_tabs else line.split()
+
+    def is_comment(self, line: str, number: int) -> bool:
+        """Returns whether a line, counted from 1, is a comment. The word "#" has the columns of a word."""
+        if not line.startswith(COMMENT):
+            return False
+        if len(self.split(line)) != self.width:
+            return True
+        # A text may have as many blanks as a word, so that tabs and the place of the line decide.
+        return not self.has_tabs and ("\t" in line or number < self.line)
 
 
 def open_conll(config: Any, split: str) -> Source:
@@ -102,28 +132,23 @@ def _read_sentences(file: TextFile, columns: tuple[int, int]) -> Iterator[Senten
     Raises:
       UserError: with the number of the line that has too few or too many columns, or if there is no word.
     """
-    has_tabs, width, width_line = False, 0, 0
+    form = _find_form(file, columns)
     sentence = Sentence(0, [], [])
     has_words = False
     for number, line in enumerate(file, 1):
-        if not width:
-            has_tabs = "\t" in line
-        fields = line.rstrip("\r").split("\t") if has_tabs else line.split()
+        fields = form.split(line)
         if not line.strip() or fields[0] == DOCUMENT_START:
             if sentence.words:
                 yield sentence
             sentence = Sentence(0, [], [])
             continue
-        if line.startswith("#") and "\t" not in line and (has_tabs or not width):
+        if form.is_comment(line, number):
             continue
-        if not width:
-            width, width_line = len(fields), number
-            _check_columns(file, number, columns, width)
-        if len(fields) != width:
+        if len(fields) != form.width:
             raise file.error(
-                number, f"must have {width} columns, as line {width_line:,} has, but it has {len(fields)}"
+                number, f"must have {form.width} columns, as line {form.line:,} has, but it has {len(fields)}"
             )
-        if width == CONLL_U_COLUMNS and CONLL_U_OTHER_LINES.fullmatch(fields[0]):
+        if form.width == CONLL_U_COLUMNS and CONLL_U_OTHER_LINES.fullmatch(fields[0]):
             continue
         has_words = True
         word, tag = (fields[column].strip() for column in columns)
@@ -137,6 +162,21 @@ def _read_sentences(file: TextFile, columns: tuple[int, int]) -> Iterator[Senten
         yield sentence
     if not has_words:
         raise UserError(f"{file.path} has no words: expected a word and its tags in each line.")
+
+
+def _find_form(file: TextFile, columns: tuple[int, int]) -> Form:
+    """Returns the form of the first line of a file that is a word, and no comment.
+
+    Raises:
+      UserError: if there is no such line, or it lacks a column.
+    """
+    for number, line in enumerate(file, 1):
+        if line.strip() and not line.startswith((COMMENT, DOCUMENT_START)):
+            form = Form(number, "\t" in line, 0)
+            width = len(form.split(line))
+            _check_columns(file, number, columns, width)
+            return form._replace(width=width)
+    raise UserError(f"{file.path} has no words: expected a word and its tags in each line.")
 
 
 def _check_columns(file: TextFile, number: int, columns: tuple[int, int], width: int) -> None:
