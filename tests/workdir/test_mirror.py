@@ -277,24 +277,23 @@ def test_object_whose_name_leads_out_of_the_folder_is_refused(url, monkeypatch):
         status.main([url])
 
 
-def test_requests_that_fail_are_repeated_until_the_patience_ends(url, caplog):
+def test_requests_that_fail_are_repeated_until_the_patience_ends(url, caplog, monkeypatch):
     caplog.set_level("INFO")
-    there, failures = (
-        RemoteFolder(url, patience=5.0),
-        [TimeoutError(), ConnectionError("reset"), OSError(5, "503")],
-    )
-    pipe = there._files.pipe_file
+    files, root = remote.open_file_system(url)
+    failures = [TimeoutError(), ConnectionError("reset"), OSError(5, "503")]
 
     class Failing:
         protocol = ("file",)
-        makedirs = staticmethod(there._files.makedirs)
+        makedirs = staticmethod(files.makedirs)
 
         def pipe_file(self, *arguments, **options):
             if failures:
                 raise failures.pop()
-            return pipe(*arguments, **options)
+            return files.pipe_file(*arguments, **options)
 
-    there._files = Failing()
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "open_file_system", lambda url: (Failing(), root))
+        there = RemoteFolder(url, patience=5.0)
     there.write("x", b"content")
     assert RemoteFolder(url).read("x") == b"content"
     assert caplog.text.count("trying again") == 1

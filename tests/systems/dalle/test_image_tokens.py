@@ -209,9 +209,8 @@ def test_samples_are_the_first_pictures_of_a_split_of_several_batches(task, vari
 def test_memory_of_an_evaluation_does_not_grow_with_the_pictures(task, variables):
     data = dataclasses.replace(task.config.data, evaluated=400)
     larger = image_tokens.create(dataclasses.replace(task.config, data=data), "")
-    larger._reconstruct = task._reconstruct  # compiled
     pictures = CaptionedDigits("validation")
-    task.reconstruct(variables, pictures, 0)
+    larger.reconstruct(variables, pictures, 0)  # compiles
     tracemalloc.start()
     larger.reconstruct(variables, pictures, 0)
     _, peak = tracemalloc.get_traced_memory()
