@@ -1,5 +1,6 @@
 """Tests of the model card: the description of the model, its data and its scores."""
 
+import json
 import re
 import shutil
 
@@ -8,9 +9,11 @@ import pytest
 
 from tests.support.records import write_record
 from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.evaluation.score import Score
 from tfm.export import model_card
 from tfm.export.write import write_bundle
+from tfm.huggingface.tokenizer_file import make_word_tokenizer
 from tfm.systems.parsing import task as parsing
 from tfm.systems.parsing.treebank import TREEBANK
 from tfm.tasks import language_modeling, translation
@@ -81,14 +84,27 @@ def test_card_describes_the_model(run, tiny_run, tmp_path):
 def test_card_names_the_source_of_the_data_without_local_folders(data, source):
     task = translation if isinstance(data, PairsConfig) else language_modeling
     settings = task.Config(data=data).without_paths()
-    pieces = 20 if task is translation else None
-    card = model_card.write(settings, [1], 10, pieces, {})
+    tokenizer = range(20) if task is translation else None
+    card = model_card.write(settings, [1], 10, tokenizer, {})
     assert source in card.replace("\\_", "_")
     assert "/home/me" not in card
 
 
+def test_card_tells_a_vocabulary_of_each_side_from_a_joint_one():
+    """An import of fairseq may have a dictionary of words for each side."""
+    special = {"<pad>": 0, "<s>": 1, "</s>": 2, "<unk>": 3}
+    source, tokenizer = (
+        TokenizerJson(json.dumps(make_word_tokenizer(special | words)).encode())
+        for words in ({"house": 4, "tree": 5}, {"Haus": 4})
+    )
+    tokenizer.source = source
+    card = model_card.write(translation.Config(), [1], 10, tokenizer, {})
+    assert "| vocabulary | 6 tokens of sources, 5 of targets |" in card
+    assert "SentencePiece" not in card
+
+
 def test_card_names_the_task():
-    card = model_card.write(parsing.Config().without_paths(), [1], 10, 20, {})
+    card = model_card.write(parsing.Config().without_paths(), [1], 10, range(20), {})
     assert card.startswith("# A model of the task parsing\n")
     assert "| source and target | words, trees |" in card
     assert "Attention Is All You Need" not in card  # the model may be recurrent
@@ -130,7 +146,7 @@ def test_texts_of_others_in_a_card_are_shown_as_they_are(tmp_path):
     )
     records = model_card.read_records(str(tmp_path), "de")
     config = translation.Config(data=PairsConfig(kind="table", train=HOSTILE)).without_paths()
-    card = model_card.write(config, [6], 10, 20, records)
+    card = model_card.write(config, [6], 10, range(20), records)
     assert "evil" in card
     for markup in ("# Heading\n", "\n# Heading", "<script", "http://evil", "www.evil", "\x1b"):
         assert markup not in card, markup

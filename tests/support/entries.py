@@ -169,7 +169,7 @@ def metrics(folder, content):
 def report(folder, content):
     """Returns the model card of a run whose record of an evaluation has some content."""
     write(folder, "test.de.scores.json", content)
-    return model_card.write(Config(), [6], 1, 1, model_card.read_records(folder, "de"), [])
+    return model_card.write(Config(), [6], 1, range(1), model_card.read_records(folder, "de"))
 
 
 def export(folder, sound, name, content):

@@ -8,6 +8,9 @@ from typing import Any
 
 from tfm import __version__
 from tfm.config import dotted_names, import_flags, module_names
+from tfm.data.config import VOCABULARY_FILE
+from tfm.data.tokenizers.protocol import source_tokenizer
+from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import escape
 from tfm.io.markdown import format_cell, format_table
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord, read_record
@@ -44,7 +47,7 @@ def write(
     settings: Any,
     steps: Sequence[int],
     parameters: int,
-    pieces: int | None,
+    tokenizer: Any,
     records: Mapping[str, EvaluationRecord],
 ) -> str:
     """Returns the model card as Markdown.
@@ -53,10 +56,10 @@ def write(
       settings: config of the run.
       steps: steps of the checkpoints. The parameters are the mean of these checkpoints.
       parameters: number of parameters.
-      pieces: vocabulary size of a run that translates. None for other tasks.
+      tokenizer: tokenizer of a run that translates. None for other tasks.
       records: {name: record} from `read_records`.
     """
-    data, translates = settings.data, pieces is not None
+    data, translates = settings.data, tokenizer is not None
     rows = {
         "architecture": _architecture(settings.model),
         "parameters": f"{parameters:,}, float32",
@@ -69,7 +72,7 @@ def write(
     command = f"tfm evaluate {flags}"
     if translates:
         rows = {"source and target": f"{data.source_language}, {data.target_language}"} | rows
-        rows["vocabulary"] = f"{pieces:,} word pieces, joint for both sides"
+        rows["vocabulary"] = _describe_vocabulary(tokenizer)
         rows["decoding by default"] = _fields(dataclasses.asdict(settings.decoding))
         imports, call = "import tfm", 'tfm.Translator.load("FOLDER").translate(["..."])'
         command = f"tfm translate {flags} < source.txt > translation.txt"
@@ -86,7 +89,7 @@ def write(
         scores="\n\n".join(_scores(records[name], steps) for name in sorted(records)) or "Not evaluated.",
         python=f"{imports}\n\n{call}",
         command=command,
-        vocabulary=", `vocabulary.model` the SentencePiece vocabulary" if translates else "",
+        vocabulary=f", `{VOCABULARY_FILE}` the vocabulary" if translates else "",
     )
     return "\n".join(map(escape, card.split("\n")))
 
@@ -107,6 +110,15 @@ def read_records(workdir: str, language: str) -> dict[str, EvaluationRecord]:
     ending = f".{language}{SUFFIX}"
     paths = glob.glob(os.path.join(glob.escape(workdir), f"*{glob.escape(ending)}"))
     return {os.path.basename(path).removesuffix(ending): read_record(path) for path in paths}
+
+
+def _describe_vocabulary(tokenizer: Any) -> str:
+    """Returns the number of tokens of a tokenizer, and whether both sides share them."""
+    unit = "word pieces" if isinstance(tokenizer, WordPieces) else "tokens"
+    source = source_tokenizer(tokenizer)
+    if source is tokenizer:
+        return f"{len(tokenizer):,} {unit}, joint for both sides"
+    return f"{len(source):,} {unit} of sources, {len(tokenizer):,} of targets"
 
 
 def _architecture(model: Any) -> str:

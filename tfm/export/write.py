@@ -32,7 +32,7 @@ def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
         settings,
         run.steps,
         count_elements(variables["params"]),
-        len(run.task.tokenizer) if hasattr(run.task, "translate") else None,
+        run.task.tokenizer if hasattr(run.task, "translate") else None,
         model_card.read_records(workdir, settings.output_suffix),
     )
     # A link to an empty folder stays a link.
