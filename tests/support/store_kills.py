@@ -25,9 +25,9 @@ from tfm.workdir.mirror import STEP_OBJECT, Mirror
 
 # A run in the product waits for a minute for a sign of life, and repeats requests that hang for a minute.
 PROGRAM = (
-    "import os; from tfm.io import remote; from tfm.workdir import mirror; "
-    "mirror.BEAT_SECONDS, mirror.SILENT_SECONDS, remote.READ_SECONDS = 2.0, 8.0, 4; "
-    "mirror.TRAINING_PATIENCE = float(os.environ.get('TFM_TEST_PATIENCE', '120')); "
+    "import os; from tfm.io import remote; from tfm.workdir import owner, working_copies; "
+    "owner.BEAT_SECONDS, owner.SILENT_SECONDS, remote.READ_SECONDS = 2.0, 8.0, 4; "
+    "working_copies.TRAINING_PATIENCE = float(os.environ.get('TFM_TEST_PATIENCE', '120')); "
     "from tfm.commands.main import main; main()"
 )
 AIMS = ("start", "training", "upload")

@@ -18,7 +18,7 @@ from tfm.commands import status, train
 from tfm.errors import UserError
 from tfm.io import remote
 from tfm.io.remote import RemoteFolder
-from tfm.workdir import mirror, runs
+from tfm.workdir import mirror, owner, runs, working_copies
 
 
 @pytest.fixture(autouse=True)
@@ -26,8 +26,9 @@ def fast(tmp_path, monkeypatch):
     """Shortens all pauses, and puts working copies below `tmp_path`."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(remote, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(mirror, "CONFIRM_SECONDS", 0.0)
-    monkeypatch.setattr(mirror, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(owner, "CONFIRM_SECONDS", 0.0)
+    monkeypatch.setattr(owner, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(working_copies, "POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def add_step(folder, step, tmp_path):
 
 
 def objects(url):
-    return sorted(name for name in RemoteFolder(url).sizes() if not name.startswith(mirror.OWNER_FOLDER))
+    return sorted(name for name in RemoteFolder(url).sizes() if not name.startswith(owner.OWNER_FOLDER))
 
 
 def open_copy(url, folder):
@@ -103,7 +104,7 @@ def test_start_reads_manifests_and_a_checkpoint_when_it_is_opened(url, tmp_path)
         write_step(tmp_path / "first", step)
     (tmp_path / "first" / "config.json").write_text("{}")
     first.push()
-    with mirror.open_to_read(url) as folder:
+    with working_copies.open_to_read(url) as folder:
         steps = os.path.join(folder, "checkpoints")
         assert os.listdir(os.path.join(steps, "1")) == [manifest.FILE]
         remote.fetch(os.path.join(steps, "2"))
@@ -116,7 +117,7 @@ def test_checkpoint_that_training_deletes_meanwhile_is_no_damage(url, tmp_path):
     first = open_copy(url, tmp_path / "first")
     write_step(tmp_path / "first", 1)
     first.push()
-    with mirror.open_to_read(url) as folder:
+    with working_copies.open_to_read(url) as folder:
         RemoteFolder(url).remove([f"checkpoints/1/{name}" for name in STEP_FILES])
         path = os.path.join(folder, "checkpoints", "1")
         with pytest.raises(FileNotFoundError):
@@ -130,13 +131,13 @@ def test_start_removes_checkpoints_without_a_manifest(url, tmp_path):
         write_step(tmp_path / "first", step)
     first.push()
     RemoteFolder(url).remove(["checkpoints/2/manifest"])
-    with mirror.open_to_train(url) as (folder, _):
+    with working_copies.open_to_train(url) as (folder, _):
         assert os.listdir(os.path.join(folder, "checkpoints")) == ["1"]
         assert objects(url) == [f"checkpoints/1/{name}" for name in STEP_FILES]
 
 
 def test_checkpoints_are_uploaded_while_the_run_trains(url, tmp_path):
-    with mirror.open_to_train(url) as (folder, check):
+    with working_copies.open_to_train(url) as (folder, check):
         add_step(folder, 1, tmp_path)
         deadline = time.monotonic() + 10
         while not objects(url) and time.monotonic() < deadline:
@@ -146,38 +147,38 @@ def test_checkpoints_are_uploaded_while_the_run_trains(url, tmp_path):
 
 
 def test_second_run_in_a_folder_is_refused_here_and_elsewhere(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "BEAT_SECONDS", 0.02)
-    with mirror.open_to_train(url):
+    monkeypatch.setattr(owner, "BEAT_SECONDS", 0.02)
+    with working_copies.open_to_train(url):
         with pytest.raises(UserError, match=r"Another process is writing file://.*run"):
-            mirror.open_to_train(url).__enter__()
+            working_copies.open_to_train(url).__enter__()
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
         with pytest.raises(UserError, match=rf"is in use by process {os.getpid()} on .* another --workdir"):
-            mirror.open_to_train(url).__enter__()
-    with mirror.open_to_train(url):
+            working_copies.open_to_train(url).__enter__()
+    with working_copies.open_to_train(url):
         pass
 
 
 def test_killed_run_is_taken_over_after_its_silence_and_at_once_on_its_machine(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(mirror, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(owner, "SILENT_SECONDS", 0.05)
     killed = {"id": "1", "copy": "elsewhere", "host": "vm", "pid": 7, "since": "now", "beat": time.time()}
-    RemoteFolder(url).write(f"{mirror.OWNER_FOLDER}/4.json", json.dumps(killed).encode())
+    RemoteFolder(url).write(f"{owner.OWNER_FOLDER}/4.json", json.dumps(killed).encode())
     began = time.monotonic()
-    with mirror.open_to_train(url):
+    with working_copies.open_to_train(url):
         assert time.monotonic() - began > 0.05
-        owners = [name for name in RemoteFolder(url).sizes() if name.startswith(mirror.OWNER_FOLDER)]
-        assert owners == [f"{mirror.OWNER_FOLDER}/5.json"]
+        owners = [name for name in RemoteFolder(url).sizes() if name.startswith(owner.OWNER_FOLDER)]
+        assert owners == [f"{owner.OWNER_FOLDER}/5.json"]
         ours = json.loads(RemoteFolder(url).read(owners[0]))
     RemoteFolder(url).write(owners[0], json.dumps(ours).encode())  # as a kill would leave it
-    monkeypatch.setattr(mirror, "SILENT_SECONDS", 1000.0)
-    with mirror.open_to_train(url):
+    monkeypatch.setattr(owner, "SILENT_SECONDS", 1000.0)
+    with working_copies.open_to_train(url):
         pass
 
 
 def test_owner_that_was_taken_over_writes_no_checkpoint(url, tmp_path):
     def train_and_lose():
-        with mirror.open_to_train(url) as (folder, _):
+        with working_copies.open_to_train(url) as (folder, _):
             other = {"copy": "elsewhere", "host": "vm", "pid": 7, "since": "now"}
-            RemoteFolder(url).write(f"{mirror.OWNER_FOLDER}/2.json", json.dumps(other).encode())
+            RemoteFolder(url).write(f"{owner.OWNER_FOLDER}/2.json", json.dumps(other).encode())
             add_step(folder, 1, tmp_path)
 
     with pytest.raises(UserError, match=r"in use by process 7 on vm since now.*taken over"):
@@ -190,7 +191,7 @@ def test_what_was_not_uploaded_is_uploaded_by_the_next_start_here(url, tmp_path,
         raise UserError("The store fails.")
 
     def train_without_a_store():
-        with mirror.open_to_train(url) as (folder, check), monkeypatch.context() as patch:
+        with working_copies.open_to_train(url) as (folder, check), monkeypatch.context() as patch:
             patch.setattr(mirror.Mirror, "push", fail)
             add_step(folder, 1, tmp_path)
             deadline = time.monotonic() + 10
@@ -201,22 +202,22 @@ def test_what_was_not_uploaded_is_uploaded_by_the_next_start_here(url, tmp_path,
     with pytest.raises(UserError, match=r"The store fails\. Everything that the run has written is in"):
         train_without_a_store()
     assert not objects(url)
-    with mirror.open_to_train(url):
+    with working_copies.open_to_train(url):
         pass
     assert objects(url) == [f"checkpoints/1/{name}" for name in STEP_FILES]
 
 
 def test_copy_that_another_machine_has_overtaken_is_set_aside(url, tmp_path, monkeypatch, caplog):
-    with mirror.open_to_train(url) as (folder, _):
+    with working_copies.open_to_train(url) as (folder, _):
         here = os.path.join(folder, "scores.jsonl")
         pathlib.Path(here).write_text("old")
     with monkeypatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "elsewhere"))
-        with mirror.open_to_train(url) as (other, _):
+        with working_copies.open_to_train(url) as (other, _):
             pathlib.Path(other, "scores.jsonl").write_text("new")
     with open(here, "w", encoding="utf-8") as file:
         file.write("not uploaded")
-    with mirror.open_to_train(url), open(here, encoding="utf-8") as file:
+    with working_copies.open_to_train(url), open(here, encoding="utf-8") as file:
         assert file.read() == "new"
     assert "Another machine has trained" in caplog.text
     aside = pathlib.Path(os.path.dirname(folder), "superseded", "scores.jsonl")
@@ -226,8 +227,8 @@ def test_copy_that_another_machine_has_overtaken_is_set_aside(url, tmp_path, mon
 def test_status_and_list_show_sizes_and_the_owner_without_the_arrays(regression_run, url, capsys):
     copy = mirror.Mirror(RemoteFolder(url), str(regression_run))
     copy.push()
-    owner = {"copy": "elsewhere", "host": "vm", "pid": 7, "since": "now", "beat": time.time()}
-    RemoteFolder(url).write(f"{mirror.OWNER_FOLDER}/1.json", json.dumps(owner).encode())
+    record = {"copy": "elsewhere", "host": "vm", "pid": 7, "since": "now", "beat": time.time()}
+    RemoteFolder(url).write(f"{owner.OWNER_FOLDER}/1.json", json.dumps(record).encode())
     status.main([url])
     there = capsys.readouterr().out
     assert f"run             {url} (" in there

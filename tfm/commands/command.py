@@ -33,7 +33,7 @@ from tfm.errors import UserError, suggest
 from tfm.io.remote import is_url
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
-OPENS = "opens"  # key of the function of `tfm.workdir.mirror` that opens a value that is a URL
+OPENS = "opens"  # key of the function of `tfm.workdir.working_copies` that opens a value that is a URL
 REQUIRED = dataclasses.MISSING
 HELP_FLAGS = ("--help", "-help", "--helpshort", "-h", "-?")
 OVERRIDES = ("--config.", "-config.", "--noconfig.", "-noconfig.")
@@ -67,8 +67,8 @@ def option(
       flag: the name of the flag. "" is the name of the field.
       short_for: path of a config field that the flag sets, such as "decoding.beam_size".
       allow_empty: whether the value may be an empty text.
-      opens: the name of the function of `tfm.workdir.mirror` that opens a value that is a URL. The function
-        of the command receives a local path. "" passes the value as it is.
+      opens: the name of the function of `tfm.workdir.working_copies` that opens a value that is a URL. The
+        command receives a local path. "" passes the value as it is.
       rules: attributes of `tfm.config.FieldInfo`, such as `minimum`.
     """
     info = FieldInfo(help, **rules)
@@ -164,9 +164,9 @@ def _open_urls(cls: Any, values: dict[str, Any], stack: contextlib.ExitStack | N
             return tuple(open_url(each, opens) for each in value)
         if not is_url(value):
             return value
-        from tfm.workdir import mirror  # imported here because it imports JAX
+        from tfm.workdir import working_copies  # imported here because it imports JAX
 
-        return stack.enter_context(getattr(mirror, opens)(value))
+        return stack.enter_context(getattr(working_copies, opens)(value))
 
     opening = {field.name: field.metadata.get(OPENS) for field in dataclasses.fields(cls)}
     return {

@@ -38,7 +38,7 @@ from tfm.sweep.results import (
     write_table,
 )
 from tfm.sweep.variants import SEED, Variant
-from tfm.workdir import mirror, resume
+from tfm.workdir import resume, working_copies
 from tfm.workdir.compiled_programs import remove_damaged_programs
 
 log = logging.getLogger(__name__)
@@ -62,10 +62,10 @@ def open_folder(workdir: str, *, is_view: bool) -> Iterator[str]:
     if not is_url(workdir):
         yield workdir
     elif is_view:
-        with mirror.open_to_view(workdir) as folder:
+        with working_copies.open_to_view(workdir) as folder:
             yield folder
     else:
-        with mirror.open_to_train(workdir, everything=True) as (folder, _):
+        with working_copies.open_to_train(workdir, everything=True) as (folder, _):
             yield folder
 
 

@@ -41,7 +41,7 @@ from tfm.training.profiling import Profiler, parse_range
 from tfm.training.setup import CHECKPOINT_FOLDER, has_checkpoint
 from tfm.training.task import Task
 from tfm.training.trackers import find_tracker
-from tfm.workdir import mirror, resume, warm_start
+from tfm.workdir import resume, warm_start, working_copies
 from tfm.workdir.starts import open_same_data
 from tfm.workdir.train import train_in_workdir
 from tfm.workdir.warm_start import copy_frozen_models
@@ -69,10 +69,10 @@ def open_run(options: Train) -> Iterator[tuple[Train, list[Hook]]]:
     if not is_url(options.workdir):
         yield options, []
     elif options.dry_run or jax.process_index() > 0:
-        with mirror.open_to_read(options.workdir, patience=TRAINING_PATIENCE) as workdir:
+        with working_copies.open_to_read(options.workdir, patience=TRAINING_PATIENCE) as workdir:
             yield dataclasses.replace(options, workdir=workdir), []
     else:
-        with mirror.open_to_train(options.workdir) as (workdir, check):
+        with working_copies.open_to_train(options.workdir) as (workdir, check):
             yield dataclasses.replace(options, workdir=workdir), [UploadHook(check)]
 
 

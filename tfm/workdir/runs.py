@@ -23,7 +23,7 @@ from tfm.io.remote import is_url
 from tfm.training.partitioning import Partitioner, make_evaluation_partitioner
 from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
-from tfm.workdir import mirror
+from tfm.workdir import working_copies
 from tfm.workdir.bundle import is_bundle, read_bundle
 from tfm.workdir.starts import check_recorded_config
 
@@ -185,7 +185,7 @@ def open_folder(path: str) -> ModelFolder:
     if not isinstance(path, (str, os.PathLike)):
         raise UserError(f"Expected the path of a run's folder as workdir, got {path!r}.")
     if is_url(path):
-        path = mirror.copy_until_exit(path)
+        path = working_copies.copy_until_exit(path)
     if not os.path.isdir(path):
         raise UserError(f"Expected the folder of a run at {path}, but there is none. Check the path.")
     mapping = configs.load(config_path(path))
