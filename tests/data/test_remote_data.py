@@ -12,7 +12,8 @@ from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.errors import UserError
 from tfm.io import remote
-from tfm.io.remote import list_locally, show
+from tfm.io.local_copies import show
+from tfm.io.remote import list_locally
 
 ROWS = {"en": ["red dog", "big cat", "blue bird"], "de": ["roter Hund", "große Katze", "blauer Vogel"]}
 

@@ -16,7 +16,7 @@ from tfm.checkpoints import manifest
 from tfm.commands import list as list_runs
 from tfm.commands import status, train
 from tfm.errors import UserError
-from tfm.io import remote
+from tfm.io import local_copies, remote
 from tfm.io.remote import RemoteFolder
 from tfm.workdir import mirror, owner, runs, working_copies
 
@@ -107,7 +107,7 @@ def test_start_reads_manifests_and_a_checkpoint_when_it_is_opened(url, tmp_path)
     with working_copies.open_to_read(url) as folder:
         steps = os.path.join(folder, "checkpoints")
         assert os.listdir(os.path.join(steps, "1")) == [manifest.FILE]
-        remote.fetch(os.path.join(steps, "2"))
+        local_copies.fetch(os.path.join(steps, "2"))
         assert manifest.check(os.path.join(steps, "2"))["step"] == 2
         assert os.listdir(os.path.join(steps, "1")) == [manifest.FILE]
     assert not os.path.exists(folder)
@@ -121,7 +121,7 @@ def test_checkpoint_that_training_deletes_meanwhile_is_no_damage(url, tmp_path):
         RemoteFolder(url).remove([f"checkpoints/1/{name}" for name in STEP_FILES])
         path = os.path.join(folder, "checkpoints", "1")
         with pytest.raises(FileNotFoundError):
-            remote.fetch(path)
+            local_copies.fetch(path)
         assert not os.path.exists(path)
 
 
@@ -250,7 +250,7 @@ def test_python_code_opens_a_url(regression_run, url):
 def test_url_without_a_run_is_an_error_that_names_it(url):
     with pytest.raises(UserError) as error:
         status.main([url])
-    assert f"Expected the folder of a run at {url}" in remote.show(str(error.value))
+    assert f"Expected the folder of a run at {url}" in local_copies.show(str(error.value))
 
 
 @pytest.mark.parametrize(

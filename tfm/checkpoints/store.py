@@ -22,7 +22,7 @@ from jax.experimental import multihost_utils
 from tfm.checkpoints import manifest, trees
 from tfm.checkpoints.retention import Retention, rank
 from tfm.errors import UserError, first_line
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import io_error_message, require_space, writing
 from tfm.io.lock import DirectoryGuard
 
@@ -103,7 +103,7 @@ class _PartsHandler(ocp.PyTreeCheckpointHandler):
     """
 
     async def async_save(self, directory: Any, *args: Any, **options: Any) -> Any:
-        copy, name = remote.find_copy(os.fspath(directory))
+        copy, name = local_copies.find_copy(os.fspath(directory))
         if copy is None or jax.process_index() == 0:
             return await super().async_save(directory, *args, **options)
         # The other hosts wait until this folder of the first host appears.
@@ -112,7 +112,7 @@ class _PartsHandler(ocp.PyTreeCheckpointHandler):
         return [_Sending(writes, functools.partial(copy.send_part, name))]
 
     def finalize(self, directory: Any) -> None:
-        copy, name = remote.find_copy(os.fspath(directory))
+        copy, name = local_copies.find_copy(os.fspath(directory))
         if copy is not None and jax.process_count() > 1:
             copy.receive_parts(name)
         super().finalize(directory)
@@ -213,7 +213,7 @@ class CheckpointStore:
         if step not in self._damage:
             try:
                 with self._explain_deletion(step):
-                    remote.fetch(self._path(step))
+                    local_copies.fetch(self._path(step))
                     record = Record.parse(manifest.check(self._path(step)))
                 if record.step != step:
                     raise manifest.Damaged(f"it is the checkpoint of step {record.step:,}, renamed")
@@ -323,7 +323,7 @@ class CheckpointStore:
         os.makedirs(moving, exist_ok=True)
         for later in self.steps():
             if later > step:
-                remote.fetch(self._path(later))  # moving it uploads it again
+                local_copies.fetch(self._path(later))  # moving it uploads it again
                 # After a kill, the run may have trained on and saved the same step again.
                 os.rename(self._path(later), _find_free_path(os.path.join(moving, str(later))))
         for file in files:

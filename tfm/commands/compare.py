@@ -19,7 +19,7 @@ from tfm.data.sources.opening import fingerprint_texts, read_references, read_si
 from tfm.data.sources.text_files import TextFile
 from tfm.errors import UserError
 from tfm.evaluation import translation_metrics
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.workdir import runs
 from tfm.workdir.evaluations import SUFFIX, read_record
 
@@ -90,7 +90,7 @@ def most_different(first: System, second: System, count: int) -> list[tuple[int,
 def show_scores(first: System, second: System) -> None:
     """Prints all scores of both systems, one score on each line."""
     for name, system in (("A", first), ("B", second)):
-        print(f"{name}  {remote.show(system.path)}")
+        print(f"{name}  {local_copies.show(system.path)}")
     print(f"{len(first.references):,} sentences\n")
     print(f"{'':<27}{'A':>7} {'B':>7}")
     scores = [

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from tfm.commands import terminal
 from tfm.errors import EXIT_CODE, UserError, first_line
 from tfm.io.files import io_error_message
-from tfm.io.remote import show
+from tfm.io.local_copies import show
 
 BROKEN_PIPE = 141  # exit code of a process that SIGPIPE kills
 HOST_LOST_EXIT = 1

@@ -21,7 +21,7 @@ from tfm.commands.options import Evaluate
 from tfm.config import OnResume, changes
 from tfm.data.sources.text_files import one_line
 from tfm.errors import UserError
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import atomic_file, last_part, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.training.task import Report
@@ -92,7 +92,7 @@ def write_results(run: runs.Run, options: Evaluate, stem: str) -> None:
     finally:
         if report is not None:
             show(report, before, run, options)
-    print(remote.show(f"wrote {stem}.hypotheses and {path}"))
+    print(local_copies.show(f"wrote {stem}.hypotheses and {path}"))
 
 
 def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report, list[Any]]]:

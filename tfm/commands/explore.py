@@ -24,7 +24,7 @@ from tfm.commands.visualize import choose_examples, make_title
 from tfm.errors import UserError
 from tfm.interpret.observation import Observes, is_picture_file
 from tfm.interpret.switches import write_script
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import read_limited
 from tfm.visualize.live import MAX_PICTURE_BYTES, Example, LiveExamples
 from tfm.workdir import runs
@@ -106,7 +106,7 @@ def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> s
     chosen: dict[str, Any] = {"checkpoint": options.checkpoint, "average": options.average}
     defaults = {"checkpoint": None, "average": 1}
     arguments = [
-        repr(remote.show(options.workdir)),
+        repr(local_copies.show(options.workdir)),
         *(f"{k}={v!r}" for k, v in chosen.items() if v != defaults[k]),
     ]
     translates = hasattr(run.task, "translate")

@@ -10,7 +10,7 @@ from tfm.commands.options import Export
 from tfm.errors import UserError
 from tfm.export.foreign import write_foreign
 from tfm.export.write import check_absent, write_bundle
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import only_writer
 
 
@@ -46,4 +46,4 @@ def main(options: Export) -> None:
                 format=options.format,
                 quantization=options.quantization,
             )
-    print(f"wrote {remote.show(options.output)}")
+    print(f"wrote {local_copies.show(options.output)}")

@@ -14,7 +14,7 @@ from tfm.export.formats import import_file
 from tfm.export.from_huggingface import import_folder
 from tfm.huggingface.folder import CONFIG_FILE
 from tfm.huggingface.vocabulary import Languages
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import only_writer
 
 
@@ -29,7 +29,7 @@ def main(options: Import) -> None:
             )
         with only_writer(options.output, "--output"):
             import_file(options.folder, options.output, format=options.format)
-        print(f"wrote {remote.show(options.output)}")
+        print(f"wrote {local_copies.show(options.output)}")
         return
     languages = Languages(options.source_language, options.target_language)
     is_fairseq = os.path.exists(os.path.join(options.folder, CHECKPOINT_FILE))
@@ -45,4 +45,4 @@ def main(options: Import) -> None:
             import_folder(
                 options.folder, options.output, languages=languages, source_prefix=options.source_prefix
             )
-    print(f"wrote {remote.show(options.output)}")
+    print(f"wrote {local_copies.show(options.output)}")

@@ -12,7 +12,7 @@ from tfm.commands.command import command
 from tfm.commands.options import List
 from tfm.commands.status import format_disk_use
 from tfm.errors import UserError, escape
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.workdir.evaluations import EvaluationRecord
 from tfm.workdir.status import find_runs, read_status
 
@@ -48,7 +48,7 @@ def describe(workdir: str) -> tuple[str, ...]:
         return _describe_error(workdir, error)
     best = "" if status.best is None else f"{status.best_metric.rpartition('/')[2]} {status.best[1]:.4g}"
     return (
-        remote.show(workdir),
+        local_copies.show(workdir),
         status.config.model.name,
         "" if status.is_export else f"{status.step:,}/{status.config.training.steps:,}",
         status.state,
@@ -60,7 +60,7 @@ def describe(workdir: str) -> tuple[str, ...]:
 
 def _describe_error(folder: str, error: Exception) -> tuple[str, ...]:
     """Returns the cells of a folder that cannot be read."""
-    return (remote.show(folder), "", "", "unreadable", "", "", remote.show(str(error)))
+    return (local_copies.show(folder), "", "", "unreadable", "", "", local_copies.show(str(error)))
 
 
 def format_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -19,7 +19,7 @@ from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.commands.compilation import prepare_device
 from tfm.errors import UserError
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import atomic_file, only_writer
 from tfm.io.tree_paths import join_path
 from tfm.workdir import runs
@@ -79,7 +79,7 @@ def main(options: command_options.Replay) -> None:
         show(replay)
         if options.output:
             write_arrays(options.output, replay)
-            print(f"wrote {remote.show(options.output)}")
+            print(f"wrote {local_copies.show(options.output)}")
 
 
 def show(replay: Replay) -> None:

@@ -13,7 +13,7 @@ from tfm.commands import options as command_options
 from tfm.commands.command import command
 from tfm.devices.memory import format_bytes
 from tfm.errors import escape
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.training.run_log import format_duration
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir.status import DiskUse, Status, measure_folder, read_status
@@ -30,7 +30,7 @@ def main(options: command_options.Status) -> None:
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:
     """Yields (name, text) for each line of the status."""
-    yield "run", f"{remote.show(status.workdir)} ({status.config.task}, {status.config.model.name})"
+    yield "run", f"{local_copies.show(status.workdir)} ({status.config.task}, {status.config.model.name})"
     yield "state", describe_state(status)
     if not status.is_export:
         yield "step", f"{status.step:,} of {status.config.training.steps:,}"

@@ -36,7 +36,7 @@ from tfm.data.sources.text_files import NULS, find_problem, is_markup, one_line,
 from tfm.decoding.translate import check_n_best
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.workdir import runs
 from tfm.workdir.translator import Translator
 
@@ -317,7 +317,7 @@ def describe_origin(run: runs.Run, options: Translate) -> dict[str, Any]:
     return {
         # A copy of a URL has another path each time.
         "options": {
-            name: remote.show(value) if isinstance(value, str) else value
+            name: local_copies.show(value) if isinstance(value, str) else value
             for name, value in ((name, getattr(options, name)) for name in ["workdir", *names])
         },
         "checkpoints": run.steps,

@@ -28,7 +28,7 @@ from tfm.commands.command import command
 from tfm.commands.options import Visualize
 from tfm.errors import UserError
 from tfm.interpret.observation import Observation, Observes, observe_example
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.scores import find_best
@@ -56,7 +56,7 @@ def main(options: Visualize) -> None:
     with only_writer(os.path.join(folder, PAGE), "--output"):
         remove_temporary(folder, FIGURE_NAME)
         paths = draw_run(options.load(), options, folder)
-    print(remote.show("\n".join(paths)))
+    print(local_copies.show("\n".join(paths)))
 
 
 def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:

@@ -18,11 +18,12 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from tfm.errors import UserError, first_line, install_extra
+from tfm.io.local_copies import show_as
 
 URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
 EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
@@ -44,7 +45,6 @@ PERMANENT_ERRORS = (
 LOCAL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # of the local disk
 PERMANENT_NAMES = re.compile("Credential|RefreshError|ParamValidation|InvalidRegion|ProfileNotFound")
 REPEATED_CODES = (408, 425, 429)
-_urls: dict[str, str] = {}  # {local folder: URL that messages show instead}
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -330,7 +330,7 @@ def list_locally(url: str) -> str:
     base = tempfile.TemporaryDirectory(prefix="tfm-data-", ignore_cleanup_errors=True)
     atexit.register(base.cleanup)
     root = os.path.join(os.path.realpath(base.name), os.path.basename(folder.url))
-    _urls[root] = folder.url
+    show_as(root, folder.url)
     for name, size in folder.sizes().items():
         check_name(name, url)
         path = os.path.join(root, *name.split("/"))
@@ -344,76 +344,3 @@ def list_locally(url: str) -> str:
 def open_object(path: str) -> io.RawIOBase | None:
     """Opens the object of a file below `list_locally`. Returns None for other files."""
     return RemoteFile(*_objects[path]) if path in _objects else None
-
-
-# Working copies: local folders that stand for a URL.
-
-
-class WorkingCopy(Protocol):
-    """A local folder that stands for a URL, see `tfm.workdir.mirror`. All names are below the folder."""
-
-    url: str
-
-    def fetch(self, name: str) -> None:
-        """Downloads what the copy does not have yet below a folder."""
-
-    def share(self) -> None:
-        """Uploads the small files for the other hosts."""
-
-    def refresh(self) -> None:
-        """Downloads the small files that the first host shares."""
-
-    def send_part(self, name: str) -> None:
-        """Uploads the part that this host wrote of an unfinished checkpoint, and removes it here."""
-
-    def receive_parts(self, name: str) -> None:
-        """Downloads the parts that the other hosts wrote of an unfinished checkpoint."""
-
-
-_copies: dict[str, WorkingCopy] = {}
-
-
-@contextlib.contextmanager
-def registered(folder: str, copy: WorkingCopy) -> Iterator[None]:
-    """A context in which the absolute path of a folder leads to a working copy."""
-    _copies[folder], _urls[folder] = copy, copy.url
-    try:
-        yield
-    finally:
-        del _copies[folder]
-
-
-def find_copy(path: str) -> tuple[WorkingCopy | None, str]:
-    """Returns the working copy that contains a path, and the name in it. (None, "") for other paths."""
-    for folder, copy in _copies.items():
-        if path == folder or path.startswith(folder + os.sep):
-            return copy, os.path.relpath(path, folder)
-    return None, ""
-
-
-def fetch(path: str) -> None:
-    """Downloads what a working copy does not have yet below a path. Does nothing for other folders."""
-    copy, name = find_copy(path)
-    if copy is not None:
-        copy.fetch(name)
-
-
-def share(folder: str) -> None:
-    """Uploads the small files of a working copy for the other hosts. Does nothing for other folders."""
-    copy, _ = find_copy(folder)
-    if copy is not None:
-        copy.share()
-
-
-def refresh(folder: str) -> None:
-    """Downloads the small files of a working copy that the first host shares, see `share`."""
-    copy, _ = find_copy(folder)
-    if copy is not None:
-        copy.refresh()
-
-
-def show(text: str) -> str:
-    """Returns a text in which URLs replace the folders of working copies, also of closed ones."""
-    for folder, url in _urls.items():
-        text = text.replace(folder, url)
-    return text

@@ -16,7 +16,7 @@ from jax.experimental import multihost_utils
 
 from tfm import tasks
 from tfm.config import save
-from tfm.io import remote
+from tfm.io import local_copies
 from tfm.io.lock import DirectoryGuard, lock_workdir
 from tfm.io.signals import Preemption, SignalHandler
 from tfm.training.config import TrainingConfig
@@ -74,10 +74,10 @@ def train_in_workdir(
             task = tasks.find(config.task).create(config, workdir)
             if from_step is not None:
                 resume.resume_from(from_step, task, workdir)
-            remote.share(workdir)
+            local_copies.share(workdir)
         multihost_utils.sync_global_devices("work directory")
         if not guard:
-            remote.refresh(workdir)
+            local_copies.refresh(workdir)
             task = tasks.find(config.task).create(config, workdir, new=False)
         initial = warm_start.find_initial_variables(task, source, entries)
         hooks = make_hooks(task)

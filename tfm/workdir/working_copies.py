@@ -25,8 +25,9 @@ from typing import Any
 from tfm.checkpoints import manifest
 from tfm.errors import UserError
 from tfm.io.files import atomic_file, lock_file, open_locked, user_cache, writing
+from tfm.io.local_copies import registered
 from tfm.io.lock import LOCK_FILE
-from tfm.io.remote import PATIENCE, TRAINING_PATIENCE, RemoteFolder, check_name, check_url, registered
+from tfm.io.remote import PATIENCE, TRAINING_PATIENCE, RemoteFolder, check_name, check_url
 from tfm.training.setup import CHECKPOINT_FOLDER
 from tfm.workdir.mirror import UPLOAD_PREFIX, Mirror, is_any, is_needed
 from tfm.workdir.owner import OWNER_FOLDER, OWNER_NAME, SILENT_SECONDS, Owner, parse_record
