@@ -308,6 +308,14 @@ def test_requests_that_fail_are_repeated_until_the_patience_ends(url, caplog, mo
         there.write("x", b"other")
 
 
+def test_large_file_is_written_into_a_new_folder(url, tmp_path, monkeypatch):
+    """`tfm export --output=file://...` failed if the parameters were uploaded first."""
+    monkeypatch.setattr(remote, "SMALL_BYTES", 3)
+    (tmp_path / "x").write_bytes(b"content")
+    RemoteFolder(url).upload({"new/folder/x": str(tmp_path / "x")})
+    assert RemoteFolder(url).read("new/folder/x") == b"content"
+
+
 def test_only_one_of_several_processes_creates_an_object(url):
     folders, created = [RemoteFolder(url) for _ in range(8)], []
     threads = [

@@ -175,6 +175,7 @@ class RemoteFolder:
         name, path = item
         size = os.path.getsize(path)
         if size > SMALL_BYTES:
+            self._make_parent(name)
             self._repeat(lambda: self._files.put_file(path, self._path(name)))
             return size
         with open(path, "rb") as file:
@@ -193,10 +194,13 @@ class RemoteFolder:
                 os.unlink(temporary)
 
     def _pipe(self, name: str, content: bytes, **options: Any) -> None:
-        path = self._path(name)
-        if "file" in _protocols(self._files):  # the only store with folders that must exist
-            self._files.makedirs(os.path.dirname(path), exist_ok=True)
-        self._files.pipe_file(path, content, **options)
+        self._make_parent(name)
+        self._files.pipe_file(self._path(name), content, **options)
+
+    def _make_parent(self, name: str) -> None:
+        """Makes the folder of an object in a local store, the only store whose folders must exist."""
+        if "file" in _protocols(self._files):
+            self._files.makedirs(os.path.dirname(self._path(name)), exist_ok=True)
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
