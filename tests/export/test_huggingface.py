@@ -349,6 +349,14 @@ def folder(tmp_path):
     return pathlib.Path(shutil.copytree(FOLDER / "vit", tmp_path / "model"))
 
 
+def test_config_with_a_byte_order_mark_is_imported(folder, tmp_path):
+    """Editors on Windows can write the mark when they save a file as UTF-8."""
+    text = (folder / "config.json").read_text(encoding="utf-8")
+    (folder / "config.json").write_text(text, encoding="utf-8-sig")
+    import_folder(str(folder), str(tmp_path / "out"))
+    assert (tmp_path / "out").is_dir()
+
+
 @pytest.mark.parametrize(
     "place", ["../model.safetensors", "/etc/passwd", "a/b.safetensors", ".x.safetensors", 3]
 )

@@ -31,7 +31,7 @@ def read_json(path: str) -> dict[str, Any]:
             f"Expected the file {path}, but there is none. Copy the whole folder, or download it first."
         ) from None
     try:
-        value = json.loads(content.decode("utf-8"))
+        value = json.loads(content.decode("utf-8-sig"))  # editors on Windows add a byte order mark
     except (ValueError, RecursionError):
         raise UserError(f"Expected a JSON object in {path}, but it has other content.") from None
     if not isinstance(value, dict):
