@@ -308,10 +308,11 @@ def test_two_classes_without_names_have_the_default_names(folder, tmp_path):
     ("details", "mean", "deviation"),
     [
         ({}, 0.5, 0.5),
+        ({"rescale_factor": 0.003921569}, 0.5, 0.5),
         ({"image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}, [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]),
         ({"do_normalize": False, "image_mean": [0.1, 0.2, 0.3], "image_std": [0.4, 0.5, 0.6]}, 0, 1),
     ],
-    ids=["default", "normalized", "not normalized"],
+    ids=["default", "rounded", "normalized", "not normalized"],
 )
 def test_imported_classifier_normalizes_pixels_like_its_preprocessor(
     details, mean, deviation, folder, tmp_path
@@ -329,7 +330,7 @@ def test_imported_classifier_normalizes_pixels_like_its_preprocessor(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("do_rescale", False), ("rescale_factor", 1 / 127.5), ("do_normalize", "no")]
+    ("field", "value"), [("do_rescale", False), ("rescale_factor", 1 / 256), ("do_normalize", "no")]
 )
 def test_preprocessor_that_tfm_lacks_is_an_error(field, value, folder, tmp_path):
     (folder / "preprocessor_config.json").write_text(json.dumps({field: value}))

@@ -1,6 +1,7 @@
 """The normalization of pixels in preprocessor_config.json of transformers."""
 
 import logging
+import math
 import os
 from collections.abc import Sequence
 
@@ -11,6 +12,8 @@ from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import read_json_if_present
 
 PREPROCESSOR_FILE = "preprocessor_config.json"
+RESCALE_FACTOR = 1 / 255
+RESCALE_TOLERANCE = 1e-4  # relative, of factors that files round; 1/256 differs by 4e-3
 log = logging.getLogger(__name__)
 
 
@@ -41,7 +44,9 @@ def read_normalization(
         )
     fields = Fields(details, path)
     fields.require("do_rescale", True)
-    fields.require("rescale_factor", 1 / 255)
+    factor = fields.get("rescale_factor", float, RESCALE_FACTOR)
+    if not math.isclose(factor, RESCALE_FACTOR, rel_tol=RESCALE_TOLERANCE):
+        fields.require("rescale_factor", RESCALE_FACTOR)
     if not fields.get("do_normalize", bool, True):
         return [0.0] * channels, [1.0] * channels
     try:
