@@ -89,6 +89,19 @@ def test_log_probabilities_of_translations_are_equal(name, tmp_path):
 
 
 @pytest.mark.long
+def test_unknown_text_becomes_the_unknown_piece_of_an_imported_tokenizer(tmp_path):
+    """An imported NLLB has the unused "<s>" of the other project at the id 3, and "<unk>" at the id 4."""
+    ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")
+    pieces = ["<pad>", "<s>", "</s>", "<unused 3>", "<unk>", *PIECES[5:]]
+    one = jnp.ones((1, 1), jnp.int32)
+    _, parameters, _ = make_model(Transformer, MODELS["paper"], one, one)
+    write_model(MODELS["paper"], parameters, (pieces, pieces), str(tmp_path), "float32")
+    translator = ctranslate2.Translator(str(tmp_path), intra_threads=1)
+    scored = translator.score_batch([["t5", "\u2603"], ["t5", "<unk>"]], [["t6"], ["t6"]])
+    assert scored[0].log_probs == pytest.approx(scored[1].log_probs, abs=1e-5)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_log_probabilities_of_texts_are_equal(name, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2", reason="the package ctranslate2 is not installed")

@@ -26,6 +26,7 @@ ACTIVATIONS = {
     "swish": "SWISH",
     "sigmoid": "Sigmoid",
 }
+UNKNOWN_PIECE = "<unk>"  # of SentencePiece
 IDENTITY_HEAD = 8  # features of the heads of a layer that changes nothing
 
 
@@ -61,7 +62,8 @@ def write_model(
         spec.register_vocabulary(list(target))
     spec.config.bos_token = target[BOS_ID]
     spec.config.eos_token = target[EOS_ID]
-    spec.config.unk_token = target[EOS_ID + 1]
+    # The tokenizer of an imported NLLB or mBART-50 has this piece at the id 4, and GPT-2 has no such piece.
+    spec.config.unk_token = UNKNOWN_PIECE if UNKNOWN_PIECE in target else target[EOS_ID + 1]
     spec.config.layer_norm_epsilon = model.layer_norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
