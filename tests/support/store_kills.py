@@ -18,7 +18,7 @@ import time
 from tests.support import kills, processes
 from tests.support.paths import ROOT
 from tests.support.stores import FaultProxy, run_store
-from tests.support.tiny import make_config, train_run, write_config_file, write_corpus
+from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.checkpoints import manifest
 from tfm.io.remote import RemoteFolder
 from tfm.workdir.mirror import STEP_OBJECT, Mirror
@@ -110,7 +110,7 @@ def run_kills(url, folder, number, *, seed=0, steps=60, share=0.0, proxy: FaultP
         count.update({f"fault {name}": times for name, times in proxy.faults.items()})
     assert not is_uploading(store)
     download(url, folder / "broken")
-    train_run(settings, folder / "unbroken")
+    finish(start(training[0], training[1], f"--workdir={folder / 'unbroken'}", cache=folder / "machine0"))
     kills.compare(folder / "unbroken", folder / "broken")
     return dict(count)
 

@@ -286,7 +286,7 @@ def test_durations_have_hours_minutes_and_seconds(seconds, text):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "1" * 400, "{}"])
+@pytest.mark.parametrize("value", ['"x"', "null", "[1]", "true", "{}"])
 def test_rows_without_numbers_are_left_out(value, tmp_path):
     rows = [f'{{"step": 1, "train/loss": {value}}}', '{"step": 2, "train/loss": Infinity}']
     rows += ['{"step": true, "train/loss": 4}', '{"step": 3, "train/loss": 4}']
