@@ -78,6 +78,17 @@ def test_commands_read_and_write_runs_and_files_in_a_store(gs, tmp_path):
     assert not {"lock", "compiled"} & there
 
 
+def test_object_that_ends_with_a_line_break_is_written_whole(store):
+    """gcsfs lost a carriage return at the end, so one of some hundred objects of checkpoints was damaged."""
+    folder = RemoteFolder(f"{store[0]}/objects")
+    contents = {"cr": b"a\r", "lf": b"a\n", "crlf": b"a\r\n", "lfcr": b"a\n\r", "empty": b""}
+    for name, content in contents.items():
+        folder.write(name, content)
+        assert folder.create(f"new/{name}", content)
+    assert {name: folder.read(name) for name in contents} == contents
+    assert {name: folder.read(f"new/{name}") for name in contents} == contents
+
+
 def test_store_that_fails_for_a_while_costs_no_step(s3, tmp_path):
     url, proxy, _ = s3
     config = config_file(tmp_path, steps=60, **kills.SCHEDULE)

@@ -36,7 +36,7 @@ TRAINING_PATIENCE = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
 CONNECT_SECONDS, READ_SECONDS = 20, 60  # after which a request without an answer is repeated
 THREADS = 8
-SMALL_BYTES = 1 << 22  # of objects that are written from memory
+SMALL_BYTES = 5 << 20  # smaller objects are written from memory, for which see `RemoteFolder._pipe`
 # Errors that the same request would meet again. FileExistsError answers `RemoteFolder.create`.
 PERMANENT_ERRORS = (
     *(FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
@@ -174,7 +174,7 @@ class RemoteFolder:
     def _upload_file(self, item: tuple[str, str]) -> int:
         name, path = item
         size = os.path.getsize(path)
-        if size > SMALL_BYTES:
+        if size >= SMALL_BYTES:
             self._make_parent(name)
             self._repeat(lambda: self._files.put_file(path, self._path(name)))
             return size
@@ -195,6 +195,10 @@ class RemoteFolder:
 
     def _pipe(self, name: str, content: bytes, **options: Any) -> None:
         self._make_parent(name)
+        if content.endswith(b"\r") and "gs" in _protocols(self._files):
+            # gcsfs sends a small object between lines of a multipart body, where a carriage return at its end
+            # can be read as a part of the next line. An object that is sent in chunks stays whole.
+            options["chunksize"] = len(content)
         self._files.pipe_file(self._path(name), content, **options)
 
     def _make_parent(self, name: str) -> None:
