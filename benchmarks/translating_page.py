@@ -16,6 +16,7 @@ import numpy as np
 from absl import app, flags
 
 from tests.support.browser import find_chromium, open_browser
+from tests.support.live_page import logits_of_page, wait_for_model
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
@@ -27,16 +28,6 @@ flags.DEFINE_string("workdir", "runs/quickstart", "Folder of a run.")
 flags.DEFINE_integer("sentences", 1000, "Sentences to translate.", lower_bound=1)
 flags.DEFINE_integer("references", 100, "References whose logits are compared.", lower_bound=1)
 WORDS = 10  # of a sentence whose time counts
-LOGITS = """((source, read) => {
-  const { model } = inPage.answers;
-  const run = { off: new Set(), record: null };
-  let state = model.begin(source, run);
-  return read.map((token) => {
-    const [logits, next] = model.step(state, token, run);
-    state = next;
-    return [...logits];
-  });
-})"""
 TRANSLATE = """((text) => {
   const start = performance.now();
   const { example } = inPage.answers.answer({ text, off: [], known: [0, 1] });
@@ -52,7 +43,7 @@ def compare_logits(page, task, params, pairs):
     apply_model = jax.jit(functools.partial(task.model.apply, train=False))
     expected = np.asarray(apply_model({"params": params}, pad_ids(inputs), pad_ids(reads)))
     differences = [
-        np.abs(page.evaluate(f"{LOGITS}({source}, {read})") - logits[: len(read)]).max()
+        np.abs(logits_of_page(page, source, read) - logits[: len(read)]).max()
         for source, read, logits in zip(inputs, reads, expected, strict=True)
     ]
     return max(differences)
@@ -70,8 +61,7 @@ def main(_):
         path.write_text(text, encoding="utf-8")
         start = time.perf_counter()
         page.open(path.as_uri())
-        while not page.evaluate("typeof startLive === 'function'"):
-            time.sleep(0.01)
+        wait_for_model(page)
         print(f"{time.perf_counter() - start:.2f} s until both examples are drawn")
         worst = compare_logits(page, task, params, pairs[: FLAGS.references])
         print(f"{worst:.5f} is the largest difference of a logit, of {FLAGS.references} references")

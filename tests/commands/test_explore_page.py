@@ -2,13 +2,13 @@
 
 import copy
 import threading
-import time
 
 import jax
 import numpy as np
 import pytest
 
 from tests.support.browser import find_chromium, open_browser
+from tests.support.live_page import wait_for_answer
 from tests.support.tiny import randomize_weights
 from tfm import interpret
 from tfm.commands import explore
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one, or name it in CHROMIUM"),
 ]
-SECONDS = 60  # for an answer
 CROSS = "decoder.layers_0.cross_attention.head_outputs"
 HEAD = "#heads [data-layer='0'][data-head='1']"
 # Maps a row of a table to the numbers of its cells after the first.
@@ -63,16 +62,9 @@ def page(browser, url):
     assert [problem for problem in problems if not str(problem).startswith(url)] == []
 
 
-def wait(page, condition):
-    deadline = time.monotonic() + SECONDS
-    while not page.evaluate(f"pending === null && ({condition})"):
-        assert time.monotonic() < deadline, (condition, page.evaluate("byId('live-status').textContent"))
-        time.sleep(0.01)
-
-
 def wait_for_edit(page, count):
     """Waits until the page shows an edit with so many parts that are off."""
-    wait(page, f"view.other >= 0 && data.examples[view.other].live.off.length === {count}")
+    wait_for_answer(page, f"view.other >= 0 && data.examples[view.other].live.off.length === {count}")
 
 
 def observe(run, off):
@@ -91,7 +83,7 @@ def test_a_click_turns_a_head_off_and_on(page, run):
     assert label == "layer 0, head 1, turned off"
     assert page.evaluate("[view.example, byId('figures').children.length]") == [0, 3]
     page.point(HEAD, click=True)
-    wait(page, "view.other === -1")
+    wait_for_answer(page, "view.other === -1")
     assert page.evaluate("byId('live-edit').hidden")
 
 
@@ -154,7 +146,7 @@ def test_a_sublayer_and_a_token_are_turned_off(page):
     assert f'"{SUBLAYER}": interpret.zero,' in python
     assert '"encoder.embeddings": interpret.zero_position(1),' in python
     page.point("#live-all", click=True)
-    wait(page, "view.other === -1")
+    wait_for_answer(page, "view.other === -1")
 
 
 def test_quick_clicks_are_all_counted(page):
@@ -166,7 +158,7 @@ def test_an_own_example_is_shown_and_compared(page):
     page.evaluate("byId('live-text').focus()")
     page.insert("red cat")
     page.press("Enter")
-    wait(page, "exampleNow().title === 'red cat'")
+    wait_for_answer(page, "exampleNow().title === 'red cat'")
     number = page.evaluate("view.example")
     page.evaluate("change({ example: 0, other: data.examples.length - 1 })")
     assert page.evaluate("matrices.length") == 3
@@ -179,12 +171,12 @@ def test_each_line_is_an_example(page):
     page.evaluate("byId('live-text').dispatchEvent(new Event('input'))")
     assert not page.evaluate("byId('live-lines-label').hidden")
     page.point("#live-look", click=True)
-    wait(page, f"data.examples.length === {count + 2} && view.other >= 0")
+    wait_for_answer(page, f"data.examples.length === {count + 2} && view.other >= 0")
     titles = page.evaluate("[exampleNow().title, data.examples[view.other].title]")
     assert titles == ["red dog red", "blue dog"]
     page.point("#live-lines", click=True)  # off: the lines are one example
     page.point("#live-look", click=True)
-    wait(page, f"data.examples.length === {count + 3}")
+    wait_for_answer(page, f"data.examples.length === {count + 3}")
     assert page.evaluate("data.examples.at(-1).live.text") == "red dog red\n\nblue dog"
     page.point("#live-lines", click=True)
 
@@ -193,7 +185,7 @@ def test_unknown_words_are_marked_in_the_example(page):
     page.evaluate("byId('live-text').focus()")
     page.insert("red \u2603 dog")
     page.press("Enter")
-    wait(page, "exampleNow().live.unknown.length")
+    wait_for_answer(page, "exampleNow().live.unknown.length")
     marked = "[...document.querySelectorAll('#strip .unknown')].map((e) => e.textContent)"
     assert page.evaluate(marked) == ["\u2603"]
     assert page.evaluate("byId('live-unknown').textContent") == "Not in the vocabulary: \u201c\u2603\u201d"
@@ -227,7 +219,7 @@ def test_text_of_an_example_never_becomes_html(page):
     page.evaluate("byId('live-text').focus()")
     page.insert("<img src=x onerror=alert(1)>")
     page.press("Enter")
-    wait(page, "exampleNow().title.startsWith('<img')")
+    wait_for_answer(page, "exampleNow().title.startsWith('<img')")
     page.point(HEAD, click=True)
     wait_for_edit(page, 1)
     assert page.evaluate("document.querySelectorAll('main img').length") == 0
@@ -235,7 +227,7 @@ def test_text_of_an_example_never_becomes_html(page):
 
 def test_an_error_is_shown_as_text(page):
     page.point("#live-look", click=True)
-    wait(page, "byId('live-status').textContent.startsWith('Expected a sentence')")
+    wait_for_answer(page, "byId('live-status').textContent.startsWith('Expected a sentence')")
 
 
 def test_the_view_after_an_edit_lies_in_the_address(page):
@@ -259,5 +251,5 @@ def test_a_closed_server_is_named(page):
     page.evaluate("live.path = '/closed'")
     page.evaluate("window.fetch = () => Promise.reject(new Error())")
     page.point(HEAD, click=True)
-    wait(page, "byId('live-status').textContent.startsWith('The server does not answer')")
+    wait_for_answer(page, "byId('live-status').textContent.startsWith('The server does not answer')")
     assert page.evaluate("byId('live-off').textContent").startswith("Everything is on")

@@ -2,7 +2,6 @@
 
 import dataclasses
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from PIL import Image
 
 from tests.support import images as tiny
 from tests.support.browser import find_chromium, open_browser
+from tests.support.live_page import wait_for_answer
 from tests.support.random_runs import write_random_run
 from tfm.commands import explore
 from tfm.commands.options import Explore
@@ -21,7 +21,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one, or name it in CHROMIUM"),
 ]
-SECONDS = 60  # for an answer
 NEWEST = "data.examples.at(-1)"
 
 
@@ -62,13 +61,6 @@ def page(run, folder, tmp_path_factory):
     assert problems == []
 
 
-def wait(page, condition):
-    deadline = time.monotonic() + SECONDS
-    while not page.evaluate(f"pending === null && ({condition})"):
-        assert time.monotonic() < deadline, (condition, page.evaluate("byId('live-status').textContent"))
-        time.sleep(0.01)
-
-
 def expected_probability(run, path):
     picture = run.task.read_picture(str(path), "picture")
     return run.task.observe_picture(run.variables, picture, "").predictions[0].probability
@@ -87,7 +79,7 @@ def test_a_chosen_or_dropped_picture_becomes_an_example(way, page, run, folder):
         page.choose_files("#live-file", str(path))
     else:
         page.drop_files(str(path))
-    wait(page, "data.examples.length === 3 && view.example === 2")
+    wait_for_answer(page, "data.examples.length === 3 && view.example === 2")
     assert page.evaluate(f"{NEWEST}.title") == "own <b>1.png"
     probability = page.evaluate(f"{NEWEST}.predictions[0].probability")
     assert probability == pytest.approx(expected_probability(run, path), abs=1e-6)
@@ -99,14 +91,14 @@ def test_a_patch_and_a_head_of_an_own_picture_are_turned_off(page):
     page.evaluate("byId('live-more').open = true")
     assert page.evaluate("document.querySelectorAll('#live-tokens .patches button').length") == 9
     page.point("#live-tokens .patches button:nth-child(5)", click=True)
-    wait(page, "view.other >= 0 && data.examples[view.other].live.off.length === 1")
+    wait_for_answer(page, "view.other >= 0 && data.examples[view.other].live.off.length === 1")
     page.point("#heads [data-layer='0'][data-head='2']", click=True)
-    wait(page, "view.other >= 0 && data.examples[view.other].live.off.length === 2")
+    wait_for_answer(page, "view.other >= 0 && data.examples[view.other].live.off.length === 2")
     off = page.evaluate("byId('live-off').textContent")
     assert off.startswith("patch row 1, column 1 ×encoder layer 0, head 2 ×")
     assert "observe('own <b>0.png')" in page.evaluate("byId('live-python').textContent")
     page.point("#live-all", click=True)
-    wait(page, "view.other === -1")
+    wait_for_answer(page, "view.other === -1")
 
 
 def test_arrow_keys_move_between_patches(page):
@@ -118,16 +110,20 @@ def test_arrow_keys_move_between_patches(page):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "row 1, column 1"
     assert page.evaluate("document.querySelectorAll('.patches [tabindex=\"0\"]').length") == 1
     page.press("Enter")
-    wait(page, "view.other >= 0")
+    wait_for_answer(page, "view.other >= 0")
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == "row 1, column 1"
 
 
 def test_a_file_that_is_no_picture_is_named(page, folder):
     page.drop_files(str(folder / "text.png"))
-    wait(page, "byId('live-status').textContent.startsWith('text.png cannot be read as a picture')")
+    wait_for_answer(
+        page, "byId('live-status').textContent.startsWith('text.png cannot be read as a picture')"
+    )
 
 
 def test_a_picture_that_is_too_large_is_not_sent(page, folder):
     (folder / "large.png").write_bytes(bytes((8 << 20) + 1))
     page.drop_files(str(folder / "large.png"))
-    wait(page, "byId('live-status').textContent === 'large.png has more than 8 MB. Make it smaller.'")
+    wait_for_answer(
+        page, "byId('live-status').textContent === 'large.png has more than 8 MB. Make it smaller.'"
+    )

@@ -3,13 +3,13 @@
 import dataclasses
 import functools
 import json
-import time
 
 import numpy as np
 import pytest
 
 from tests.support.browser import find_chromium, open_browser
 from tests.support.commands import run_command
+from tests.support.live_page import logits_of_page, wait, wait_for_model
 from tests.support.packed import unpack
 from tests.support.programs import initialize
 from tests.support.tiny import randomize_weights
@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(find_chromium() is None, reason="no Chromium: install one, or name it in CHROMIUM"),
 ]
-SECONDS = 60  # for an answer
 CROSS = "decoder.layers_0.cross_attention.head_outputs"
 SUBLAYER = "encoder.layers_1.feed_forward_residual.sublayer_output"
 SENTENCES = ["red dog", "small blue bird sleeps", "big cat runs", "green"]
@@ -74,16 +73,6 @@ MODELS = {
         "no positions": {"positions": "none", "gated": True, "activation": "sigmoid", "key_value_heads": 1},
     }.items()
 }
-LOGITS = """((source, read) => {
-  const { model } = inPage.answers;
-  const run = { off: new Set(), record: null };
-  let state = model.begin(source, run);
-  return read.map((token) => {
-    const [logits, next] = model.step(state, token, run);
-    state = next;
-    return [...logits];
-  });
-})"""
 TEXTS = [
     *("red dog", "  two  blanks\u00a0and\u3000wide ", "caf\u00e9 cafe\u0301", "e\u0323\u0307 \u1eb1"),
     *("\uff11\uff12 \uff21\uff22 \ufb01 \u00bd \u2122 \u2103", "\ufdfa \u01c4 \u2177", "\u65e5\u672c\u8a9e"),
@@ -108,19 +97,12 @@ def show(browser, tmp_path):
         path = tmp_path / "index.html"
         path.write_text(text, encoding="utf-8")
         browser.open(path.as_uri())
-        wait(browser, "typeof startLive === 'function'")
+        wait_for_model(browser)
         return browser
 
     yield open_page
     problems, browser.problems = browser.problems, []
     assert problems == []
-
-
-def wait(page, condition):
-    deadline = time.monotonic() + SECONDS
-    while not page.evaluate(condition):
-        assert time.monotonic() < deadline, (condition, page.evaluate("byId('live-status').textContent"))
-        time.sleep(0.01)
 
 
 def ask(page, **request):
@@ -177,7 +159,7 @@ def test_logits_equal_those_of_jax(name, run, tiny_run, show):
         np.testing.assert_allclose(ours, before, atol=1e-4, err_msg=key)
     source, read = (np.random.default_rng(1).integers(4, len(task.tokenizer), n).tolist() for n in (14, 11))
     expected = compute_logits(task, rounded, source, [1, *read])
-    np.testing.assert_allclose(page.evaluate(f"{LOGITS}({source}, {[1, *read]})"), expected, atol=1e-4)
+    np.testing.assert_allclose(logits_of_page(page, source, [1, *read]), expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2, 4])
@@ -301,7 +283,7 @@ def test_page_of_the_quick_start_is_small_and_exact(show, tmp_path):
     assert len(text.encode()) < 4_000_000
     page = show(text)
     source, target = task.tokenizer.encode(["The small dog sleeps.", "Der kleine Hund schläft."])
-    logits = page.evaluate(f"{LOGITS}({[*source, 2]}, {[1, *target]})")
+    logits = logits_of_page(page, [*source, 2], [1, *target])
     expected = compute_logits(task, variables, [*source, 2], [1, *target])
     np.testing.assert_allclose(logits, expected, atol=1e-3)
 
@@ -311,6 +293,6 @@ def test_command_writes_the_page(tiny_run, browser, tmp_path):
     assert result.code == 0, result.error
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["index.html"]
     browser.open((tmp_path / "out" / "index.html").as_uri())
-    wait(browser, "typeof startLive === 'function'")
+    wait_for_model(browser)
     assert browser.evaluate("document.title") == f"{tiny_run.name}, training step 6"
     assert browser.problems == []

@@ -21,7 +21,7 @@ from tests.support.stores import FaultProxy, run_store
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tfm.checkpoints import manifest
 from tfm.io.remote import RemoteFolder
-from tfm.workdir.mirror import STEP_OBJECT, Mirror
+from tfm.workdir.mirror import STEP_OBJECT, Mirror, is_any
 
 # A run in the product waits for a minute for a sign of life, and repeats requests that hang for a minute.
 PROGRAM = (
@@ -81,7 +81,7 @@ def kill(process, aim, chance, folder):
 def download(url, folder):
     """Copies a run from a store into a local folder."""
     folder.mkdir()
-    Mirror(RemoteFolder(url), str(folder)).pull(lambda name, size: True)
+    Mirror(RemoteFolder(url), str(folder)).pull(is_any)
 
 
 def run_kills(url, folder, number, *, seed=0, steps=60, share=0.0, proxy: FaultProxy | None = None):
