@@ -57,9 +57,10 @@ class Mirror:
           placeholders: whether the other objects become empty files of their sizes, for a report of sizes.
 
         Returns:
-          {name: bytes} of all objects.
+          {name: bytes} of all objects, also of those that are not mirrored.
         """
-        objects = {name: size for name, size in self.remote.sizes().items() if _is_mirrored(name)}
+        listed = self.remote.sizes()
+        objects = {name: size for name, size in listed.items() if is_mirrored(name)}
         for name in objects:
             check_name(name, self.url)
         local = self._scan()
@@ -73,7 +74,7 @@ class Mirror:
                 file.truncate(objects[name])
         now = self._scan()
         self.synced |= {name: now[name] for name in (objects if placeholders else chosen) if name in now}
-        return objects
+        return listed
 
     def fetch(self, name: str) -> None:
         """Downloads the files of a checkpoint that its manifest lists and that are not here."""
@@ -254,7 +255,8 @@ def _take(path: str, copy: str, *, links: bool) -> None:
     shutil.copyfile(path, copy)
 
 
-def _is_mirrored(name: str) -> bool:
+def is_mirrored(name: str) -> bool:
+    """Returns whether an object belongs to the copy. Locks, owners and compiled programs do not."""
     return not any(LOCAL_NAME.fullmatch(part) for part in name.split("/"))
 
 

@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from tfm.checkpoints import manifest
@@ -29,7 +29,7 @@ from tfm.io.local_copies import registered
 from tfm.io.lock import LOCK_FILE
 from tfm.io.remote import PATIENCE, TRAINING_PATIENCE, RemoteFolder, check_name, check_url
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.workdir.mirror import UPLOAD_PREFIX, Mirror, is_any, is_needed
+from tfm.workdir.mirror import UPLOAD_PREFIX, Mirror, is_any, is_mirrored, is_needed
 from tfm.workdir.owner import OWNER_FOLDER, OWNER_NAME, SILENT_SECONDS, Owner, parse_record
 
 RECORD_FILE = "copy.json"
@@ -169,11 +169,11 @@ def open_to_read(url: str, *, patience: float = PATIENCE, is_view: bool = False)
         os.mkdir(folder)
         mirror = Mirror(remote, folder)
         objects = mirror.pull(_is_viewed if is_view else is_needed, placeholders=is_view)
-        if not objects:
+        if not any(map(is_mirrored, objects)):
             os.rmdir(folder)
         with registered(folder, mirror), contextlib.ExitStack() as stack:
             if is_view:
-                _show_owners(remote, folder, stack)
+                _show_owners(remote, objects, folder, stack)
             try:
                 yield folder
             finally:
@@ -252,9 +252,18 @@ def _push_or_keep(mirror: Mirror, base: str) -> None:
         raise UserError(f"{error} The results are in {kept}.") from None
 
 
-def _show_owners(remote: RemoteFolder, folder: str, stack: contextlib.ExitStack) -> None:
-    """Locks the copy of each run that is in training, as its process would lock a local folder."""
-    for name in remote.sizes():
+def _show_owners(
+    remote: RemoteFolder, objects: Iterable[str], folder: str, stack: contextlib.ExitStack
+) -> None:
+    """Locks the copy of each run that is in training, as its process would lock a local folder.
+
+    Args:
+      remote: the folder in the store.
+      objects: names of its objects.
+      folder: the copy.
+      stack: unlocks the copy.
+    """
+    for name in objects:
         run, match = name.rpartition(OWNER_FOLDER)[0].rstrip("/"), OWNER_NAME.search(name)
         if match is None:
             continue
