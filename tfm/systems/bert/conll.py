@@ -161,7 +161,7 @@ def _read_sentences(file: TextFile, columns: tuple[int, int]) -> Iterator[Senten
     if sentence.words:
         yield sentence
     if not has_words:
-        raise UserError(f"{file.path} has no words: expected a word and its tags in each line.")
+        raise _no_words_error(file)
 
 
 def _find_form(file: TextFile, columns: tuple[int, int]) -> Form:
@@ -176,7 +176,12 @@ def _find_form(file: TextFile, columns: tuple[int, int]) -> Form:
             width = len(form.split(line))
             _check_columns(file, number, columns, width)
             return form._replace(width=width)
-    raise UserError(f"{file.path} has no words: expected a word and its tags in each line.")
+    raise _no_words_error(file)
+
+
+def _no_words_error(file: TextFile) -> UserError:
+    """Returns the error of a file without a word."""
+    return UserError(f"{file.path} has no words: expected a word and its tags in each line.")
 
 
 def _check_columns(file: TextFile, number: int, columns: tuple[int, int], width: int) -> None:
