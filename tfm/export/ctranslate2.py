@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE
 from tfm.errors import UserError, install_extra
 from tfm.huggingface.arrays import EXCLUDED_LOGIT, Arrays
 from tfm.layers.position_terms import INTERLEAVED_AND_ROTARY, SINUSOIDAL_POSITIONS
@@ -26,7 +26,6 @@ ACTIVATIONS = {
     "swish": "SWISH",
     "sigmoid": "Sigmoid",
 }
-UNKNOWN_PIECE = "<unk>"  # of SentencePiece
 IDENTITY_HEAD = 8  # features of the heads of a layer that changes nothing
 
 

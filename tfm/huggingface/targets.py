@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, source_tokenizer
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE, source_tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.huggingface.families import FAMILIES, LAYER_NORM_EPSILON
@@ -16,7 +16,6 @@ from tfm.huggingface.tokenizer_file import list_ids, make_byte_tokenizer, renumb
 
 MAX_POSITIONS = 512  # of a MarianMT model, whose tables of sinusoids have a size
 EPSILON_TOLERANCE = 1e-5  # a difference of the epsilon that changes logits by about as much
-UNKNOWN_PIECE = "<unk>"
 TRANSLATE = """\
 import transformers
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE
 
-PAD, BOS, EOS = "<pad>", "<s>", "</s>"
+PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # with `UNKNOWN_PIECE`, names of the special pieces
 TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 WORD_PIECE_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MAX_WORD_CHARACTERS = 100  # of BERT; a longer word is unknown
@@ -65,7 +65,7 @@ def make_word_piece_tokenizer(pieces: Iterable[str], options: Mapping[str, Any])
 
 def make_word_tokenizer(vocabulary: Mapping[str, int]) -> dict[str, Any]:
     """Returns the content of a tokenizer.json whose tokens are the words between blanks."""
-    model = {"type": "WordLevel", "unk_token": "<unk>", "vocab": vocabulary}
+    model = {"type": "WordLevel", "unk_token": UNKNOWN_PIECE, "vocab": vocabulary}
     return _make_file(model, {}, pre_tokenizer={"type": "WhitespaceSplit"}, decoder=None)
 
 

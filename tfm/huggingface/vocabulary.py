@@ -13,7 +13,7 @@ from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
-from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID, UNKNOWN_PIECE
 from tfm.data.tokenizers.sentencepiece_file import (
     BYTE,
     CONTROL,
@@ -41,12 +41,11 @@ from tfm.huggingface.tokenizer_file import (
 )
 from tfm.io.files import read_limited
 
-UNK = "<unk>"  # like `PAD`, `BOS` and `EOS` a name that SentencePiece gives to a special piece
 MASK = "<mask>"
 MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
-FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNK: 3}
+FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNKNOWN_PIECE: 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,8 +224,8 @@ def rewrite_sentencepiece(
     rewritten = [Piece(name, 0.0, CONTROL) for name in (PAD, BOS, EOS)]
     for i in order.ids[len(rewritten) :].tolist():
         text = texts.get(i, "")
-        if text == UNK:
-            rewritten.append(Piece(UNK, 0.0, UNKNOWN))
+        if text == UNKNOWN_PIECE:
+            rewritten.append(Piece(UNKNOWN_PIECE, 0.0, UNKNOWN))
         elif text in tags:
             rewritten.append(Piece(WORD_START + text, 0.0, USER_DEFINED))
         elif not text or text in (PAD, BOS, EOS):

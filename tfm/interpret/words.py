@@ -5,10 +5,11 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
+from tfm.data.tokenizers.protocol import UNKNOWN_PIECE
+
 BLANK = "\u2581"  # label of white space, as in SentencePiece
 LINE_END = "\u21b5"  # label of the end of a line within a piece
 SPECIAL_LABELS = {0: "<pad>", 1: "<s>", 2: "</s>"}  # of the special ids of a tokenizer without pieces
-UNKNOWN_PIECE = "<unk>"
 SEPARATE = ("", UNKNOWN_PIECE)  # labels of separate words, without the ends of lines
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from tfm.errors import UserError
 
 PAD_ID, BOS_ID, EOS_ID = range(3)
+UNKNOWN_PIECE = "<unk>"  # name of the unknown piece in SentencePiece and in most vocabularies of words
 SENTENCE_ENDS = (".", "!", "?", ";", "\u0964", "\u061f")  # before a word; also of Hindi and Arabic
 WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\uff61")  # of Chinese and Japanese, which have no spaces
 CLOSING = ("\u300d", "\u300f", "\u201d", "\uff09", *WIDE_ENDS)  # belong to the sentence before them
