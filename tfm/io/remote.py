@@ -134,8 +134,8 @@ class RemoteFolder:
     def create(self, name: str, content: bytes) -> bool:
         """Writes an object if it does not exist, and returns whether it was written.
 
-        Google Cloud Storage and S3 check this atomically. A store without conditional writes is only asked
-        before, so the caller has to read the object again.
+        Google Cloud Storage, S3 and a local disk check this atomically. Any other store is only asked before,
+        so the caller has to read the object again.
         """
         try:
             self._repeat(lambda: self._pipe(name, content, mode="create"))
@@ -199,6 +199,11 @@ class RemoteFolder:
             # gcsfs sends a small object between lines of a multipart body, where a carriage return at its end
             # can be read as a part of the next line. An object that is sent in chunks stays whole.
             options["chunksize"] = len(content)
+        if "file" in _protocols(self._files) and options.get("mode") == "create":
+            # fsspec only asks whether the file exists, so two processes could both write it.
+            with self._files.open(self._path(name), "xb") as file:
+                file.write(content)
+            return
         self._files.pipe_file(self._path(name), content, **options)
 
     def _make_parent(self, name: str) -> None:
