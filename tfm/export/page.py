@@ -10,7 +10,7 @@ little-endian:
     uint32 [units]           the trie of the tokenizer's replacements
     bytes                    the texts of the replacements
 
-Of the integers, the lowest bytes come first, then the second bytes, and so on, because gzip then saves more.
+The lowest bytes of all integers come first, then the second bytes, and so on, because gzip then saves more.
 """
 
 import itertools
@@ -37,7 +37,8 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import flatten
 
 PAGE = "index.html"
-# Of the root mean square of all parameters. The logits of the quick start then differ by less than 1e-3.
+# Fraction of the root mean square of all parameters. With it, the logits of the quick start differ by less
+# than 1e-3.
 RELATIVE_STEP = 6e-5
 SUPPORTED: dict[str, Sequence[Any]] = {  # {field of the config: values that the page can compute}
     "task": ("translation",),

@@ -31,12 +31,12 @@ EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
 SECRET_IN_URL = re.compile(
     r"//[^/]*:[^/]*@|[?&](sig|signature|token|x-amz-[^=]*|x-goog-[^=]*)=", re.IGNORECASE
 )
-PATIENCE = 60.0  # seconds for which a command repeats a request that fails
+PATIENCE = 60.0  # seconds during which a command repeats a request that fails
 TRAINING_PATIENCE = 600.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 20.0
 CONNECT_SECONDS, READ_SECONDS = 20, 60  # after which a request without an answer is repeated
 THREADS = 8
-SMALL_BYTES = 5 << 20  # smaller objects are written from memory, for which see `RemoteFolder._pipe`
+SMALL_BYTES = 5 << 20  # smaller objects are written from memory by `RemoteFolder._pipe`
 # Errors that the same request would meet again. FileExistsError answers `RemoteFolder.create`.
 PERMANENT_ERRORS = (
     *(FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
@@ -55,9 +55,9 @@ def is_url(path: object) -> bool:
 
 
 def check_url(url: str) -> None:
-    """Raises a UserError, which does not repeat the URL, if a URL contains credentials.
+    """Raises a UserError if a URL contains credentials.
 
-    The URL would appear in the log and in the record of the starts.
+    The message does not repeat the URL. A URL appears in the log and in the record of the starts.
     """
     if SECRET_IN_URL.search(url):
         raise UserError(
@@ -78,8 +78,8 @@ class RemoteFolder:
     """The objects below a URL.
 
     Args:
-      url: the URL of the folder, which need not exist.
-      patience: seconds for which a request that fails is repeated, with growing pauses.
+      url: the URL of the folder. It need not exist.
+      patience: seconds during which a request that fails is repeated, with growing pauses.
 
     Raises:
       UserError: from any method, if the library of the store is missing, or a request fails for longer than
@@ -220,7 +220,7 @@ class RemoteFolder:
             return list(pool.map(action, items))
 
     def _repeat(self, request: Callable[[], T], patience: float | None = None) -> T:
-        """Returns the result of a request, which is repeated with growing pauses while the store fails."""
+        """Returns the result of a request. Repeats it with growing pauses while the store fails."""
         limit = self.patience if patience is None else patience
         began, pause = time.monotonic(), FIRST_PAUSE
         while True:

@@ -287,7 +287,7 @@ class LiveExamples:
 
 
 def _describe_example(example: Example) -> dict[str, Any]:
-    """Returns an example as the fields with which a page asks for it again."""
+    """Returns the fields that a page sends to ask for an example again."""
     picture = None if example.picture is None else base64.b64encode(example.picture).decode("ascii")
     return {"text": example.text, "picture": picture}
 
@@ -320,7 +320,7 @@ def _probability(prediction: Prediction, label: str) -> float | None:
 
 
 def _has_coverage_penalty(task: Any) -> bool:
-    """Returns whether the search of a task reads the attention, which edited models do not support."""
+    """Returns whether the search of a task reads the attention. Edited models do not support this."""
     decoding = getattr(task.config, "decoding", None)
     if not isinstance(decoding, DecodingConfig):
         return False

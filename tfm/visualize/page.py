@@ -76,7 +76,7 @@ def make_model_page(examples: Sequence[str], title: str, live: Mapping[str, Any]
     Raises:
       UserError: if the page would be larger than `MAX_BYTES`.
     """
-    # Base 85 is smaller than base 64. A comma replaces "<", which could begin an HTML element.
+    # Base 85 is smaller than base 64. A comma replaces "<", because "<" could begin an HTML element.
     content = base64.b85encode(gzip.compress(model, mtime=0)).decode("ascii").replace("<", ",")
     if len(content) > MAX_BYTES:
         raise UserError(
@@ -94,7 +94,7 @@ def make_model_page(examples: Sequence[str], title: str, live: Mapping[str, Any]
 
 
 def write_json(data: Any) -> str:
-    """Returns data as JSON that can stand in a script element."""
+    """Returns data as JSON for a script element."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).translate(ESCAPES)
 
 

@@ -1,8 +1,9 @@
 """A local folder that mirrors a folder in a store, such as gs://BUCKET/run.
 
 Everything that reads or writes a run works on local files. The arrays of a checkpoint are fetched when the
-checkpoint is opened. The objects of a checkpoint are uploaded before its manifest, which names the checksum
-of each object. Without its manifest, a checkpoint in the store is incomplete, and the next start removes it.
+checkpoint is opened. The objects of a checkpoint are uploaded before its manifest. The manifest contains the
+checksum of each object. Without its manifest, a checkpoint in the store is incomplete, and the next start
+removes it.
 """
 
 import contextlib
@@ -157,7 +158,7 @@ class Mirror:
     def set_aside(self, path: str) -> None:
         """Empties the folder, because another machine has trained the run.
 
-        What was not uploaded is moved to `path`.
+        Files that were not uploaded are moved to `path`.
         """
         local = self._scan()
         if any(self.synced.get(name) != stat for name, stat in local.items()):
@@ -174,7 +175,7 @@ class Mirror:
         self.synced = {}
 
     def remove_incomplete(self, objects: Iterable[str]) -> None:
-        """Removes the objects of checkpoints without a manifest, which a kill left."""
+        """Removes the objects of checkpoints without a manifest, such as a kill leaves."""
         names = set(objects)
         steps = {name: match[1] for name in names if (match := STEP_OBJECT.fullmatch(name))}
         left = [name for name, step in steps.items() if f"{step}/{manifest.FILE}" not in names]
@@ -275,5 +276,5 @@ def is_needed(name: str, size: int) -> bool:
 
 
 def is_any(name: str, size: int) -> bool:
-    """Returns True, which selects all objects."""
+    """Selects all objects."""
     return True
