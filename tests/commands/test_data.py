@@ -15,6 +15,7 @@ from tfm.data.inspection import make_histogram
 from tfm.errors import UserError
 from tfm.tasks import language_modeling, translation
 from tfm.workdir import runs
+from tfm.workdir.starts import record_start
 
 
 @pytest.fixture
@@ -97,6 +98,21 @@ def test_report_of_a_run_counts_tokens(corpus, capsys):
     assert shown.startswith("val: 10 pairs\n")
     path = write_config_file(corpus, config)
     assert read_json(capsys, f"--config={path}", f"--workdir={workdir}") == [train, validation]
+
+
+def test_only_changed_data_of_the_run_itself_give_a_warning(corpus, caplog):
+    config = make_config(corpus)
+    workdir, _ = make_run(corpus, config, translation)
+    identity = {split: translation.fingerprint(config, split) for split in ("train", "validation")}
+    record_start(workdir, config, identity, step=0)
+    other = corpus / "other"
+    other.mkdir()
+    write_corpus(other, sizes=(("train", 30), ("val", 5)))
+    data.main([f"--workdir={workdir}", f"--config={write_config_file(other, make_config(other))}"])
+    assert not caplog.messages
+    write_corpus(corpus, sizes=(("val", 20),))
+    data.main([f"--workdir={workdir}"])
+    assert ["validation" in message for message in caplog.messages] == [True]
 
 
 def test_documents_are_reported(tmp_path, capsys):

@@ -45,7 +45,7 @@ def main(options: command_options.Data) -> None:
         raise UserError(f"tfm data cannot read the data of the task '{config.task}'.")
     tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
     summaries = inspect_splits(config, names, tokenizer)
-    if options.workdir:
+    if options.workdir and not options.config_file:  # the data of another config are not those of the run
         for split in summaries:
             warn_of_changed_split(config, options.workdir, split.name)
     inspect_labels = getattr(tasks.find(config.task), "inspect_labels", None)
