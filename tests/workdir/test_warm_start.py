@@ -79,7 +79,8 @@ def test_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     wider = dataclasses.replace(config, data=dataclasses.replace(config.data, vocabulary_size=301))
     with caplog.at_level("INFO"):
         warm_start.prepare_warm_start(str(known), wider, str(tmp_path / "new"))
-    assert f"uses the assets of {known}" in caplog.text
+    assert f"takes vocabulary.model from {known}" in caplog.text
+    assert "no effect" not in caplog.text  # data.directory still chooses the texts
     assert "data.vocabulary_size was 330 and is now 301" in caplog.text
     assert translation.create(config, str(tmp_path / "new")).tokenizer.fingerprint == tokenizer(known)
 

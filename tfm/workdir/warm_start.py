@@ -77,7 +77,8 @@ def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequ
     made = [change for change in changes(saved, new_config) if change.new.info.asset]
     if made:
         log.info(
-            "The new run uses the assets of %s, so these changes have no effect: %s",
+            "The new run takes %s from %s. These changed fields do not change it: %s",
+            " and ".join(sorted({change.new.info.asset for change in made})),
             source,
             "; ".join(map(str, made)),
         )
