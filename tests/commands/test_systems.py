@@ -1,6 +1,7 @@
 """Tests of the table of systems, and of what is printed and drawn from it."""
 
 import importlib
+import itertools
 import re
 
 import jax
@@ -107,6 +108,44 @@ def test_drawn_lineage_is_that_of_the_table(family_figure):
     assert (ROOT / "docs" / "figures" / "family.svg").read_text(encoding="utf-8") == family_figure.draw(
         SYSTEMS
     )
+
+
+def test_boxes_of_the_lineage_are_in_their_years_and_do_not_overlap(family_figure):
+    boxes = family_figure.place_boxes(SYSTEMS)
+    for system in SYSTEMS:
+        box = boxes[system.name]
+        year = (system.year - SYSTEMS[0].year) * family_figure.YEAR
+        assert year < box.top < box.bottom < year + family_figure.YEAR, system.name
+        assert family_figure.LEFT <= box.left < box.right <= family_figure.WIDTH, system.name
+    for one, other in itertools.combinations(boxes.values(), 2):
+        assert not intersect(one, other), (one, other)
+
+
+def test_lines_of_the_lineage_cross_neither_boxes_nor_other_lines(family_figure):
+    boxes, lines = family_figure.place_boxes(SYSTEMS), family_figure.find_lines(SYSTEMS)
+    assert lines.keys() == {(parent, system.name) for system in SYSTEMS for parent in system.after}
+    for ends, line in lines.items():
+        crossed = {
+            name for name, box in boxes.items() if any(intersect(part, box) for part in segments(line))
+        }
+        assert crossed <= set(ends), ends
+    for (ends, line), (others, other) in itertools.combinations(lines.items(), 2):
+        if ends[0] != others[0]:
+            parts = itertools.product(segments(line), segments(other))
+            assert not any(intersect(*pair) for pair in parts), (ends, others)
+
+
+def segments(line):
+    """Returns the edges (left, top, right, bottom) of the straight parts of a line."""
+    return [
+        (*map(min, zip(start, end, strict=True)), *map(max, zip(start, end, strict=True)))
+        for start, end in itertools.pairwise(line)
+    ]
+
+
+def intersect(one, other):
+    """Returns whether two rectangles (left, top, right, bottom) have a point in common."""
+    return one[0] <= other[2] and other[0] <= one[2] and one[1] <= other[3] and other[1] <= one[3]
 
 
 def test_lines_are_counted_without_comments_docstrings_and_blank_lines():

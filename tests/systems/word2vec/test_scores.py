@@ -2,17 +2,19 @@
 
 import collections
 import functools
+import itertools
 import re
 
 import numpy as np
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tfm.datasets import toy_language
 from tfm.systems.word2vec import task as word_vectors
 from tfm.systems.word2vec import word_map
 from tfm.systems.word2vec.model import Word2VecConfig
 from tfm.systems.word2vec.skip_grams import SkipGramsConfig
-from tfm.systems.word2vec.word_map import NAMED_WORDS, draw_word_map, find_free_places
+from tfm.systems.word2vec.word_map import NAMED_WORDS, choose_names, draw_word_map
 from tfm.systems.word2vec.word_questions import (
     find_neighbours,
     list_pairs,
@@ -206,7 +208,7 @@ def read_points(figure):
 
 def test_map_has_the_principal_components_of_normalized_vectors(task, vectors, monkeypatch):
     figures = []
-    monkeypatch.setattr(word_map, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(word_map, "save", lambda figure, path, dpi: figures.append(figure))
     task.evaluate({"params": {"centers": vectors}}, None).samples.pictures["words"]("words.png")
     points, _, names = read_points(figures[0])
     classes = find_classes()
@@ -222,27 +224,46 @@ def test_map_has_the_principal_components_of_normalized_vectors(task, vectors, m
         np.testing.assert_allclose(text.xy, places[text.get_text()])
 
 
-def test_map_names_the_first_words_of_each_class_that_have_room(monkeypatch):
+def draw_random_map(monkeypatch):
+    """Returns random points on axes of different scales, their classes, and the figure of their map."""
     figures = []
-    monkeypatch.setattr(word_map, "save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(word_map, "save", lambda figure, path, dpi: figures.append(figure))
     rng = np.random.default_rng(0)
-    points, classes = rng.uniform(size=(90, 2)) * [1, 50], rng.choice(["a", "b"], 90, p=[0.8, 0.2]).tolist()
+    points, classes = rng.uniform(size=(90, 2)) * [1, 50], rng.choice(["a", "b"], 90, p=[0.7, 0.3]).tolist()
     draw_word_map(points, [f"word {i}" for i in range(90)], classes, "map.png")
-    drawn, colours, names = read_points(figures[0])
+    return points, classes, figures[0]
+
+
+def test_map_shows_all_words_and_names_the_first_words_of_each_class(monkeypatch):
+    points, classes, figure = draw_random_map(monkeypatch)
+    drawn, colours, names = read_points(figure)
     for name in "ab":
         np.testing.assert_allclose(drawn[name], points[[label == name for label in classes]])
     assert colours["a"] != colours["b"]
-    free = find_free_places(points)
-    expected = {i for name in "ab" for i in [i for i in free if classes[i] == name][:NAMED_WORDS]}
-    assert len(expected) < len(free) < 90
-    assert {text.get_text() for text in names} == {f"word {i}" for i in expected}
-    np.testing.assert_allclose(
-        [text.xy for text in names], [points[int(text.get_text().split()[1])] for text in names]
-    )
+    numbers = [int(text.get_text().split()[1]) for text in names]
+    np.testing.assert_allclose([text.xy for text in names], points[numbers])
+    counts = collections.Counter(classes[number] for number in numbers)
+    assert counts["a"] == NAMED_WORDS
+    assert 4 < counts["b"] <= NAMED_WORDS
+    assert {classes.index("a"), classes.index("b")} <= set(numbers)
 
 
-def test_free_places_do_not_depend_on_the_scale_of_an_axis():
-    points = np.random.default_rng(0).uniform(size=(100, 2))
-    free = find_free_places(points)
-    assert len(free) < 100
-    assert find_free_places(points * [1000, 1] + [5, -3]) == free
+def test_names_on_the_map_do_not_overlap(monkeypatch):
+    _, _, figure = draw_random_map(monkeypatch)
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    (axes,) = figure.axes
+    boxes = [text.get_window_extent(renderer) for text in axes.texts]
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
+    frame = axes.get_window_extent(renderer)
+    assert all(frame.x0 <= box.x0 and box.x1 <= frame.x1 and box.y1 <= frame.y1 for box in boxes)
+
+
+def test_a_name_gives_way_to_earlier_names_only():
+    boxes = np.array([[0, 0, 2, 1], [1, 0, 3, 1], [2.5, 0, 4, 1], [0, 1, 2, 2], [3, 0.5, 5, 3]])
+    assert choose_names(boxes, ["a"] * 5) == [0, 2, 3]
+
+
+def test_a_class_has_no_more_names_than_the_limit():
+    boxes = np.array([[0, i, 1, i + 1] for i in range(NAMED_WORDS + 2)])
+    classes = ["a"] * (NAMED_WORDS + 1) + ["b"]
+    assert choose_names(boxes, classes) == [*range(NAMED_WORDS), NAMED_WORDS + 1]

@@ -24,7 +24,7 @@ from tfm.systems.word2vec.skip_grams import (
     make_pairs,
     number_sentences,
 )
-from tfm.systems.word2vec.word_map import NAME_SIZE, find_free_places, project
+from tfm.systems.word2vec.word_map import project
 from tfm.systems.word2vec.word_questions import (
     find_neighbours,
     list_pairs,
@@ -270,14 +270,3 @@ def test_neighbours_have_the_class_of_a_word_after_a_short_training(tmp_path):
     assert scores["validation/class_of_the_neighbours"] > 0.7  # 0.14 by chance
     assert scores["validation/analogies"] > 0.03  # 0.001 by chance
     assert list((tmp_path / "run").rglob("*words.png"))
-
-
-def test_names_on_the_map_do_not_overlap_and_frequent_words_come_first():
-    points = np.random.default_rng(0).uniform(size=(200, 2))
-    places = (points - points.min(0)) / np.ptp(points, axis=0)
-    free = find_free_places(points)
-    assert free[0] == 0
-    for index, place in enumerate(places):
-        others = [other for other in free if other < index]
-        overlaps = (np.abs(places[others] - place) <= NAME_SIZE).all(-1).any()
-        assert overlaps == (index not in free)

@@ -6,17 +6,17 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from tfm.visualize.figures import TEXT_SIZE, save
+from tfm.visualize.figures import DPI, save
+from tfm.visualize.plots import COLUMN, SMALL, TEXT
 
-ROW, COLUMN, LABELS = 0.19, 0.5, 2.1  # inches: height of a sentence, width of a hop and of the sentences
-COLUMNS = 3  # stories next to each other
+ROW, TITLE, BAR = 0.16, 0.55, 0.4  # inches: heights of a sentence, of a title and of the bar of the colours
 
 
 class Hops(NamedTuple):
     """A story and the weights of its sentences.
 
     Attributes:
-      title: the question and the answer of the model.
+      title: the question and the answer that the model predicts.
       sentences: the S sentences.
       weights: [hops, S], from 0 to 1.
     """
@@ -27,26 +27,23 @@ class Hops(NamedTuple):
 
 
 def draw_hops(stories: Sequence[Hops], path: str) -> None:
-    """Draws the weights of each hop next to the sentences of each story.
+    """Draws the weights of each hop next to the sentences of each story, one story below the other.
 
     Args:
       stories: at least one story.
       path: path of the file, with an ending from `tfm.visualize.figures.FORMATS`.
     """
-    columns = min(COLUMNS, len(stories))
-    rows = -(-len(stories) // columns)
-    hops = len(stories[0].weights)
-    most = max(len(story.sentences) for story in stories)
-    figure = Figure(
-        figsize=(columns * (LABELS + hops * COLUMN), rows * (ROW * most + 0.6)), layout="constrained"
-    )
-    grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(stories) :]:
-        axes.set_axis_off()
-    for axes, story in zip(grid, stories, strict=False):
-        axes.imshow(story.weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        axes.set_ylim(most - 0.5, -0.5)
-        axes.set_xticks(range(hops), [f"hop {hop + 1}" for hop in range(hops)], fontsize=TEXT_SIZE - 3)
-        axes.set_yticks(range(len(story.sentences)), story.sentences, fontsize=TEXT_SIZE - 3)
-        axes.set_title(story.title, fontsize=TEXT_SIZE - 2, parse_math=False)
-    save(figure, path)
+    heights = [ROW * len(story.sentences) for story in stories]
+    size = COLUMN, sum(heights) + TITLE * len(stories) + BAR
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(len(stories), 1, squeeze=False, height_ratios=heights).ravel()
+    for axes, story in zip(grid, stories, strict=True):
+        image = axes.imshow(story.weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        hops = [f"hop {hop + 1}" for hop in range(len(story.weights))]
+        axes.set_xticks(range(len(hops)), hops, fontsize=SMALL)
+        axes.set_yticks(range(len(story.sentences)), story.sentences, fontsize=SMALL)
+        axes.set_title(story.title, fontsize=TEXT, loc="right", parse_math=False)
+    bar = figure.colorbar(image, ax=grid.tolist(), location="bottom", shrink=0.6, aspect=30)
+    bar.set_label("attention weight", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    save(figure, path, dpi=2 * DPI)

@@ -333,8 +333,8 @@ def _best_words(scores: jax.Array) -> jax.Array:
 
 
 def _make_title(story: Story, answer: str) -> str:
-    """Returns the question of a story with the answer of the model, and the right answer if it differs."""
-    title = f"{story.question}? {answer}"
+    """Returns the question of a story, the predicted answer, and the right answer if it differs."""
+    title = f"{story.question}?\npredicted: {answer}"
     return title if answer == story.answer else f"{title} (right: {story.answer})"
 
 
