@@ -14,6 +14,9 @@ import sys
 from absl import app, flags
 from matplotlib.figure import Figure
 
+from tfm.visualize.figures import SHARP_DPI, save
+from tfm.visualize.plots import COLUMN, add_legend, plot_lines
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("pretrained", None, "Folder of the pretrained run.", required=True)
 flags.DEFINE_string("folder", None, "Folder of all runs and of the figure.", required=True)
@@ -50,16 +53,16 @@ def measure(start, sentences):
 
 def draw(curves, path):
     """Draws {start: {number of sentences: accuracy}}."""
-    figure = Figure(figsize=(6, 3.6), layout="constrained")
+    figure = Figure(figsize=(COLUMN, 3), layout="constrained")
     axes = figure.subplots()
-    for (start, values), style in zip(curves.items(), ("o--", "o-"), strict=False):
-        axes.plot(list(values), list(values.values()), style, label=f"{start} parameters")
-    axes.set(xscale="log", xlabel="labelled sentences", ylabel="nouns with right gender and case, %")
-    axes.set_xticks(list(values), list(map("{:,}".format, values)), minor=False)
+    lines = {f"{start} parameters": (list(values), list(values.values())) for start, values in curves.items()}
+    drawn = plot_lines(axes, lines, "labelled sentences", "nouns with right gender and case, %")
+    axes.set_xscale("log")
+    numbers = sorted({number for values in curves.values() for number in values})
+    axes.set_xticks(numbers, list(map("{:,}".format, numbers)), minor=False)
     axes.minorticks_off()
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.savefig(path, dpi=100)
+    add_legend(figure, drawn)
+    save(figure, path, dpi=SHARP_DPI)
 
 
 def main(_):

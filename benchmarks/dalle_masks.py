@@ -14,17 +14,19 @@ from matplotlib.figure import Figure
 
 from tfm.masks import causal_mask
 from tfm.systems.dalle.model import KINDS, DALLEConfig, restrict_to_image_part
+from tfm.visualize.figures import SHARP_DPI, save
+from tfm.visualize.plots import COLOURS, COLUMN, TEXT
 
 CONFIG = DALLEConfig(
     text_vocabulary=19, codes=16, text_length=5, side=8, kernel=5, layers=4, d_model=8, heads=2
 )
 QUERY = 5 * CONFIG.side + 3  # the code in row 5 and column 3
-COLOURS = ListedColormap(["white", "tab:blue", "black"])
+SQUARES = ListedColormap(["white", COLOURS[0], "black"])
 
 
 def main(path: str) -> None:
     """Draws a panel for each kind of mask."""
-    figure = Figure(figsize=(6, 2.2), layout="constrained")
+    figure = Figure(figsize=(COLUMN, 1.4), layout="constrained")
     for axes, kind in zip(figure.subplots(1, len(KINDS)), KINDS, strict=True):
         positions = np.arange(CONFIG.max_length)
         earlier = causal_mask(positions, positions)
@@ -32,12 +34,13 @@ def main(path: str) -> None:
         start = 1 + CONFIG.text_length
         visible = np.array(mask)[0, start + QUERY, start:].astype(int)
         visible[QUERY] = 2
-        axes.imshow(visible.reshape(CONFIG.side, -1), cmap=COLOURS, vmin=0, vmax=2)
+        axes.imshow(visible.reshape(CONFIG.side, -1), cmap=SQUARES, vmin=0, vmax=2)
         axes.set_xticks(np.arange(CONFIG.side + 1) - 0.5, labels=[])
         axes.set_yticks(np.arange(CONFIG.side + 1) - 0.5, labels=[])
         axes.grid(color="lightgrey")
-        axes.set_title(kind)
-    figure.savefig(path, dpi=150)
+        axes.tick_params(length=0)
+        axes.set_title(kind, fontsize=TEXT)
+    save(figure, path, dpi=SHARP_DPI)
 
 
 if __name__ == "__main__":

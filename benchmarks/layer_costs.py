@@ -27,6 +27,8 @@ from matplotlib.figure import Figure
 from tfm.layers import MultiHeadAttention
 from tfm.layers.neighbours import gather_neighbours
 from tfm.masks import causal_mask
+from tfm.visualize.figures import SHARP_DPI, save
+from tfm.visualize.plots import COLUMN, add_legend, plot_lines
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("lengths", [str(64 * 2**i) for i in range(8)], "Positions of a row.")
@@ -148,7 +150,7 @@ def measure(lengths: list[int], repeats: int) -> Iterator[dict[str, Any]]:
 
 
 PANELS = {
-    "seconds": "CPU seconds, forward and backward",
+    "seconds": "CPU seconds, both passes",
     "bytes": "bytes of temporary arrays",
     "path": "maximum path length",
 }
@@ -156,20 +158,18 @@ PANELS = {
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
     """Draws a panel for each measurement."""
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    for axes, (name, title) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+    figure = Figure(figsize=(COLUMN, 6.8), layout="constrained")
+    for axes, (name, title) in zip(figure.subplots(len(PANELS), 1), PANELS.items(), strict=True):
+        lines = {}
         for kind in KINDS:
             points = [(row["length"], row[name]) for row in rows if row["layer"] == kind.name]
-            formula = kind.path if name == "path" else kind.complexity
-            label = f"{kind.name}: {formula}"
-            axes.loglog(*zip(*points, strict=True), marker="o", markersize=3, label=label, base=2)
-        axes.set_title(title, fontsize=10)
-        axes.set_xlabel("length of a row, n")
-        axes.grid(alpha=0.3)
-        axes.margins(y=0.3 if name == "path" else 0.05)  # space for the legend
-        if name != "bytes":
-            axes.legend(fontsize=7, title="path" if name == "path" else "Table 1", title_fontsize=7)
-    figure.savefig(path, dpi=110)
+            label = f"{kind.name}: cost {kind.complexity}, path {kind.path}"
+            lines[label] = list(zip(*points, strict=True))
+        drawn = plot_lines(axes, lines, "length of a row, n", title)
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log", base=2)
+    add_legend(figure, drawn)
+    save(figure, path, dpi=SHARP_DPI)
 
 
 def main(_: list[str]) -> None:

@@ -1,7 +1,7 @@
 """Draws the steps of a Universal Transformer with halting: python -m benchmarks.ponder_steps --workdir=RUN
 
-Each row of the figure is a source sentence and its translation. Above each token stands a bar with the number
-of steps after which the token halted. Prints the mean number of steps of both sides as JSON.
+The figure has a panel for each source sentence and each translation. The bar above a token is as high as the
+number of steps after which the token halted. Prints the mean number of steps of both sides as JSON.
 """
 
 import json
@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 from tfm import interpret
 from tfm.data.sources.opening import read_sides
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
+from tfm.visualize.figures import SHARP_DPI, save
+from tfm.visualize.plots import COLOURS, COLUMN, label_axes
 from tfm.workdir import runs
 
 FLAGS = flags.FLAGS
@@ -45,16 +47,15 @@ def count_steps(task: Any, params: Any, source: str, target: str) -> tuple[Steps
 
 def draw(rows: list[tuple[Steps, Steps]], path: str) -> None:
     """Draws a bar for each token of each sentence."""
-    figure = Figure(figsize=(11, 1.7 * len(rows)), layout="constrained")
-    grid = figure.subplots(len(rows), 2, squeeze=False)
-    most = max(side.steps.max() for row in rows for side in row)
-    for axes_row, row in zip(grid, rows, strict=True):
-        for axes, side, title in zip(axes_row, row, ("encoder", "decoder"), strict=True):
-            axes.bar(range(len(side.pieces)), side.steps, color="C0" if title == "encoder" else "C1")
-            axes.set_xticks(range(len(side.pieces)), side.pieces, rotation=60, ha="right", fontsize=7)
-            axes.set_ylim(0, most + 0.2)
-            axes.set_ylabel(f"steps, {title}", fontsize=8)
-    figure.savefig(path, dpi=110)
+    sides = [(name, side) for row in rows for name, side in zip(("encoder", "decoder"), row, strict=True)]
+    figure = Figure(figsize=(COLUMN, 1.15 * len(sides)), layout="constrained")
+    most = max(side.steps.max() for _, side in sides)
+    for axes, (name, side) in zip(figure.subplots(len(sides), 1), sides, strict=True):
+        axes.bar(range(len(side.pieces)), side.steps, color=COLOURS[name == "decoder"])
+        label_axes(axes, "", f"{name}\nsteps")
+        axes.set_xticks(range(len(side.pieces)), side.pieces, rotation=60, ha="right", rotation_mode="anchor")
+        axes.set(ylim=(0, most + 0.2), yticks=range(most + 1), axisbelow=True)
+    save(figure, path, dpi=SHARP_DPI)
 
 
 def main(_: list[str]) -> None:

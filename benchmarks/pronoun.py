@@ -33,6 +33,8 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, number_words
 from tfm.datasets.toy_language import read_pronoun_words
 from tfm.decoding.batches import pad_ids
 from tfm.errors import UserError
+from tfm.visualize.figures import SHARP_DPI, save
+from tfm.visualize.plots import TEXT, label_axes
 from tfm.workdir import runs
 
 FLAGS = flags.FLAGS
@@ -364,15 +366,15 @@ def print_tables(found):
 
 
 def draw(results, path):
-    """A row for each run: attention to the nouns and to the adjective, accuracy without a head, effects."""
+    """Draws four panels for each run: attention to nouns and adjective, accuracy without a head, effects."""
     panels = (  # title, lowest and highest value, colours
-        ("attention to the referent less to\nthe other noun, determiners counted", -90, 90, "PuOr"),
-        ("attention to\nthe adjective", 0, 60, "viridis"),
-        ("accuracy\nwithout the head", 50, 100, "viridis"),
-        ("effect of\nthe twin's head", 0, 60, "viridis"),
+        ("attention to the right noun\nless to the other noun", -90, 90, "PuOr"),
+        ("attention to\nthe adjective", 0, 60, "Blues"),
+        ("accuracy\nwithout the head", 50, 100, "Blues_r"),
+        ("effect of\nthe twin's head", 0, 60, "Blues"),
     )
-    figure = Figure(figsize=(3.3 * len(panels), 0.5 + 2.6 * len(results)), layout="constrained")
-    grid = np.atleast_2d(figure.subplots(len(results), len(panels)))
+    figure = Figure(figsize=(4.2, 3.7 * len(results)), layout="constrained")
+    grid = np.reshape(figure.subplots(2 * len(results), 2, sharey="row"), (len(results), len(panels)))
     for axes, (name, found) in zip(grid, results.items(), strict=True):
         attention = found["attention"].items()
         values = (
@@ -390,21 +392,20 @@ def draw(results, path):
         for axis, (title, *colours), each in zip(axes, panels, values, strict=True):
             labels = [f"{kind} {layer}" for kind, rows in each.items() for layer in range(len(rows))]
             _draw_heads(axis, np.concatenate([*each.values()]), labels, *colours)
-            axis.set_title(f"{name}: {title}", fontsize=9)
-            figure.colorbar(axis.images[0], ax=axis, label="per cent")
-    figure.savefig(path, dpi=110)
+            label_axes(axis, "head", "", f"{name}: {title} (%)")
+    save(figure, path, dpi=SHARP_DPI)
 
 
 def _draw_heads(axis, rows, labels, low, high, colours):
     """A heat map of rows [layers, H], each number in its cell."""
-    axis.imshow(rows, cmap=colours, vmin=low, vmax=high, aspect="auto")
+    image = axis.imshow(rows, cmap=colours, vmin=low, vmax=high, aspect="auto")
     for (row, head), value in np.ndenumerate(rows):
-        dark = value < (low + high) / 2 if low >= 0 else abs(value) > 0.7 * high
-        text = "" if np.isnan(value) else f"{round(value)}"
-        axis.text(head, row, text, ha="center", va="center", color="white" if dark else "black")
+        if not np.isnan(value):
+            dark = np.mean(image.to_rgba(value)[:3]) < 0.55
+            colour = "white" if dark else "black"
+            axis.text(head, row, f"{round(value)}", ha="center", va="center", fontsize=TEXT, color=colour)
     axis.set_xticks(range(rows.shape[1]))
     axis.set_yticks(range(len(rows)), labels)
-    axis.set_xlabel("head")
 
 
 def main(_):

@@ -28,6 +28,7 @@ FORMATS = ("png", "svg", "pdf")
 SAVING: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "tfm", "pdf.fonttype": 42}
 UNDATED = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 DPI = 110
+SHARP_DPI = 165  # of a figure that is as narrow as a phone, whose screen has more pixels
 MOST_PIXELS = (1 << 16) - 1  # on a side, limit of Matplotlib's renderer
 # Sizes in inches. A panel has a cell for each token, so the labels of tokens do not overlap.
 CELL, LEAST_PANEL, GAP, TITLE, BAR = 0.16, 1.3, 0.12, 0.3, 1.25

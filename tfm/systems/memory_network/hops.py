@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from tfm.visualize.figures import DPI, save
+from tfm.visualize.figures import SHARP_DPI, save
 from tfm.visualize.plots import COLUMN, SMALL, TEXT
 
 ROW, TITLE, BAR = 0.16, 0.55, 0.4  # inches: heights of a sentence, of a title and of the bar of the colours
@@ -46,4 +46,4 @@ def draw_hops(stories: Sequence[Hops], path: str) -> None:
     bar = figure.colorbar(image, ax=grid.tolist(), location="bottom", shrink=0.6, aspect=30)
     bar.set_label("attention weight", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
-    save(figure, path, dpi=2 * DPI)
+    save(figure, path, dpi=SHARP_DPI)

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from matplotlib.textpath import TextPath
 
-from tfm.visualize.figures import DPI, save
+from tfm.visualize.figures import SHARP_DPI, save
 from tfm.visualize.plots import COLOURS, SMALL
 
 NAMED_WORDS = 12  # words of each class whose names are drawn
@@ -90,7 +90,7 @@ def draw_word_map(points: np.ndarray, words: Sequence[str], classes: Sequence[st
     texts = [CLASS_NAMES.get(name, name) for name in colours]
     place: dict[str, Any] = {"loc": "upper center", "ncols": 4, "columnspacing": 1, "handletextpad": 0}
     figure.legend(axes.collections, texts, **place, fontsize=SMALL, frameon=False, markerscale=2)
-    save(figure, path, dpi=round(1.5 * DPI))
+    save(figure, path, dpi=SHARP_DPI)
 
 
 def measure_names(places: np.ndarray, words: Sequence[str]) -> np.ndarray:
