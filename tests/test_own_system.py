@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 PAGE = (ROOT / "docs" / "add_a_system.md").read_text(encoding="utf-8")
 BLOCKS = [code for code, _ in BLOCK.findall(PAGE)]
 # {path: content} of the files of the page, whose first line is a comment with the path.
-FILES = {match[1]: code for code in BLOCKS if (match := re.match(r"# (which_language/\w+\.py)\n", code))}
+FILES = {match[1]: code for code in BLOCKS if (match := re.match(r"# (\w+/\w+\.py)\n", code))}
 CONFIG = "--config=which_language/small.py"
 SHORT = ["--config.training.steps=40", "--config.training.eval_every=20", "--config.training.log_every=10"]
 SHORT += ["--config.training.checkpoint_every=20", "--config.training.warmup_steps=5"]
@@ -37,21 +37,25 @@ def commands(name):
     return [shlex.split(line)[2:] for line in lines if line.startswith(f"tfm {name} ")]
 
 
+def is_on_the_page(module):
+    """Returns whether a module is in one of the folders whose files the page shows."""
+    return module.partition(".")[0] in {path.partition("/")[0] for path in FILES}
+
+
 @pytest.fixture(scope="module", autouse=True)
 def folder(tmp_path_factory):
     """Returns the current folder, which contains the files of the page and a run of 40 steps."""
     folder = tmp_path_factory.mktemp("own")
-    (folder / "which_language").mkdir()
     for path, content in FILES.items():
+        (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text(content, encoding="utf-8")
     with contextlib.chdir(folder):
         train.main(commands("train")[0] + SHORT)
         yield folder
     sys.path[:] = [path for path in sys.path if path != str(folder)]
-    for name in [name for name in sys.modules if name.partition(".")[0] == "which_language"]:
+    for name in filter(is_on_the_page, list(sys.modules)):
         del sys.modules[name]
-    own = {name for name in config.names.allowed_modules if name.partition(".")[0] == "which_language"}
-    config.names.allowed_modules -= own
+    config.names.allowed_modules -= set(filter(is_on_the_page, config.names.allowed_modules))
 
 
 def test_custom_system_trains(folder):
@@ -116,6 +120,15 @@ def test_variant_of_the_page_trains_resumes_and_is_exported():
     assert run.steps == [2]
     assert type(run.task).__name__ == "HideLetters"
     export.main(["--workdir=runs/hidden", "--output=hidden_export", "--import=which_language"])
+
+
+def test_model_of_the_page_classifies_the_pictures_of_a_config(capsys):
+    (command,) = [command for command in commands("train") if "--workdir=runs/pixels" in command]
+    train.main([*command, "--config.training.steps=20", "--config.training.warmup_steps=1"])
+    (command,) = [command for command in commands("evaluate") if "--workdir=runs/pixels" in command]
+    evaluate.main([*command, "--samples=0"])
+    assert "test: 359 examples, step 20" in capsys.readouterr().out
+    assert runs.load("runs/pixels").task.config.model.hidden == 128
 
 
 TASKS = {"page": lambda folder: importlib.import_module("which_language.task").Config()}
