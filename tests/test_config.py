@@ -25,6 +25,14 @@ def test_config_is_unchanged_by_config_dict_and_json(tmp_path):
     assert config.from_mapping(Config, config.load(tmp_path / "c.json")) == original
 
 
+def test_config_file_may_begin_with_a_byte_order_mark(tmp_path):
+    """Editors on Windows add it to a config.json that is then given as --config."""
+    path = tmp_path / "config.json"
+    config.save(Config(), path)
+    path.write_text(path.read_text(), encoding="utf-8-sig")
+    assert read_config_file(str(path)) == (Config(), [])
+
+
 def test_config_dict_is_locked_and_typed():
     section = config.to_config_dict(Config())
     with pytest.raises(AttributeError):

@@ -186,6 +186,18 @@ def test_vocabulary_that_does_not_fit_bert_is_an_error(content, size, tmp_path):
         read_bert(str(tmp_path), Fields({"vocab_size": size}, "config.json"), Languages())
 
 
+def test_byte_order_mark_of_windows_is_no_part_of_the_first_piece(tmp_path):
+    fields = Fields({"vocab_size": 5, "source_lang": "de", "target_lang": "de"}, "config.json")
+    texts = {"vocab.txt": "the\r\n[UNK]\r\n[PAD]\r\n[CLS]\r\n[SEP]\r\n", "dict.de.txt": "the 4\r\na 3\r\n"}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, encoding="utf-8-sig", newline="")
+    bert = read_bert(str(tmp_path), fields, Languages())
+    for vocabulary in (bert, read_fairseq(str(tmp_path), fields)):
+        tokenizer = TokenizerJson(vocabulary.files["vocabulary.model"])
+        assert tokenizer.decode(tokenizer.encode(["the"])[0]) == "the"
+        assert "the" in tokenizer.pieces(range(len(tokenizer)))
+
+
 SIZE = len(PIECES) + 4
 SPECIAL = {"pad_token_id": 1, "decoder_start_token_id": 2, "eos_token_id": 2, "vocab_size": SIZE}
 TAGS = json.dumps({"additional_special_tokens": ["a_A"], "tokenizer_class": "MBart50"}).encode()

@@ -162,13 +162,13 @@ def save(config: Any, path: str) -> None:
 
 
 def load(path: str) -> dict[str, Any]:
-    """Reads the mapping that `save` wrote.
+    """Reads the mapping that `save` wrote. An editor may have added a byte order mark.
 
     Raises:
       UserError: if the file does not exist, has more than `LARGEST_JSON` bytes, or is not a JSON object.
     """
     try:
-        mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8"))
+        mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8-sig"))
     except FileNotFoundError:
         raise UserError(
             f"Expected the config of a run at {path}, but there is none. Check the folder."

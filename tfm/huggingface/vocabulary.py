@@ -196,7 +196,7 @@ def _read_dictionary(folder: str, fields: Fields, language: str) -> dict[str, in
     name = f"dict.{language}.txt"
     content = _read(folder, name)
     try:
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
         texts = [line.removesuffix(" #fairseq:overwrite").rsplit(" ", 1) for line in lines if line]
         return FAIRSEQ_IDS | {text: i for i, (text, _) in enumerate(texts, len(FAIRSEQ_IDS))}
     except ValueError:
@@ -315,9 +315,10 @@ def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
     if name == "tokenizer.json":
         return read_json(path)
     try:
-        lines = _read(folder, name).decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+        content = _read(folder, name).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError:
         raise UserError(f"Expected {path} to be a text in UTF-8, but it has other content.") from None
+    lines = content.removesuffix("\n").split("\n")
     return make_word_piece_tokenizer(
         lines, read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
     )
