@@ -1,10 +1,12 @@
 """Tests of the arguments with which a run of Weights & Biases starts, without the package."""
 
+import shutil
 import sys
 from typing import Any
 
 import pytest
 
+from tfm.io import local_copies
 from tfm.training.trackers.run_ids import read_id
 from tfm.training.trackers.wandb import STEP, WandbTracker
 
@@ -34,12 +36,12 @@ def start(tmp_path, monkeypatch):
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
 
-    def call(**variables: str) -> RecordedWandb:
+    def call(folder: str = "my run", **variables: str) -> RecordedWandb:
         wandb = RecordedWandb()
         monkeypatch.setitem(sys.modules, "wandb", wandb)
         for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        WandbTracker(str(tmp_path / "my run"))
+        WandbTracker(str(tmp_path / folder))
         return wandb
 
     (tmp_path / "my run").mkdir()
@@ -63,6 +65,31 @@ def test_resumed_run_keeps_its_id_and_resumes_only_online(start, mode, resume):
     first, second = (start(WANDB_MODE=mode).arguments for _ in range(2))
     assert first["id"] == second["id"]
     assert (first["resume"], second["resume"]) == (None, resume)
+
+
+def test_copied_run_has_its_own_id_and_a_moved_run_keeps_its_id(start, tmp_path, caplog):
+    caplog.set_level("INFO")
+    original = start().arguments["id"]
+    shutil.copytree(tmp_path / "my run", tmp_path / "copy")
+    copied, again = (start("copy").arguments["id"] for _ in range(2))
+    assert copied == again != original
+    assert str(tmp_path / "my run") in caplog.text
+    assert start().arguments["id"] == original
+    (tmp_path / "my run").rename(tmp_path / "moved")
+    (tmp_path / "my run").mkdir()  # a new run of the same name
+    assert start().arguments["id"] != original
+    assert start("moved").arguments["id"] == original
+
+
+def test_working_copies_of_one_url_have_one_id_and_a_download_has_its_own(start, tmp_path):
+    url = "gs://bucket/my run"
+    local_copies.show_as(str(tmp_path / "my run"), url)
+    original = start().arguments["id"]
+    for name in ("other host", "download"):
+        shutil.copytree(tmp_path / "my run", tmp_path / name)
+    local_copies.show_as(str(tmp_path / "other host"), url)
+    assert start("other host").arguments["id"] == original
+    assert start("download").arguments["id"] != original
 
 
 @pytest.mark.parametrize(("mode", "resume"), [("online", "allow"), ("offline", None)])
