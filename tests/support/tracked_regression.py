@@ -66,8 +66,8 @@ class Memory:
             raise self.error
         self.calls.append((name, *arguments))
 
-    def log_config(self, config):
-        self._keep("log_config", config)
+    def log_config(self, step, config):
+        self._keep("log_config", step, config)
 
     def log_scalars(self, step, scalars):
         self._keep("log_scalars", step, scalars)

@@ -32,8 +32,8 @@ def test_tracker_receives_everything_logged_in_order(memory, tmp_path):
     train_tracked(tmp_path, NAME)
     (tracker,) = memory.made
     assert tracker.workdir == str(tmp_path)
-    assert [call[:2] if call[0] != "log_config" else call[0] for call in tracker.calls] == [
-        "log_config",
+    assert [call[:2] for call in tracker.calls] == [
+        ("log_config", 0),
         ("log_scalars", 3),
         ("log_samples", 3),
         ("log_picture", 3),
@@ -44,7 +44,7 @@ def test_tracker_receives_everything_logged_in_order(memory, tmp_path):
         ("log_picture", 6),
         ("close", "finished"),
     ]
-    assert tracker.calls[0][1]["training"]["trackers"] == (NAME,)
+    assert tracker.calls[0][2]["training"]["trackers"] == (NAME,)
     rows = [{name: row[name] for name in row if "/" in name} for row in read_metrics(str(tmp_path))]
     logged = [call[2] for call in tracker.calls if call[0] == "log_scalars"]
     assert sorted(rows, key=str) == sorted(logged, key=str)

@@ -72,3 +72,16 @@ def test_steps_that_are_trained_again_replace_their_events(tmp_path):
     train_tracked(tmp_path, "tensorboard", steps=4)
     steps = [step for step, value in read_values(tmp_path / "tensorboard") if value.tag == "train/loss"]
     assert sorted(steps) == sorted(set(steps))
+
+
+@pytest.mark.long
+def test_evaluation_that_a_signal_interrupted_drops_no_point_of_its_step(tmp_path):
+    train_tracked(tmp_path, "tensorboard", steps=4, eval_every=2)
+    path = tmp_path / "scores.jsonl"
+    first, _ = path.read_text().splitlines(keepends=True)
+    path.write_text(first)  # a start that is interrupted in its evaluation writes no line
+    train_tracked(tmp_path, "tensorboard", steps=6, eval_every=2)
+    found = [(step, value.tag) for step, value in read_values(tmp_path / "tensorboard")]
+    assert [step for step, tag in found if tag == "train/loss"] == [4, 6]
+    assert [step for step, tag in found if tag == "config"] == [0, 4]
+    assert {step for step, tag in found if tag == "validation/score"} == {2, 4, 6}

@@ -26,8 +26,12 @@ class Tracker(Protocol):
     call ends the tracker, but not the run.
     """
 
-    def log_config(self, config: Mapping[str, Any]) -> None:
-        """Called first at each start of the run with its config, in which sections are mappings."""
+    def log_config(self, step: int, config: Mapping[str, Any]) -> None:
+        """Called first at each start of the run with its config, in which sections are mappings.
+
+        `step` is the step that the run resumes from, or 0 for a new run. The run trains later steps again. It
+        evaluates this step if its evaluation is missing.
+        """
         ...
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:

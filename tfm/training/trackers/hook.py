@@ -47,10 +47,12 @@ class TrackerHook(Hook):
         self._has_ended = threading.Event()
         self._thread = threading.Thread(target=self._work, name=f"tracker {name}", daemon=True)
         self._began: float | None = None  # None before the thread starts
+        self._first_step = 0
 
     def on_start(self, step: int, compiled: jax.stages.Compiled) -> None:
         """Opens the tracker, without waiting for it."""
         self._began = time.monotonic()
+        self._first_step = step
         self._thread.start()
 
     def on_log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -98,7 +100,7 @@ class TrackerHook(Hook):
         try:
             tracker = self._make(self._workdir)
             self._has_opened.set()
-            method, arguments = "log_config", (dataclasses.asdict(self._config),)
+            method, arguments = "log_config", (self._first_step, dataclasses.asdict(self._config))
             while not self._has_ended.is_set():
                 getattr(tracker, method)(*arguments)
                 if method == "close":

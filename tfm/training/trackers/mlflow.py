@@ -31,7 +31,7 @@ class MLflowTracker:
         name = os.path.basename(os.path.abspath(workdir)) if run_id is None else None
         write_id(workdir, NAME, mlflow.start_run(run_id, run_name=name).info.run_id)
 
-    def log_config(self, config: Mapping[str, Any]) -> None:
+    def log_config(self, step: int, config: Mapping[str, Any]) -> None:
         """Logs each field of a new run as a parameter, which cannot change, and the config as config.json."""
         fields = [(name, str(value)[:500]) for name, value in _flatten(config)] if self._is_new else []
         for start in range(0, len(fields), MAX_PARAMETERS):

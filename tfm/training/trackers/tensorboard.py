@@ -38,20 +38,18 @@ class TensorBoardTracker:
             name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
             self._writer = RecordWriter(os.path.join(folder, name))
         self._folder = folder
-        self._has_begun = False
         self._write(file_version="brain.Event:2")
         self._flushed = time.monotonic()
 
-    def log_config(self, config: Mapping[str, Any]) -> None:
-        """Writes the config as JSON in a text."""
+    def log_config(self, step: int, config: Mapping[str, Any]) -> None:
+        """Writes the config as JSON in a text, after an event that removes later steps of earlier starts."""
+        # TensorBoard drops all events that were written before and have this step or a later step.
+        self._write(step=step + 1, session_log=SessionLog(status=SessionLog.START))
         lines = json.dumps(config, indent=2).splitlines()
-        self._write_text(0, "config", "\n".join(f"    {line}" for line in lines))  # Markdown's code
+        self._write_text(step, "config", "\n".join(f"    {line}" for line in lines))  # Markdown's code
 
     def log_scalars(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes a point of each curve. The first replaces all points from this step on that a run wrote."""
-        if not self._has_begun:  # TensorBoard drops the events of a start from this step on
-            self._write(step=step, session_log=SessionLog(status=SessionLog.START))
-            self._has_begun = True
+        """Writes a point of each curve."""
         self._write_values(step, [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars.items()])
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, str]]) -> None:

@@ -42,7 +42,7 @@ class WandbTracker:
         for group in ("train", "validation", "samples"):
             self._run.define_metric(f"{group}/*", step_metric=STEP)
 
-    def log_config(self, config: Mapping[str, Any]) -> None:
+    def log_config(self, step: int, config: Mapping[str, Any]) -> None:
         """Logs the config. A resumed run overwrites the old values."""
         self._run.config.update(dict(config), allow_val_change=True)
 
