@@ -21,6 +21,7 @@ from tfm.commands.options import HostOptions, Train
 from tfm.data.config import VOCABULARY_FILE
 from tfm.errors import UserError
 from tfm.io import files
+from tfm.tasks import translation
 from tfm.training import optimizers
 from tfm.workdir import starts
 
@@ -90,10 +91,14 @@ def test_dry_run_uses_the_vocabulary_of_the_run(tiny_run, tmp_path, caplog):
         train.main([*arguments, "--dry_run"])
     assert [path.name for path in workdir.iterdir()] == [VOCABULARY_FILE]
     assert run_command("train", *arguments, f"--warm_start={tiny_run}").code == 0
-    with caplog.at_level("INFO"):
+    with (
+        caplog.at_level("INFO"),
+        mock.patch.object(translation, "create", wraps=translation.create) as create,
+    ):
         train.main([*arguments, "--dry_run"])
         train.main([*arguments, "--dry_run", "--warm_start=runs/deleted"])
     assert "Making a tokenizer" not in caplog.text
+    assert create.call_count == 2, "a dry run creates the task more than once"
 
 
 @pytest.mark.parametrize(

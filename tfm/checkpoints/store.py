@@ -50,6 +50,14 @@ def list_steps(folder: str) -> list[int]:
     return sorted(int(name) for name in names if STEP_NAME.fullmatch(name))
 
 
+def list_assets(folder: str) -> list[str]:
+    """Returns the names of the assets in the newest checkpoint whose manifest is intact, [] without one."""
+    for step in reversed(list_steps(folder)):
+        with contextlib.suppress(manifest.Damaged):
+            return list(Record.parse(manifest.read(os.path.join(folder, str(step)))).assets)
+    return []
+
+
 class CheckpointDeleted(UserError):
     """The checkpoint no longer exists, because a run in training deletes older checkpoints."""
 

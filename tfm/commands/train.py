@@ -23,7 +23,7 @@ from typing import Any
 import jax
 
 from tfm import tasks
-from tfm.checkpoints.store import list_steps
+from tfm.checkpoints.store import list_assets, list_steps
 from tfm.commands import progress_bar
 from tfm.commands.command import command
 from tfm.commands.compilation import check_device
@@ -170,17 +170,16 @@ def create_task(config: Any, options: Train, elsewhere: str) -> Task:
       options: flags of the command.
       elsewhere: empty folder for the assets.
     """
-    module, begun = tasks.find(config.task), has_checkpoint(options.workdir)
     # Before the first checkpoint, a user may have copied a tokenizer there.
     made_from_fields = {leaf.info.asset for leaf in walk_fields(config)}
-    assets = module.create(config, options.workdir, new=False).assets() if begun else made_from_fields
-    for path in (os.path.join(options.workdir, name) for name in assets):
+    saved = list_assets(os.path.join(options.workdir, CHECKPOINT_FOLDER))
+    for path in (os.path.join(options.workdir, name) for name in made_from_fields.union(saved)):
         if os.path.isfile(path):
             shutil.copy(path, elsewhere)
-    if options.warm_start and not begun:
+    if options.warm_start and not has_checkpoint(options.workdir):
         warm_start.prepare_warm_start(options.warm_start, config, elsewhere, options.warm_start_map)
     copy_frozen_models(config, elsewhere)
-    return module.create(config, elsewhere)
+    return tasks.find(config.task).create(config, elsewhere)
 
 
 def check_profile(text: str, steps: int) -> None:
