@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import re
 import shutil
 import types
 from unittest import mock
@@ -118,6 +119,22 @@ def test_config_is_checked_before_the_vocabulary_is_learned(fields, message, tmp
     with contextlib.suppress(UserError):  # no run may exist
         list_runs.main([str(tmp_path / "runs")])
         assert "not started" in capsys.readouterr().out
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ("encodr/*=encoder/*", "matches no parameter of this model, such as"),
+        ("encoder/*=encodr/*", "has no such parameter"),
+    ],
+)
+def test_map_of_a_warm_start_is_checked_before_the_data(entry, message, tiny_run, corpus, tmp_path):
+    config = write_config_file(tmp_path, make_config(corpus))
+    flags = [f"--warm_start={tiny_run}", "--warm_start_map=*=*", f"--warm_start_map={entry}"]
+    with pytest.raises(UserError, match=f"'{re.escape(entry)}' takes none.*{message}"):
+        train.main([f"--config={config}", f"--workdir={tmp_path / 'new'}", *reversed(flags)])
+    assert not (tmp_path / "new").exists()
 
 
 def break_data(workdir, patch):

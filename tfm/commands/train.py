@@ -114,6 +114,8 @@ def train(options: Train, hooks: list[Hook]) -> None:
         raise UserError("--warm_start_map chooses parameters of --warm_start. Give both.")
     if options.warm_start:  # checked before the folder of the run is created
         warm_start.check_warm_start(options.warm_start, config, options.workdir, options.warm_start_map)
+        if options.warm_start_map:
+            warm_start.check_map(options.warm_start, config, options.workdir, options.warm_start_map)
     if options.dry_run:
         dry_run(config, options)
         return

@@ -3,7 +3,7 @@
 import collections
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,13 +61,32 @@ class Selection(NamedTuple):
 
     Attributes:
       entry: the first entry that matches the path of the parameter, or None.
-      array: the array to take, or None if the parameter keeps its initial value.
-      reason: why the array was taken or not, for the log.
+      source: the path to take, or None if the parameter keeps its initial value.
+      reason: why the source is taken or not, for the log.
+      array: the array to take. None if there is no source, or if only paths are compared.
     """
 
     entry: Entry | None
-    array: np.ndarray | None
+    source: str | None
     reason: str
+    array: np.ndarray | None = None
+
+
+def check_entries(
+    paths: Iterable[str], source_paths: Collection[str], entries: Iterable[str], what: str
+) -> None:
+    """Checks a map without arrays. Their shapes may still differ.
+
+    Args:
+      paths, source_paths: paths of the parameters of the new model and of the source.
+      entries, what: see `load_tree`.
+
+    Raises:
+      UserError: if an entry has the wrong form, or no parameter of the source has a path that it takes.
+    """
+    parsed = list(map(Entry.parse, entries))
+    selections = {path: _find_path(path, parsed, source_paths, what) for path in paths}
+    _check_selections(parsed, selections, source_paths, what)
 
 
 def load_tree(
@@ -99,12 +118,7 @@ def load_tree(
     selections = {
         path: _find_array(path, leaf, parsed, theirs, what, resize) for path, leaf in leaves.items()
     }
-    for entry in parsed:
-        if problem := _find_problem(entry, selections):
-            raise UserError(
-                f"Expected each entry of the map of parameters to take a parameter from {what}, but "
-                f"{entry.text!r} takes none ({problem}). The source has {_some(theirs)}."
-            )
+    _check_selections(parsed, selections, theirs, what)
     for reason in dict.fromkeys(selection.reason for selection in selections.values()):
         paths = [path for path, selection in selections.items() if selection.reason == reason]
         log.info("%s of %s parameters %s: %s", len(paths), len(leaves), reason, summarize(paths))
@@ -113,6 +127,29 @@ def load_tree(
         for path, leaf in leaves.items()
     }
     return unflatten_dict(result, sep="/")
+
+
+def _check_selections(
+    entries: Sequence[Entry], selections: Mapping[str, Selection], source_paths: Iterable[str], what: str
+) -> None:
+    """Raises a UserError if an entry of a map takes no parameter from the source `what`."""
+    for entry in entries:
+        if problem := _find_problem(entry, selections):
+            raise UserError(
+                f"Expected each entry of the map of parameters to take a parameter from {what}, but "
+                f"{entry.text!r} takes none ({problem}). The source has {_some(source_paths)}."
+            )
+
+
+def _find_path(path: str, entries: Iterable[Entry], source_paths: Collection[str], what: str) -> Selection:
+    """Returns the path that a map takes for one parameter, whatever the shapes of both parameters are."""
+    pairs = ((entry, entry.find_source(path)) for entry in entries)
+    entry, source = next(((entry, name) for entry, name in pairs if name is not None), (None, None))
+    if entry is None:
+        return Selection(None, None, "not taken, because no entry of the map matches")
+    if source not in source_paths:
+        return Selection(entry, None, f"not taken, because {what} has no such parameter")
+    return Selection(entry, source, f"taken from {what}")
 
 
 def _find_array(
@@ -134,22 +171,18 @@ def _find_array(
     Raises:
       UserError: if a value is too large for the dtype of the leaf.
     """
-    pairs = ((entry, entry.find_source(path)) for entry in entries)
-    entry, name = next(((entry, name) for entry, name in pairs if name is not None), (None, ""))
-    if entry is None:
-        return Selection(None, None, "not taken, because no entry of the map matches")
-    if name not in theirs:
-        return Selection(entry, None, f"not taken, because {what} has no such parameter")
-    array, shape = theirs[name], np.shape(leaf)
+    selection = _find_path(path, entries, theirs, what)
+    if selection.source is None:
+        return selection
+    array, shape, name = theirs[selection.source], np.shape(leaf), f"{selection.source} of {what}"
     if np.shape(array) == shape:
-        return Selection(entry, _convert(array, leaf.dtype, f"{name} of {what}"), f"taken from {what}")
+        return selection._replace(array=_convert(array, leaf.dtype, name))
     resized = resize(path, np.asarray(array), shape) if resize else None
     if resized is None:
-        return Selection(
-            entry, None, f"not taken, because the shape is {np.shape(array)} there and {shape} here"
-        )
-    array = _convert(resized, leaf.dtype, f"{name} of {what}")
-    return Selection(entry, array, f"taken from {what} and resized to the shape here")
+        reason = f"not taken, because the shape is {np.shape(array)} there and {shape} here"
+        return selection._replace(source=None, reason=reason)
+    reason = f"{selection.reason} and resized to the shape here"
+    return selection._replace(reason=reason, array=_convert(resized, leaf.dtype, name))
 
 
 def _convert(array: Any, dtype: Any, name: str) -> np.ndarray:
@@ -175,7 +208,7 @@ def _find_problem(entry: Entry, selections: Mapping[str, Selection]) -> str:
       selections: {path of each parameter: what the map finds for it}.
     """
     matches = {path: selection for path, selection in selections.items() if selection.entry == entry}
-    if any(selection.array is not None for selection in matches.values()):
+    if any(selection.source is not None for selection in matches.values()):
         return ""
     if matches:
         path, selection = next(iter(matches.items()))

@@ -16,9 +16,9 @@ from tfm.errors import UserError
 from tfm.io.files import atomic_file
 from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX, write_frozen
-from tfm.training.parameter_map import Entry, Resize, load_tree
+from tfm.training.parameter_map import Entry, Resize, check_entries, load_tree
 from tfm.training.setup import has_checkpoint
-from tfm.training.task import Task, Variables
+from tfm.training.task import Task, Variables, variable_shapes
 from tfm.workdir import runs
 
 log = logging.getLogger(__name__)
@@ -52,6 +52,27 @@ def check_warm_start(source: str, new_config: Any, workdir: str, entries: Sequen
             "config.model, or choose the parameters to take with --warm_start_map. "
             "--warm_start_map='*=*' takes all whose shapes fit."
         )
+
+
+def check_map(source: str, new_config: Any, workdir: str, entries: Sequence[str]) -> None:
+    """Checks that each entry of a map takes a parameter, before the data of the new run are read.
+
+    The sizes of a vocabulary are not known yet, so `load_variables` compares the shapes later. A task whose
+    data decide its model has no plan, and is checked only then.
+
+    Args:
+      source, new_config, workdir, entries: see `check_warm_start`.
+
+    Raises:
+      UserError: if the source has no parameter that an entry takes.
+    """
+    plan = getattr(tasks.find(new_config.task), "plan", None)
+    if plan is None or has_checkpoint(workdir):
+        return
+    folder = runs.open_folder(source)
+    other = tasks.find(folder.config.task).create(folder.config, folder.path, new=False)
+    ours, theirs = (_join(variable_shapes(task)) for task in (plan(new_config), other))
+    check_entries(ours, theirs, entries, source)
 
 
 def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
