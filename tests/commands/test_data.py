@@ -5,15 +5,19 @@ import json
 from collections import Counter
 
 import pytest
+from PIL import Image
 
 from tests.support import tiny_regression
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
+from tests.support.workdirs import make_workdir, write_start
 from tfm.commands import data
 from tfm.config import save
+from tfm.data.config import ImagesConfig
+from tfm.data.images import open_images
 from tfm.data.inspection import make_histogram
 from tfm.errors import UserError
-from tfm.tasks import language_modeling, translation
+from tfm.tasks import image_classification, language_modeling, translation
 from tfm.workdir import runs
 from tfm.workdir.starts import record_start
 
@@ -148,3 +152,41 @@ def test_data_that_cannot_be_reported_are_errors(corpus, capsys):
 def test_neither_config_nor_run_is_an_error():
     with pytest.raises(UserError, match=r"--config=FILE.*--workdir=DIR"):
         data.main([])
+
+
+@pytest.fixture
+def picture_run(tmp_path):
+    """Returns the folder of a run that classifies pictures, and has begun."""
+    write_pictures(tmp_path, "train", count=3)
+    write_pictures(tmp_path, "validation", count=2)
+    images = ImagesConfig(kind="folder", directory=str(tmp_path), cache_dir=str(tmp_path / "cache"))
+    config = image_classification.Config(data=images)
+    (tmp_path / "run").mkdir()
+    save(config, runs.config_path(str(tmp_path / "run")))
+    identity = {split: open_images(images, split).fingerprint for split in ("train", "validation")}
+    write_start(tmp_path / "run", config, identity, step=1)
+    return tmp_path / "run"
+
+
+def write_pictures(folder, split, count):
+    for name in ("cat", "dog"):
+        (folder / split / name).mkdir(parents=True, exist_ok=True)
+        for number in range(count):
+            Image.new("L", (8, 8), number).save(folder / split / name / f"{number}.png")
+
+
+def test_pictures_that_a_run_has_not_seen_are_a_warning(picture_run, capsys, caplog):
+    data.main([f"--workdir={picture_run}"])
+    assert "validation: 4 images of 2 classes" in capsys.readouterr().out
+    assert "has changed" not in caplog.text
+    write_pictures(picture_run.parent, "validation", count=3)
+    data.main([f"--workdir={picture_run}"])
+    assert "validation: 6 images of 2 classes" in capsys.readouterr().out
+    (warning,) = [each.getMessage() for each in caplog.records if "has changed" in each.getMessage()]
+    assert warning.startswith("The content of validation has changed since the last start")
+
+
+def test_pictures_with_a_run_of_another_task_are_an_error(tmp_path):
+    workdir = make_workdir(tmp_path / "run")
+    with pytest.raises(UserError, match="but the config has 'image_classification'"):
+        data.main(["--config=vit", f"--workdir={workdir}"])

@@ -38,16 +38,19 @@ def main(options: command_options.Data) -> None:
     """Shows the data."""
     config, names = options.config, list(dict.fromkeys(options.splits))
     inspect_split = getattr(tasks.find(config.task), "inspect_split", None)
+    recorded_run = None if options.config_file else options.workdir  # another config has other data
+    if options.workdir:
+        check_task(options.workdir, config.task)
     if inspect_split is not None:
-        show_summaries(list(summarize_splits(config, names, inspect_split)), options.format)
+        contents = list(summarize_splits(config, names, inspect_split))
+        warn_of_changed_splits(config, recorded_run, [split.name for split in contents])
+        show_summaries(contents, options.format)
         return
     if not isinstance(getattr(config, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(f"tfm data cannot read the data of the task '{config.task}'.")
-    tokenizer = options.workdir and load_tokenizer(options.workdir, config.task)
+    tokenizer = options.workdir and load_tokenizer(options.workdir)
     summaries = inspect_splits(config, names, tokenizer)
-    if options.workdir and not options.config_file:  # the data of another config are not those of the run
-        for split in summaries:
-            warn_of_changed_split(config, options.workdir, split.name)
+    warn_of_changed_splits(config, recorded_run, [split.name for split in summaries])
     inspect_labels = getattr(tasks.find(config.task), "inspect_labels", None)
     labels: Mapping[str, Summary] = {}
     if inspect_labels is not None:
@@ -105,15 +108,26 @@ def _show_summary(summary: Summary) -> Iterator[str]:
     yield from (f"  hint: {hint}" for hint in summary.hints)
 
 
-def load_tokenizer(workdir: str, task: str) -> Any:
-    """Loads the tokenizer of a run, or raises a UserError if the run has another task or no tokenizer."""
+def check_task(workdir: str, task: str) -> None:
+    """Raises a UserError if a run has another task."""
     config = runs.open_folder(workdir).config
     if config.task != task:
         raise UserError(
             f"The run in {workdir} has the task '{config.task}', but the config has '{task}'. "
             "Give a run of the same task."
         )
-    return tasks.find(task).create(config, workdir, new=False).tokenizer
+
+
+def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str]) -> None:
+    """Logs a warning for each split whose content has changed since the last start of a run, if any."""
+    for name in names if workdir else ():
+        warn_of_changed_split(config, workdir, name)
+
+
+def load_tokenizer(workdir: str) -> Any:
+    """Loads the tokenizer of a run, or raises a UserError if the run has none."""
+    config = runs.open_folder(workdir).config
+    return tasks.find(config.task).create(config, workdir, new=False).tokenizer
 
 
 def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:

@@ -361,6 +361,11 @@ def inspect_split(config: Any, split: str) -> Summary:
     return summarize_images(config.data, split)
 
 
+def fingerprint(config: Any, split: str) -> str:
+    """Returns a hash of the content of a split. The config is as for `inspect_split`."""
+    return open_images(config.data, split).fingerprint
+
+
 class PreparedLabels(NamedTuple):
     """The classes of a run.
 

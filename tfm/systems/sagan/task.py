@@ -53,6 +53,7 @@ from tfm.visualize.pictures import draw_images
 JUDGE = "judge"
 
 inspect_split = image_classification.inspect_split
+fingerprint = image_classification.fingerprint
 
 
 @dataclasses.dataclass(frozen=True)
