@@ -131,15 +131,16 @@ class Config:
         """The settings on which the scores of an evaluation depend."""
         return {"window": self.data.row_length, "stride": self.stride, "rows": self.data.rows}
 
-    def open_documents(self, tokenizer: Tokenizer, split: str) -> Source:
+    def cut_documents(self, documents: Source, tokenizer: Tokenizer, split: str) -> Source:
         """Returns the documents of a split in the form that becomes tokens.
 
         Args:
+          documents: the documents as they are stored.
           tokenizer: tokenizer of the run, with which a task can cut documents.
           split: name of the split.
         """
-        del tokenizer
-        return open_documents(self.data, split)
+        del tokenizer, split
+        return documents
 
     def without_paths(self) -> "Config":
         """Returns this config without the paths of the machine that trained it, for an export."""
@@ -159,7 +160,7 @@ class TokenizedDocuments:
       texts: the documents.
       tokens: int [N], the tokens of all documents. Each document ends in EOS.
       ends: int [documents], the index in `tokens` after the last token of each document.
-      fingerprint: hash of the content of the whole split.
+      fingerprint: hash of the content of the whole split, before documents are cut.
       changed: number of documents that differ from the text of their tokens, because the tokenizer has no
         piece for a character or normalises texts.
 
@@ -168,8 +169,9 @@ class TokenizedDocuments:
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer, split: str, most: int = 0):
-        documents = config.open_documents(tokenizer, split)
-        self.fingerprint = documents.fingerprint
+        stored = open_documents(config.data, split)
+        self.fingerprint = stored.fingerprint
+        documents = config.cut_documents(stored, tokenizer, split)
         self.texts = [text for (text,) in documents[: most or len(documents)]]
         if not any(self.texts):
             scope = f"the first {most:,} documents" if most else "the documents"
@@ -198,7 +200,8 @@ class LanguageModelingData(PrefetchedData):
     """
 
     def __init__(self, config: Config, tokenizer: Tokenizer):
-        documents = config.open_documents(tokenizer, "train")
+        stored = open_documents(config.data, "train")
+        documents = config.cut_documents(stored, tokenizer, "train")
         cache = TokenCache.open(documents, tokenizer, config.data.cache)
         batches = train_batches(
             cache,
@@ -212,7 +215,7 @@ class LanguageModelingData(PrefetchedData):
         self._tokens = len(cache.stream()[0])
         fingerprints = {
             "tokenizer": tokenizer.fingerprint,
-            "train": documents.fingerprint,
+            "train": stored.fingerprint,
             "validation": self.validation.fingerprint,
         }
         super().__init__(batches, fingerprints)

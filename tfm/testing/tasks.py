@@ -190,6 +190,14 @@ class TaskContract:
         assert lines or type(data).describe is Data.describe, "its own description of the data is empty"
         assert all(isinstance(each, str) for line in lines for each in line)
 
+    def test_fingerprints_of_splits_are_those_that_a_start_records(self, run, data):
+        """Commands compare both, to warn of a split that has changed."""
+        fingerprint = getattr(tasks.find(run.config.task), "fingerprint", None)
+        if fingerprint is None:
+            pytest.skip("the task has no fingerprints of splits")
+        for split in ("train", "validation"):
+            assert fingerprint(run.config, split) == data.identity()[split]
+
     def test_no_batch_is_larger_than_the_example(self, data):
         example = data.example()
         _assert_equal_rows(example)

@@ -48,12 +48,11 @@ class Config(language_modeling.Config):
         """The settings on which the scores of an evaluation depend."""
         return dataclasses.asdict(dataclasses.replace(self.decoding, samples=0))
 
-    def open_documents(self, tokenizer: Tokenizer, split: str) -> Source:
-        """Returns the documents of a split. Articles that are too long for a packed row are cut."""
-        documents = open_documents(self.data, split)
-        return (
-            cut_articles(documents, tokenizer, self.data, split) if self.data.rows == "packed" else documents
-        )
+    def cut_documents(self, documents: Source, tokenizer: Tokenizer, split: str) -> Source:
+        """Cuts the articles of a split that are too long for a packed row."""
+        if self.data.rows != "packed":
+            return documents
+        return cut_articles(documents, tokenizer, self.data, split)
 
 
 class Summarization(language_modeling.LanguageModeling):
