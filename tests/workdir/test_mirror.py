@@ -11,10 +11,12 @@ import time
 
 import pytest
 
-from tests.support.processes import LIMIT
+from tests.support.processes import LIMIT, run_python
+from tests.support.workdirs import make_workdir
 from tfm.checkpoints import manifest
 from tfm.commands import list as list_runs
 from tfm.commands import status, train
+from tfm.commands.config_files import read_config_file
 from tfm.errors import UserError
 from tfm.io import local_copies, remote
 from tfm.io.remote import RemoteFolder
@@ -341,3 +343,24 @@ def test_commands_on_local_folders_do_not_import_fsspec():
     code = "import sys, tfm.commands.train, tfm.commands.evaluate; print('fsspec' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT)
     assert (result.stdout, result.returncode) == ("False\n", 0), result.stderr
+
+
+OPEN = "import sys; from tfm.workdir import runs; print(runs.open_folder(sys.argv[1]).config.task)"
+
+
+@pytest.mark.long
+def test_python_that_reads_a_run_in_a_store_ends_without_an_error(url, tmp_path):
+    """Python removed the temporary copy at the exit before the copy was closed, which raised an error."""
+    run = make_workdir(tmp_path / "run")
+    RemoteFolder(url).upload({"config.json": str(run / "config.json")})
+    result = run_python("-c", f"from tests.support import tiny_regression; {OPEN}", url)
+    assert (result.returncode, result.stderr.decode()) == (0, "")
+    assert result.stdout.decode().strip() == runs.open_folder(str(run)).config.task
+
+
+def test_config_of_a_run_in_a_store_is_a_config_file(url, tmp_path):
+    run = make_workdir(tmp_path / "run")
+    RemoteFolder(url).upload({"config.json": str(run / "config.json")})
+    assert read_config_file(f"{url}/config.json") == read_config_file(str(run / "config.json"))
+    with pytest.raises(UserError, match=r"local config file.*quickstart\.py.*Copy the file"):
+        read_config_file("gs://bucket/configs/quickstart.py")

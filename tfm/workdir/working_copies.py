@@ -184,8 +184,10 @@ def open_to_read(url: str, *, patience: float = PATIENCE, is_view: bool = False)
 def copy_until_exit(url: str) -> str:
     """Opens a temporary copy that Python code reads until the process ends, see `open_to_read`."""
     stack = contextlib.ExitStack()
+    folder = stack.enter_context(open_to_read(url))
+    # Registered last and therefore called first. Python removes temporary folders by another such function.
     atexit.register(stack.close)
-    return stack.enter_context(open_to_read(url))
+    return folder
 
 
 def open_to_view(url: str) -> contextlib.AbstractContextManager[str]:
