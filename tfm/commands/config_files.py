@@ -14,6 +14,7 @@ import tfm
 from tfm import config
 from tfm.commands.command import shorten
 from tfm.errors import UserError, suggest
+from tfm.io.remote import is_url
 from tfm.sweep.variants import Variant, check_variants
 from tfm.workdir import runs
 
@@ -23,7 +24,8 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
 
     Args:
       path: FILE, FILE:VARIANT or FILE:TEXT, where FILE is the path of a Python file with get_config(), the
-        path of the config.json of a run, or the name of a config that tfm ships, such as "quickstart".
+        path or the URL of the config.json of a run, or the name of a config that tfm ships, such as
+        "quickstart".
 
     Returns:
       The config as the dataclass of its task, and the arguments.
@@ -31,6 +33,8 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
     Raises:
       UserError: if the file or the variant does not exist, the file raises an error, or it is not a config.
     """
+    if is_url(path):
+        return _read_config_of_store(path), []
     file, variant = split_variant(path)
     file = find_config_file(file)
     if file.endswith(".json"):
@@ -46,6 +50,21 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
         raise UserError(f"get_config() in {file} must return to_config_dict(CONFIG), got {shorten(made)}.")
     config.allow_modules(config.dotted_names(made))  # the user trusts the file
     return runs.parse_config(made), find_variant(file, variant).flags if variant and has_variants else []
+
+
+def _read_config_of_store(url: str) -> Any:
+    """Returns the config of a run in a store, such as gs://BUCKET/run/config.json.
+
+    Raises:
+      UserError: if the URL is another file, because only trusted local files may be executed.
+    """
+    folder, _, name = url.rpartition("/")
+    if name != runs.CONFIG_FILE:
+        raise UserError(
+            f"Expected a local config file, or the {runs.CONFIG_FILE} of a run, got {url}. Copy the file to "
+            "this machine first."
+        )
+    return runs.open_folder(folder).config
 
 
 def split_variant(path: str) -> tuple[str, str]:
