@@ -213,7 +213,12 @@ def test_samples_continue_documents_greedily(task, params):
         continuation = text.removeprefix(prompt)
         assert row == {"prompt": prompt, "reference": reference, "continuation": continuation}
     assert not samples.pictures
-    assert task.make_samples(params, texts).rows == []  # off by default
+
+
+def test_no_document_is_read_for_samples_that_are_turned_off(task):
+    """Each evaluation split all validation documents into words, even without samples."""
+    texts = (pytest.fail("a document was read") for _ in range(3))
+    assert task.make_samples(None, texts).rows == []
 
 
 @pytest.mark.parametrize(("tokenizer", "size"), [("bytes", None), ("characters", None), ("word_pieces", 290)])

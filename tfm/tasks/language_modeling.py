@@ -6,10 +6,11 @@ segments, weights. The weight of a padding token is 0.
 
 import dataclasses
 import functools
+import itertools
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, cast
 
 import jax
@@ -349,7 +350,7 @@ class LanguageModeling(Task):
         metrics = {f"validation/{score.name.replace(' ', '_')}": score.value for score in scores}
         return Evaluation(metrics, self.make_samples(params, data.validation.texts))
 
-    def make_samples(self, params: Any, texts: Sequence[str]) -> Samples:
+    def make_samples(self, params: Any, texts: Iterable[str]) -> Samples:
         """Continues the beginnings of `validation_samples` documents greedily. Skips blank documents.
 
         The model continues all prompts in one batch, so every evaluation runs the same compiled program.
@@ -357,9 +358,8 @@ class LanguageModeling(Task):
         Returns:
           `Samples` with the prompt, the rest of the document and the continuation of each document.
         """
-        documents = [" ".join(text.split()) for text in texts if text.strip()][
-            : self.config.validation_samples
-        ]
+        lines = (" ".join(text.split()) for text in texts if text.strip())
+        documents = list(itertools.islice(lines, self.config.validation_samples))
         if not documents:
             return Samples([], {})
         prompts = [" ".join(text.split(" ")[:PROMPT_WORDS])[:MAX_PROMPT_CHARACTERS] for text in documents]

@@ -69,7 +69,8 @@ def test_no_checkpoint_is_the_best_without_validation_sentences(run):
 
 
 def test_spread_picks_items_at_equal_distances():
-    assert spread("abcdefgh", 3) == ["a", "d", "g"]
+    assert spread("abcdefgh", 3) == ["a", "c", "f"]
+    assert len(spread(range(500), 300)) == 300
     assert spread("abc", 9) == ["a", "b", "c"]
     assert spread("abc", 0) == spread("", 4) == []
 

@@ -148,8 +148,9 @@ def make_samples(
 
 
 def spread(values: Sequence, most: int) -> list:
-    """Returns up to `most` evenly spaced values, beginning with the first."""
-    return list(values[:: -(-len(values) // most)]) if values and most else []
+    """Returns `most` evenly spaced values, or all if there are fewer, beginning with the first."""
+    count = min(most, len(values))
+    return [values[number * len(values) // count] for number in range(count)]
 
 
 def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], None] | None:
