@@ -8,12 +8,17 @@ import pyarrow.parquet
 import pytest
 
 from tests.support.tiny import make_config, write_corpus
+from tfm.data.config import DocumentsConfig, ImagesConfig, PairsConfig
 from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.data.token_cache import check_folder
 from tfm.errors import UserError
 from tfm.io import remote
 from tfm.io.local_copies import show
 from tfm.io.remote import list_locally
+from tfm.systems.dalle.captions import CaptionsConfig
+from tfm.systems.detr.batches import BoxedPicturesConfig
+from tfm.systems.memory_network.stories import StoriesConfig
+from tfm.systems.word2vec.skip_grams import SkipGramsConfig
 
 ROWS = {"en": ["red dog", "big cat", "blue bird"], "de": ["roter Hund", "große Katze", "blauer Vogel"]}
 
@@ -80,3 +85,26 @@ def test_missing_file_in_a_store_is_named_by_its_url(tmp_path):
 def test_token_cache_in_a_store_is_an_error():
     with pytest.raises(UserError, match=r"data\.cache_dir .*'gs://bucket/cache'"):
         check_folder("gs://bucket/cache")
+
+
+@pytest.mark.parametrize(
+    ("section", "kind"),
+    [
+        (PairsConfig, "huggingface"),
+        (DocumentsConfig, "tfds"),
+        (ImagesConfig, "folder"),
+        (ImagesConfig, "table"),
+        (SkipGramsConfig, "text"),
+        (BoxedPicturesConfig, "coco"),
+        (CaptionsConfig, "txt"),
+        (StoriesConfig, "babi"),
+    ],
+)
+def test_url_of_data_that_are_not_read_from_a_store_is_an_error(section, kind):
+    """Libraries ended in a traceback, and pictures were missing in a folder gs:/bucket/data."""
+    with pytest.raises(UserError, match=f"data.kind={kind}.*gs://bucket/data. Copy the data to this machine"):
+        section(kind=kind, directory="gs://bucket/data")
+
+
+def test_a_function_of_the_user_may_read_a_url():
+    assert PairsConfig(kind="my.data:open_pairs", directory="gs://bucket/data").directory

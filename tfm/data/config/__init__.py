@@ -25,6 +25,7 @@ from tfm.data.config.sections import (
     TextSection,
     remove_folders,
     remove_paths,
+    require_local,
     vocabulary_field,
 )
 
@@ -51,6 +52,7 @@ __all__ = [
     "begin_with",
     "remove_folders",
     "remove_paths",
+    "require_local",
     "split_tags",
     "vocabulary_field",
 ]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tfm.config import DOTTED, OnResume, check_fields, field
 from tfm.errors import UserError
 from tfm.io.files import last_part, user_cache
+from tfm.io.remote import is_url
 
 if TYPE_CHECKING:
     from tfm.data.source import Source
@@ -49,8 +50,19 @@ def kind_rules(*kinds: str) -> dict[str, Any]:
     }
 
 
+def require_local(data: Any) -> None:
+    """Raises a UserError if the folder of a data section is a URL. A function of the user may read a URL."""
+    if is_url(data.directory) and not DOTTED.fullmatch(data.kind):
+        raise UserError(
+            f"Expected data.directory to be a local folder for data.kind={data.kind}, because only texts and "
+            f"tables are read from a URL, got {data.directory}. Copy the data to this machine."
+        )
+
+
 class DataSection:
     """The base of all data sections of a config. Its subclasses are frozen dataclasses."""
+
+    URL_KINDS: ClassVar[tuple[str, ...]] = ()  # kinds of data whose folder may be a URL
 
     kind: str
     name: str
@@ -61,10 +73,13 @@ class DataSection:
         """Checks the fields.
 
         Raises:
-          UserError: if a field is invalid, or if `kind` is "tfds" and `name` does not have the form of a TFDS
-            name. TFDS would search the data sets of its community for other names.
+          UserError: if a field is invalid, or if the data are of a kind that is not read from a URL, or if
+            `kind` is "tfds" and `name` does not have the form of a TFDS name. TFDS would search the data sets
+            of its community for other names.
         """
         check_fields(self, "data")
+        if self.kind not in self.URL_KINDS:
+            require_local(self)
         if self.kind == "tfds" and not TFDS_NAME.fullmatch(self.name):
             raise UserError(
                 "data.name must be a name such as wmt14_translate/de-en or lm1b for data.kind=tfds, got "
@@ -74,6 +89,8 @@ class DataSection:
 
 class TextSection(DataSection):
     """The base of the data sections whose texts become tokens."""
+
+    URL_KINDS: ClassVar[tuple[str, ...]] = ("text", "table")
 
     batch_tokens: int
     cache_dir: str

@@ -19,7 +19,15 @@ import numpy as np
 
 from tfm.config import OnResume, check_fields, field, field_like
 from tfm.data.batches.generated import Batch, find_split
-from tfm.data.config import AUTO, SPLITS, DocumentsConfig, ImagesConfig, PairsConfig, vocabulary_field
+from tfm.data.config import (
+    AUTO,
+    SPLITS,
+    DocumentsConfig,
+    ImagesConfig,
+    PairsConfig,
+    require_local,
+    vocabulary_field,
+)
 from tfm.data.images import open_images
 from tfm.data.tokenizers.files import is_own_file
 from tfm.errors import UserError
@@ -103,6 +111,7 @@ class CaptionsConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        require_local(self)
 
     def without_paths(self) -> "CaptionsConfig":
         """Returns this section without the paths of this machine, for an export."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import Batch
+from tfm.data.config import require_local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,6 +82,7 @@ class BoxedPicturesConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        require_local(self)
 
     def without_paths(self) -> "BoxedPicturesConfig":
         """Returns this section without the paths of this machine, for an export."""

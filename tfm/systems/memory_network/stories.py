@@ -22,6 +22,7 @@ import numpy as np
 
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import EVALUATION, Batch, find_split
+from tfm.data.config import require_local
 from tfm.errors import UserError
 
 PEOPLE = ("mary", "john", "sandra", "daniel")
@@ -85,6 +86,7 @@ class StoriesConfig:
 
     def __post_init__(self):
         check_fields(self, "data")
+        require_local(self)
         for first, last in self._task_ranges:
             if not 0 < first <= last < first + MAX_TASKS:
                 raise UserError(

@@ -13,7 +13,7 @@ import collections
 import dataclasses
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -42,6 +42,8 @@ class SkipGramsConfig(DataSection):
     defaults of `minimum_count`, `window` and `subsampling` are values of Mikolov et al. 2013 (sections 2.3 to
     4). word2vec.c has a subsampling of 1e-3, and the same other values. We chose the batch size.
     """
+
+    URL_KINDS: ClassVar[tuple[str, ...]] = ("table",)
 
     kind: str = _source_field("kind", "builtin")
     name: str = _source_field("name")
