@@ -124,29 +124,31 @@ def _parse_rows(
 
 
 def _read_binary(
-    file: TextFile, content: BinaryIO, start: bytes, width: int, count: int
+    file: TextFile, content: BinaryIO, unread: bytes, width: int, count: int
 ) -> Iterator[tuple[bytes, np.ndarray]]:
     """Yields the word and the vector of each row of a binary file after its header.
 
     Args:
       file, content: the file.
-      start: the bytes after the header that were read already.
+      unread: the bytes after the header that were read already.
       width: values of a vector, D.
       count: number of rows.
     """
-    size, rest = 4 * width, start
+    size = 4 * width
+    position = 0  # of the next row; a slice of the rest for each row would take hours for large files
     for number in range(1, count + 1):
-        while (space := rest.find(b" ")) < 0 or len(rest) < space + 1 + size:
+        while (space := unread.find(b" ", position)) < 0 or len(unread) < space + 1 + size:
             block = content.read(max(MAX_ROW_BYTES, size))
-            if not block or (space < 0 and len(rest) > MAX_WORD_BYTES):
+            if not block or (space < 0 and len(unread) - position > MAX_WORD_BYTES):
                 raise UserError(
                     f"Row {number:,} of {file.path} is damaged or cut short: the header announces {count:,} "
                     f"words of {width:,} values. Fetch the file again."
                 )
-            rest += block
+            unread = unread[position:] + block
+            position = 0
         end = space + 1 + size
-        yield rest[:space].lstrip(b"\n"), np.frombuffer(rest[space + 1 : end], "<f4")
-        rest = rest[end:]
+        yield unread[position:space].lstrip(b"\n"), np.frombuffer(unread[space + 1 : end], "<f4")
+        position = end
 
 
 def _collect(
