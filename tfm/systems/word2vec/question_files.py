@@ -1,6 +1,7 @@
 """Files of questions about words: analogies as in questions-words.txt, and pairs with a similarity."""
 
 import csv
+import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -86,17 +87,21 @@ def read_pairs(path: str) -> list[Pair]:
     for number, line in enumerate(file, 1):
         if not line.strip() or line.startswith(COMMENTS):
             continue
-        fields = _split_fields(line)
+        try:
+            fields = _split_fields(line)
+        except csv.Error as error:  # a quotation mark may make a field of the rest of a long line
+            raise file.error(number, f"is damaged ({error}): expected {EXPECTED_PAIRS}") from None
         if not column:
-            column = next((index for index in range(2, len(fields)) if _is_number(fields[index])), 0)
+            column = next((i for i in range(2, len(fields)) if _read_number(fields[i]) is not None), 0)
             if not column and has_titles:
                 raise file.error(number, f"has no number: expected {EXPECTED_PAIRS}")
             if not column:
                 has_titles = True
                 continue
-        if len(fields) <= column or not _is_number(fields[column]) or not all(fields[:2]):
+        similarity = _read_number(fields[column]) if column < len(fields) else None
+        if similarity is None or not math.isfinite(similarity) or not all(fields[:2]):
             raise file.error(number, f"is {line.strip()!r}: expected {EXPECTED_PAIRS} (column {column + 1})")
-        pairs.append(Pair(fields[0], fields[1], float(fields[column])))
+        pairs.append(Pair(fields[0], fields[1], similarity))
     if not pairs:
         raise UserError(f"Expected {path} to have {EXPECTED_PAIRS} in each line, but it has none.")
     return pairs
@@ -111,11 +116,12 @@ def _split_fields(line: str) -> list[str]:
     return line.split()
 
 
-def _is_number(text: str) -> bool:
+def _read_number(text: str) -> float | None:
+    """Returns a field as a number, which may be NaN, or None if it is no number."""
     try:
-        return bool(np.isfinite(float(text)))
+        return float(text)
     except ValueError:
-        return False
+        return None
 
 
 class WordIndex:
