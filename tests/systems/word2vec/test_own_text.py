@@ -250,13 +250,13 @@ def test_written_vectors_are_read_again(write, tmp_path):
 
 
 def test_binary_vectors_are_read_in_linear_time(tmp_path):
-    """A copy of the rest of a block for each row took 6 seconds for this file, and an hour for 3 GB."""
-    words = [f"w{number}" for number in range(10_000)]
+    """A copy of the rest of a block for each row took 3.6 seconds for this file, and an hour for 3 GB."""
+    words = [f"w{number}" for number in range(13_000)]
     vectors = np.ones((len(words), 300), np.float32)
     write_binary(str(tmp_path / "vectors.bin"), words, vectors)
     began = time.process_time()
     assert read_vectors(str(tmp_path / "vectors.bin")).words == words
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("header", ["", "2 3\n"])
