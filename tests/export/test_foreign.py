@@ -13,12 +13,14 @@ import tfm
 from tests.support.commands import run_command
 from tests.support.tokenizers import make_json, train_model
 from tfm.data.config import DocumentsConfig, PairsConfig
+from tfm.data.tokenizers.characters import Characters
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export.foreign import list_vocabularies, make_card
 from tfm.export.to_huggingface import find_problems
 from tfm.models import TransformerConfig
 from tfm.systems.bert import pretraining as masked_language_modeling
+from tfm.systems.bert.mask import add_mask
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.tasks import language_modeling
 from tfm.tasks.translation.task import Config
@@ -27,6 +29,7 @@ from tfm.workdir import runs
 from tfm.workdir.bundle import flatten
 
 FOLDER = pathlib.Path(__file__).parent / "huggingface"
+PIECES = WordPieces(train_model())
 SENTENCES = ["red dog runs", "small bird", "the unknown word"]
 
 
@@ -176,29 +179,41 @@ def test_flags_without_effect_are_refused(flags, named, tiny_run, tmp_path):
     ],
 )
 def test_models_that_transformers_lacks_are_named_by_their_field(field, value):
-    assert not list(find_problems(Config()))
+    assert not list(find_problems(Config(), PIECES))
     config = Config(model=dataclasses.replace(TransformerConfig(), **{field: value}))
-    (problem,) = find_problems(config)
+    (problem,) = find_problems(config, PIECES)
     assert f"model.{field} is {value!r}, expected" in problem
 
 
 def test_model_with_a_part_of_the_user_is_refused():
-    (problem,) = find_problems(Config(model=TransformerConfig(name="mine:Mine")))
+    (problem,) = find_problems(Config(model=TransformerConfig(name="mine:Mine")), None)
     assert "model.name is 'mine:Mine', expected transformer or decoder_lm or bert or vit" in problem
 
 
 def test_forced_target_prefix_is_refused():
-    (problem,) = find_problems(Config(data=PairsConfig(target_prefix="<de>")))
+    (problem,) = find_problems(Config(data=PairsConfig(target_prefix="<de>")), PIECES)
     assert "data.target_prefix is '<de>'" in problem
 
 
-@pytest.mark.parametrize(
-    ("task", "data"), [(language_modeling, DocumentsConfig), (masked_language_modeling, SentencesConfig)]
-)
-def test_tokenizers_without_a_class_are_refused(task, data):
-    (problem,) = find_problems(task.Config(data=data(tokenizer="characters")))
-    assert "data.tokenizer is 'characters', expected bytes" in problem
-    assert not list(find_problems(task.Config(data=data(tokenizer="bytes"))))
+@pytest.mark.parametrize("task", ["language_modeling", "masked_language_modeling"])
+def test_tokenizer_decides_whether_transformers_has_a_class(task):
+    make_config, make_data, add = {
+        "language_modeling": (language_modeling.Config, DocumentsConfig, lambda tokenizer: tokenizer),
+        "masked_language_modeling": (masked_language_modeling.Config, SentencesConfig, add_mask),
+    }[task]
+    json_file = TokenizerJson(make_json("bytes", tokens=["<s>"]))
+    for name, tokenizer, is_refused in (
+        ("characters", Characters("a"), True),
+        ("pieces.model", PIECES, True),
+        ("models/pieces", PIECES, True),
+        ("bytes", Characters(), False),
+        ("gpt2.json", json_file, False),
+        ("models/gpt2", json_file, False),  # the folder of a tokenizer.json
+    ):
+        problems = list(find_problems(make_config(data=make_data(tokenizer=name)), add(tokenizer)))
+        assert [f"data.tokenizer is {name!r}, expected bytes" in problem for problem in problems] == (
+            [True] * is_refused
+        )
 
 
 def test_card_for_ctranslate2_shows_code_for_the_tokenizer_of_the_run():

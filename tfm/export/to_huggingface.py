@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfm import __version__
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, Tokenizer
 from tfm.errors import UserError
 from tfm.huggingface.arrays import (
     EXCLUDED_LOGIT,
@@ -39,8 +39,13 @@ COMMON = {
 }
 
 
-def find_problems(config: Any, tokenizer: Any = None) -> Iterator[str]:
-    """Yields why transformers has no equivalent of a run, for the config of the run and its tokenizer."""
+def find_problems(config: Any, tokenizer: Tokenizer | None) -> Iterator[str]:
+    """Yields why transformers has no equivalent of a run.
+
+    Args:
+      config: the config of the run.
+      tokenizer: the tokenizer of the run, or None for a model without tokens.
+    """
     model = config.model
     targets = find_targets()
     target = targets.get(model.name)  # by name, because the config of another model may have the same class

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE, source_tokenizer
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE, Tokenizer, source_tokenizer
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.huggingface.families import FAMILIES, LAYER_NORM_EPSILON
@@ -25,8 +25,8 @@ outputs = model.generate(**tokenizer(["..."], return_tensors="pt"), length_penal
 print(tokenizer.batch_decode(outputs, skip_special_tokens=True))"""
 
 
-def find_marian_problems(config: Any, tokenizer: Any) -> Iterator[str]:
-    """Yields what a translation run has that MarianMT lacks. The tokenizer may be None."""
+def find_marian_problems(config: Any, tokenizer: Tokenizer) -> Iterator[str]:
+    """Yields what a translation run has that MarianMT lacks."""
     model = config.model
     if abs(model.layer_norm_epsilon - LAYER_NORM_EPSILON) > EPSILON_TOLERANCE:
         yield f"model.layer_norm_epsilon is {model.layer_norm_epsilon}, expected {LAYER_NORM_EPSILON}"
@@ -34,16 +34,15 @@ def find_marian_problems(config: Any, tokenizer: Any) -> Iterator[str]:
         yield "model.tied_embeddings is 'none', expected 'three' or 'two'"
     if config.data.target_prefix:
         yield f"data.target_prefix is {config.data.target_prefix!r}, expected ''"
-    if tokenizer is not None and not isinstance(tokenizer, WordPieces):
+    if not isinstance(tokenizer, WordPieces):
         yield f"data.tokenizer is {config.data.tokenizer!r}, expected word_pieces"
 
 
-def find_tokenizer_problems(config: Any, tokenizer: Any) -> Iterator[str]:
+def find_tokenizer_problems(config: Any, tokenizer: Tokenizer) -> Iterator[str]:
     """Yields why transformers has no class for the tokenizer of a run."""
-    del tokenizer
     kind = config.data.tokenizer
-    if kind != "bytes" and not kind.endswith(".json"):
-        yield f"data.tokenizer is {kind!r}, expected bytes or the path of a tokenizer.json"
+    if kind != "bytes" and not isinstance(tokenizer, TokenizerJson):
+        yield f"data.tokenizer is {kind!r}, expected bytes or the path of a tokenizer.json or of its folder"
 
 
 def read_json_tokenizer(run: Any, workdir: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from tfm.huggingface.vocabulary import (
     vocabulary_size,
 )
 from tfm.systems.bert.labelled_texts import LabelledConfig
-from tfm.systems.bert.mask import MASK
+from tfm.systems.bert.mask import MASK, MaskTokenizer
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.systems.bert.model import INITIAL_DEVIATION, BertConfig
 
@@ -362,11 +362,11 @@ def _architecture(head: str) -> str:
     return {head: name for name, head in BERT_HEADS.items()}["classes" if head == "regression" else head]
 
 
-def _find_problems(config: Any, tokenizer: Any) -> Iterator[str]:
+def _find_problems(config: Any, tokenizer: MaskTokenizer) -> Iterator[str]:
     """Yields what a run has that BERT lacks in transformers."""
     if not config.model.types:
         yield "model.types is 0, expected at least 1"
-    yield from find_tokenizer_problems(config, tokenizer)
+    yield from find_tokenizer_problems(config, tokenizer.unmasked)
 
 
 def _bert_files(run: Any, workdir: str) -> dict[str, bytes]:

@@ -23,22 +23,23 @@ class MaskTokenizer:
       tokenizer: a `Tokenizer`, or a range of the size of a tokenizer that does not exist yet.
 
     Attributes:
+      unmasked: the tokenizer without a mask, see above.
       mask_id: id of the mask.
       fingerprint: fingerprint of the tokenizer, "" for a range.
     """
 
     def __init__(self, tokenizer: Any):
-        self._tokenizer = tokenizer
+        self.unmasked = tokenizer
         self.fingerprint: str = getattr(tokenizer, "fingerprint", "")
         pieces = tokenizer.pieces(range(len(tokenizer))) if hasattr(tokenizer, "pieces") else []
         self.mask_id = next((pieces.index(mask) for mask in MASK_PIECES if mask in pieces), len(tokenizer))
 
     def __len__(self) -> int:
-        return max(len(self._tokenizer), self.mask_id + 1)
+        return max(len(self.unmasked), self.mask_id + 1)
 
     def encode(self, texts: Iterable[str]) -> list[list[int]]:
         """See `Tokenizer.encode`."""
-        return self._tokenizer.encode(texts)
+        return self.unmasked.encode(texts)
 
     def encode_masked(self, text: str) -> list[int]:
         """Returns the ids of a text in which each "[MASK]" stands for the mask."""
@@ -50,13 +51,13 @@ class MaskTokenizer:
         """See `Tokenizer.decode`. A mask becomes "[MASK]"."""
         groups = itertools.groupby(map(int, ids), key=self.mask_id.__eq__)
         return "".join(
-            MASK * len(list(group)) if is_mask else self._tokenizer.decode(list(group))
+            MASK * len(list(group)) if is_mask else self.unmasked.decode(list(group))
             for is_mask, group in groups
         )
 
     def unknown_characters(self, characters: Iterable[str]) -> list[str]:
         """See `Tokenizer.unknown_characters`."""
-        return self._tokenizer.unknown_characters(characters)
+        return self.unmasked.unknown_characters(characters)
 
 
 class MaskPieceTokenizer(MaskTokenizer):
@@ -69,12 +70,12 @@ class MaskPieceTokenizer(MaskTokenizer):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """See `PieceTokenizer.pieces`."""
         ids = list(ids)
-        known = self._tokenizer.pieces(self._without_masks(ids))
+        known = self.unmasked.pieces(self._without_masks(ids))
         return [MASK if i == self.mask_id else piece for i, piece in zip(ids, known, strict=True)]
 
     def word_starts(self, ids: Sequence[int]) -> list[bool]:
         """See `PieceTokenizer.word_starts`. A mask begins a word."""
-        starts = self._tokenizer.word_starts(self._without_masks(ids))
+        starts = self.unmasked.word_starts(self._without_masks(ids))
         return [i == self.mask_id or start for i, start in zip(ids, starts, strict=True)]
 
     def _without_masks(self, ids: Iterable[int]) -> list[int]:
