@@ -20,6 +20,7 @@ import safetensors.numpy
 
 from tests.support.comparison import assert_trees_equal
 from tests.support.imported import Imported
+from tests.support.tokenizers import make_json
 from tfm.errors import UserError
 from tfm.export.fairseq import import_checkpoint
 from tfm.export.from_huggingface import import_folder
@@ -28,6 +29,7 @@ from tfm.family import find_parts
 from tfm.huggingface import lookup
 from tfm.huggingface.arrays import to_ours, to_theirs
 from tfm.huggingface.folder import Weights
+from tfm.huggingface.vocabulary import Languages
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 
@@ -139,6 +141,33 @@ def test_bert_that_tfm_lacks_is_an_error(field, value, tmp_path):
     (folder / "config.json").write_text(json.dumps(values))
     with pytest.raises(UserError, match=field):
         import_folder(str(folder), str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("option", [{"source_prefix": "summarize:"}, {"languages": Languages("en", "de")}])
+def test_option_of_translation_is_an_error_for_other_models(option, tmp_path):
+    with pytest.raises(UserError, match=r"--source_prefix have no effect.*family vit"):
+        import_folder(str(FOLDER / "vit"), str(tmp_path / "out"), **option)
+
+
+@pytest.mark.long
+def test_prefix_of_the_user_follows_the_prefix_of_the_tokenizer(tmp_path):
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    folder = shutil.copytree(FOLDER / "bart", tmp_path / "model")
+    content = make_json("bytes", tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    (folder / "tokenizer.json").write_bytes(content)
+    tokenizer = json.loads(content)
+    ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
+    size = len(tokenizer["model"]["vocab"].keys() | ids.keys())
+    arrays = safetensors.numpy.load_file(folder / "model.safetensors")
+    arrays["model.shared.weight"] = np.zeros((size, arrays["model.shared.weight"].shape[1]), np.float32)
+    arrays.pop("final_logits_bias", None)
+    safetensors.numpy.save_file(arrays, folder / "model.safetensors")
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"vocab_size": size, "pad_token_id": ids["<pad>"], "eos_token_id": ids["</s>"]}
+    (folder / "config.json").write_text(json.dumps(values | {"decoder_start_token_id": ids["</s>"]}))
+    import_folder(str(folder), str(tmp_path / "out"), source_prefix="summarize:")
+    data = runs.load(str(tmp_path / "out")).task.config.data
+    assert data.source_prefix == "<text> summarize:"
 
 
 @pytest.mark.parametrize("name", ["model.encoder.embed_positions.weight", "lm_head.weight"])

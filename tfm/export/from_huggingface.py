@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tfm.data.config import begin_with
 from tfm.errors import UserError
 from tfm.export.importing import Arrays, write_import
 from tfm.export.write import check_absent
@@ -36,11 +37,14 @@ def import_folder(
       folder: folder with config.json, safetensors and the files of the tokenizer.
       output: folder to write. It must be empty or not exist. After an error, it is not written.
       languages: source and target for models of many languages.
-      source_prefix: text before each source text, such as the task of T5.
+      source_prefix: text before each source text, such as the task of T5. It follows the prefix that the
+        tokenizer needs, such as the tag of a language.
 
     Raises:
-      UserError: if the family, a field, a file or an array is not supported, or `output` cannot be written.
+      UserError: if the family, a field, a file or an array is not supported, the model does not translate but
+        languages or a prefix are given, or `output` cannot be written.
     """
+    languages = languages or Languages()
     check_absent(output)
     path = os.path.join(folder, CONFIG_FILE)
     values = read_json(path)
@@ -49,6 +53,11 @@ def import_folder(
     family = families.get(name) if isinstance(name, str) else None
     if family is None:
         raise UserError(f"{path}: expected model_type to be one of {', '.join(families)}, got {name!r}.")
+    if not family.translates and (languages != Languages() or source_prefix):
+        raise UserError(
+            f"--source_language, --target_language and --source_prefix have no effect on {folder}, because "
+            f"models of the family {name} do not translate. Leave them out."
+        )
     weights = Weights(folder, family.prefix)
     fields = Fields(values, path, weights, weights.shapes)
     model = family.model(fields)
@@ -58,9 +67,10 @@ def import_folder(
         files[LABELS_FILE] = json.dumps(_read_labels(fields, model.classes)).encode("utf-8")
     vocabulary = None
     if family.read_vocabulary is not None:
-        vocabulary = family.read_vocabulary(folder, fields, languages or Languages())
+        vocabulary = family.read_vocabulary(folder, fields, languages)
         if source_prefix:
-            vocabulary = dataclasses.replace(vocabulary, source_prefix=source_prefix)
+            prefix = begin_with(vocabulary.source_prefix, source_prefix)
+            vocabulary = dataclasses.replace(vocabulary, source_prefix=prefix)
     write_model(family, model, fields, weights, vocabulary, output, files=files)
 
 

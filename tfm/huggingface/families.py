@@ -276,7 +276,9 @@ def make_gpt2_config(model: DecoderLMConfig, vocabulary: Vocabulary | None) -> A
     return tasks.find("language_modeling").Config(model=model, data=data, training=training, stride=stride)
 
 
-translation_family = functools.partial(Family, make_config=make_translation_config, copies=COPIES)
+translation_family = functools.partial(
+    Family, make_config=make_translation_config, translates=True, copies=COPIES
+)
 FAMILIES = {
     "marian": translation_family(
         architecture="MarianMTModel",

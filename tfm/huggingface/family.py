@@ -39,6 +39,7 @@ class Family:
       make_config: maps the config of a model and its tokenizer to the config of an export. Its data name no
         files, because the export has a tokenizer.
       read_vocabulary: reads the tokenizer of a folder. None for a model without tokens.
+      translates: whether its models translate, so that languages and a source prefix have an effect.
       has_labels: whether a model with this config predicts classes, whose names are in config.json.
       finish: changes parameters, in place, as other files of the folder require. Its arguments are the
         folder, the config of the model and {name in an export: array}.
@@ -53,6 +54,7 @@ class Family:
     entries: Callable[[Any, Fields], Iterator[Entry]]
     make_config: Callable[[Any, Vocabulary | None], Any]
     read_vocabulary: Callable[[str, Fields, Languages], Vocabulary] | None = None
+    translates: bool = False
     has_labels: Callable[[Any], bool] = _has_no_labels
     finish: Callable[[str, Any, dict[str, np.ndarray]], None] | None = None
     sines_first: bool = False
