@@ -73,6 +73,18 @@ def test_language_of_marian_becomes_the_prefix_of_sources(marian):
     assert vocabulary.languages == Languages("en", "deu")
 
 
+def test_language_that_marian_lacks_is_an_error(marian):
+    folder, ids = marian
+    with pytest.raises(UserError, match=r"--target_language.*>>deu<<.*'de'"):
+        read_marian(str(folder), marian_fields(len(ids)), Languages(target="de"))
+
+
+def test_marian_with_tags_but_without_a_language_is_a_warning(marian, caplog):
+    folder, ids = marian
+    assert read_marian(str(folder), marian_fields(len(ids)), Languages()).source_prefix == ""
+    assert "tag such as >>deu<<" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -156,6 +168,24 @@ def test_rewritten_json_has_the_same_tokens(kind, text):
 
 BERT_SPECIAL = ["[unused0]", "[UNK]", "[SEP]", "[PAD]", "[MASK]", "[CLS]"]
 BERT_PIECES = [*BERT_SPECIAL, *"abcdeghlmoprstuw.", "the", "##g", "##s", "do", "##t"]
+
+
+def test_vocabulary_of_bert_may_begin_with_a_byte_order_mark(tmp_path):
+    """Editors on Windows write the mark."""
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8-sig")
+    vocabulary = read_bert(str(tmp_path), Fields({"vocab_size": len(pieces)}, "config.json"), Languages())
+    assert TokenizerJson(vocabulary.files["vocabulary.model"]).pieces([0, 3]) == ["[PAD]", "[UNK]"]
+
+
+def test_dictionary_of_fairseq_may_begin_with_a_byte_order_mark(tmp_path):
+    pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    (tmp_path / "dict.de.txt").write_text("der 7\nHund 2\n", encoding="utf-8-sig")
+    fields = Fields({"source_lang": "de", "target_lang": "de"}, "model.pt")
+    tokenizer = TokenizerJson(read_fairseq(str(tmp_path), fields).files["vocabulary.model"])
+    (ids,) = tokenizer.encode(["der Hund"])
+    assert tokenizer.pieces(ids) == ["der", "Hund"]
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

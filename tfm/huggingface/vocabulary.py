@@ -6,6 +6,7 @@ rows of the imported tables, in the order of `arrays.TokenOrder`.
 
 import dataclasses
 import json
+import logging
 import os
 import re
 from collections.abc import Collection, Mapping
@@ -46,6 +47,8 @@ MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
 FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNKNOWN_PIECE: 3}
+MARIAN_TAG = ">>{}<<"
+log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,17 +86,40 @@ def read_marian(folder: str, fields: Fields, languages: Languages) -> Vocabulary
     order = _order(fields, size)
     order.excluded |= order.ids >= (fields.get("decoder_vocab_size", int, None) or size)
     tags = {text for text in source_ids if text.startswith(">>") and text.endswith("<<")}
+    prefix = _choose_tag(folder, languages.target, tags)
     files = {
         SOURCE_VOCABULARY_FILE: _rewrite_file(folder, "source.spm", source_ids, order, tags),
         VOCABULARY_FILE: _rewrite_file(folder, "target.spm", target_ids, order, tags),
     }
     details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
-    tag = f">>{languages.target}<<"
     known = Languages(
         languages.source or str(details.get("source_lang") or ""),
         languages.target or str(details.get("target_lang") or ""),
     )
-    return Vocabulary(order, files, known, source_prefix=tag if tag in tags else "")
+    return Vocabulary(order, files, known, source_prefix=prefix)
+
+
+def _choose_tag(folder: str, language: str, tags: Collection[str]) -> str:
+    """Returns the tag of the target language of MarianMT, "" for a model of one language.
+
+    Warns if the user named none of several languages, because then each source must begin with a tag.
+
+    Raises:
+      UserError: if the model has tags, but none for the language.
+    """
+    if not tags:
+        return ""
+    if not language:
+        log.warning(
+            "%s translates into %s languages. Begin each source with a tag such as %s, or import the model "
+            "with --target_language",
+            folder,
+            f"{len(tags):,}",
+            min(tags),
+        )
+        return ""
+    _check_language(folder, "target", language, tags, MARIAN_TAG)
+    return MARIAN_TAG.format(language)
 
 
 def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
@@ -258,15 +284,20 @@ def vocabulary_size(fields: Fields) -> int:
     return size
 
 
-def _check_languages(folder: str, languages: Languages, tags: Mapping[str, int], form: str) -> None:
+def _check_languages(folder: str, languages: Languages, tags: Collection[str], form: str) -> None:
     """Raises a UserError if a language is missing or the model has no tag for it."""
     for side, language in dataclasses.asdict(languages).items():
-        if form.format(language) not in tags:
-            shown = ", ".join(sorted(tags)[:MAX_SHOWN_TAGS])
-            raise UserError(
-                f"Expected --{side}_language to be one of the {len(tags):,} languages of {folder} (such as "
-                f"{shown}), got {language!r}."
-            )
+        _check_language(folder, side, language, tags, form)
+
+
+def _check_language(folder: str, side: str, language: str, tags: Collection[str], form: str) -> None:
+    """Raises a UserError if the model has no tag for the language of a side, "source" or "target"."""
+    if form.format(language) not in tags:
+        shown = ", ".join(sorted(tags)[:MAX_SHOWN_TAGS])
+        raise UserError(
+            f"Expected --{side}_language to be one of the {len(tags):,} languages of {folder} (tags such as "
+            f"{shown}), got {language!r}."
+        )
 
 
 def _read_tags(folder: str, first_id: int) -> dict[str, int]:
