@@ -402,5 +402,8 @@ def test_a_tokenizer_is_learned_once_and_kept(tmp_path):
 
 
 def test_exports_have_no_paths(tmp_path):
-    data = write_captions(tmp_path, pictures=str(tmp_path), tokenizer=str(tmp_path / "t.json"))
-    assert str(tmp_path) not in repr(dataclasses.replace(data, train=str(tmp_path / "train")).without_paths())
+    data = write_captions(tmp_path, pictures=str(tmp_path), train=str(tmp_path / "train"))
+    for tokenizer, name in ((tmp_path / "t.json", "t.json"), (tmp_path / "gpt2", "tokenizer.json")):
+        exported = dataclasses.replace(data, tokenizer=str(tokenizer)).without_paths()
+        assert exported.tokenizer == name
+        assert str(tmp_path) not in repr(exported)

@@ -25,6 +25,7 @@ from tfm.data.config.sections import (
     TextSection,
     remove_folders,
     remove_paths,
+    remove_tokenizer_folder,
     require_local,
     vocabulary_field,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "begin_with",
     "remove_folders",
     "remove_paths",
+    "remove_tokenizer_folder",
     "require_local",
     "split_tags",
     "vocabulary_field",

@@ -154,10 +154,18 @@ def remove_paths(data: Any) -> Any:
     names = {split: remove_folders(getattr(data, split)) for split in SPLITS}
     if data.kind == "huggingface" and data.directory:
         names["name"] = ""
-    tokenizer = remove_folders(data.tokenizer)
-    if data.tokenizer != tokenizer and not re.fullmatch(OWN_TOKENIZER, tokenizer, re.DOTALL):
-        tokenizer = TOKENIZER_JSON  # of a folder
+    tokenizer = remove_tokenizer_folder(data.tokenizer)
     return dataclasses.replace(data, directory="", cache_dir="", tokenizer=tokenizer, **names)
+
+
+def remove_tokenizer_folder(tokenizer: str) -> str:
+    """Returns a value of `data.tokenizer` without the folders of an absolute path.
+
+    The path of a folder with a tokenizer.json becomes the name of this file.
+    """
+    name = remove_folders(tokenizer)
+    is_folder = name != tokenizer and not re.fullmatch(OWN_TOKENIZER, name, re.DOTALL)
+    return TOKENIZER_JSON if is_folder else name
 
 
 def remove_folders(names: str) -> str:

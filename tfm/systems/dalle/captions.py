@@ -25,11 +25,11 @@ from tfm.data.config import (
     DocumentsConfig,
     ImagesConfig,
     PairsConfig,
+    remove_tokenizer_folder,
     require_local,
     vocabulary_field,
 )
 from tfm.data.images import open_images
-from tfm.data.tokenizers.files import is_own_file
 from tfm.errors import UserError
 from tfm.io.files import last_part
 
@@ -116,7 +116,7 @@ class CaptionsConfig:
     def without_paths(self) -> "CaptionsConfig":
         """Returns this section without the paths of this machine, for an export."""
         names: dict[str, Any] = {name: last_part(getattr(self, name)) for name in (*SPLITS, "pictures")}
-        tokenizer = last_part(self.tokenizer) if is_own_file(self.tokenizer) else self.tokenizer
+        tokenizer = remove_tokenizer_folder(self.tokenizer)
         return dataclasses.replace(self, directory="", tokenizer=tokenizer, **names)
 
 
