@@ -1,6 +1,7 @@
 """Tests of the task of summarization."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -9,7 +10,7 @@ from tfm.data.sources.opening import open_documents
 from tfm.decoding.generate import Continuation
 from tfm.errors import UserError
 from tfm.systems.t_dmca import task as summarization
-from tfm.systems.t_dmca.summaries import split_documents
+from tfm.systems.t_dmca.summaries import SummariesConfig, split_documents
 
 
 @pytest.fixture
@@ -62,6 +63,23 @@ def test_report_compares_the_continuation_of_articles_with_their_summaries(task,
     assert all(prefix.endswith(";") for prefix in seen)
     assert report.scores[0].name == "exact match"
     assert report.scores[0].value == 100
+
+
+def test_summary_that_contains_the_text_before_it_is_an_error_of_a_report(tmp_path):
+    """A split of tfm evaluate need not be a split of the run. The text would end the article too late."""
+    rows = [{"document": f"article {i}", "summary": "one; two"} for i in range(2)]
+    (tmp_path / "other.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = SummariesConfig(
+        kind="table",
+        directory=str(tmp_path),
+        feature="document",
+        summary_column="summary",
+        before_summary="; ",
+        tokenizer="bytes",
+    )
+    task = summarization.plan(summarization.Config(data=data))
+    with pytest.raises(UserError, match=r"summary of row 1 of the split 'other'.*data\.before_summary"):
+        next(task.report({"params": None}, "other"))
 
 
 class Clock:

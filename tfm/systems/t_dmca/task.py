@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tfm import tasks
 from tfm.config import field
 from tfm.data.source import Source
-from tfm.data.sources.opening import fingerprint_texts, open_documents
+from tfm.data.sources.opening import check_splits, fingerprint_texts, open_documents
 from tfm.data.tokenizers.protocol import Tokenizer
 from tfm.systems.t_dmca.rouge import NAMES, summary_scores
 from tfm.systems.t_dmca.summaries import (
@@ -59,7 +59,8 @@ class Summarization(language_modeling.LanguageModeling):
     """A task that trains a language model to summarize. For the attributes, see `LanguageModeling`."""
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the summaries of a split and their scores."""
+        """Yields the summaries of a split, which is checked first, and their scores."""
+        check_splits(self.config.data, [split])
         documents = [text for (text,) in open_documents(self.config.data, split)]
         prefixes, references = split_documents(documents, self.config.data.before_summary)
         decoding = dataclasses.replace(self.config.decoding, samples=0)
