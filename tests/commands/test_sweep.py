@@ -186,7 +186,7 @@ CHANGED_RATE = "training.peak_learning_rate was 0.1 and is now 0.3"
         ),
         pytest.param(  # no run has finished 9 steps, so no result shows the other rate
             ["--config.training.steps=9", "--config.training.peak_learning_rate=0.3"],
-            rf"seed_7 was started with another config: .*{CHANGED_RATE}",
+            rf"seed_7 was started with .*{CHANGED_RATE} \(tfm train --allow_change=training\.peak",
             id="other config of runs that are not finished",
         ),
         pytest.param(["--score=eror"], r"no score 'eror'.*'error'", id="unknown score"),

@@ -191,7 +191,9 @@ def test_error_lists_all_rejected_changes(begun):
     )
     with pytest.raises(UserError) as error:
         save_config(other, str(begun), allow_change=["training.seed"])
-    assert "optimizer.b2 was 0.98 and is now 0.9 (--allow_change=training.optimizer.b2" in str(error.value)
+    assert "optimizer.b2 was 0.98 and is now 0.9 (tfm train --allow_change=training.optimizer.b2" in str(
+        error.value
+    )
     assert "model.heads was 8 and is now 4 (never" in str(error.value)
     assert "seed" not in str(error.value)
     assert "keep" not in str(error.value)
@@ -248,7 +250,9 @@ def test_moved_validation_data_with_other_content_require_the_flag(begun, corpus
     save(here, begun / "config.json")
     moved = shutil.copytree(corpus, tmp_path / "moved", ignore=shutil.ignore_patterns("cache"))
     there = changed(here, "data.directory", str(moved))
-    with pytest.raises(UserError, match=r"\bvalidation has changed; --allow_change=data\.directory"):
+    with pytest.raises(
+        UserError, match=r"\bvalidation has changed; tfm train --allow_change=data\.directory"
+    ):
         save_config(there, str(begun))
     save_config(there, str(begun), allow_change=["data.directory"])
 

@@ -141,7 +141,7 @@ def _reason(change: Change, other_data: str = "") -> str:
     why = f"the content of {other_data} has changed; " if other_data else ""
     if change.depends:
         why += f"{change.depends} depends on it; "
-    return f"{change} ({why}--allow_change={change.path} allows it)"
+    return f"{change} ({why}tfm train --allow_change={change.path} allows it)"
 
 
 def _advice(info: FieldInfo) -> str:
