@@ -165,6 +165,23 @@ def test_an_own_example_is_shown_and_compared(page):
     assert page.evaluate("byId('example').options.length") == number + 1
 
 
+def test_an_empty_translation_is_named(page):
+    page.evaluate("globalThis.whole = post")
+    page.evaluate(
+        "post = async (body) => { const all = await whole(body); all.example.result = ''; return all; }"
+    )
+    page.evaluate("byId('live-text').focus()")
+    page.insert("cat cat")
+    page.press("Enter")
+    wait_for_answer(page, "exampleNow().title === 'cat cat'")
+    assert "The output is empty. (" in page.evaluate("byId('live-status').textContent")
+    page.evaluate("headButton(0, 0).click()")
+    wait_for_edit(page, 1)
+    results = "[...byId('live-results').querySelectorAll('dd')].map((each) => each.textContent)"
+    assert page.evaluate(results) == ["The output is empty."] * 2
+    page.evaluate("post = whole")
+
+
 def test_each_line_is_an_example(page):
     count = page.evaluate("data.examples.length")
     page.evaluate("byId('live-text').value = 'red dog red\\n\\nblue dog'")

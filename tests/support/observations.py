@@ -97,7 +97,7 @@ def make_text(seed=0, labels=TARGET):
     """Returns the observation of a text by a language model."""
     observation = make_observation(seed, target=labels, kinds=("decoder",), beam=False)
     tracks = {name: observation.tracks[name] for name in ("read", "predicted")}
-    return observation._replace(title=observation.result, result="", tracks=tracks)
+    return observation._replace(title=observation.result, result=None, tracks=tracks)
 
 
 def make_image(seed=0, side=4, pixels=8):

@@ -96,7 +96,8 @@ class Observation(NamedTuple):
 
     Attributes:
       title: the example in words.
-      result: what the model makes of the example, such as a translation, or "".
+      result: what the model makes of the example, such as a translation, which may be empty. None if the
+        model makes nothing of an example.
       tracks: {name: `Track`}. "predicted" are the tokens or objects that the model predicts. "read" are, for
         each predicted token, the tokens that the model reads.
       attention: {kind: `AttentionMap`}, such as "encoder", "decoder" and "cross".
@@ -107,7 +108,7 @@ class Observation(NamedTuple):
     """
 
     title: str
-    result: str
+    result: str | None
     tracks: dict[str, Track]
     attention: dict[str, AttentionMap]
     predictions: list[Prediction]
@@ -292,7 +293,7 @@ def observe_tokens(
         for of_label, best, ids in rows
     ]
     predicted_ids = list(tokens["predicted"][1])
-    return Observation(title, "", tracks, attention, predictions, predicted_ids=predicted_ids)
+    return Observation(title, None, tracks, attention, predictions, predicted_ids=predicted_ids)
 
 
 def observe(

@@ -349,7 +349,7 @@ class TextClassification(Task):
         if not self._has_tags:
             return Observation(example, best[0], {"read": read}, attention, predictions)
         tagged = Track("tag", best, list(range(len(best))), best)
-        return Observation(example, "", {"read": read, "predicted": tagged}, attention, predictions)
+        return Observation(example, None, {"read": read, "predicted": tagged}, attention, predictions)
 
     def find_unknown(self, example: str) -> list[str]:
         """See `tfm.interpret.observation.FindsUnknown`. The separator of pairs is no text."""

@@ -111,7 +111,7 @@ function recordExample(model, tokenizer, title, source, predicted, off) {
       rollout: packed(rollout),
     };
   }
-  return { title, result: "", tracks, attention, predictions, beam: null, made: "" };
+  return { title, result: null, tracks, attention, predictions, beam: null, made: "" };
 }
 
 /** The numbers of nested arrays, in order. */

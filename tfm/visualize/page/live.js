@@ -72,13 +72,17 @@ async function request({ text, picture = null }, off, base) {
     if (mine !== requests) return null;
     if (!answer.error) number = addExample(answer, base, picture);
     const time = `${Math.round(performance.now() - began)} ms`;
-    told = answer.error || [`${data.examples[number].result || "Done."} (${time})`, ...answer.notes].join("\n");
+    const result = answer.error ? "" : describeResult(data.examples[number]) || "Done.";
+    told = answer.error || [`${result} (${time})`, ...answer.notes].join("\n");
   }
   pending = null;
   byId("live-status").textContent = told;
   if (number === null) showParts();
   return number;
 }
+
+/** What the model makes of an example, in words; "" if it makes nothing of examples. */
+const describeResult = ({ result }) => (result === "" ? "The output is empty." : result || "");
 
 /** Asks the server, or the model that the page contains. Both take and return the same, see tfm.visualize.live. */
 async function post(body) {
@@ -225,10 +229,10 @@ function showEdit() {
   const edited = data.examples[number];
   const original = data.examples[edited.live.base];
   const results = clear(byId("live-results"));
-  if (original.result || edited.result)
-    for (const [name, { result }] of [["With everything on", original], ["With these parts off", edited]]) {
+  if (original.result !== null)
+    for (const [name, example] of [["With everything on", original], ["With these parts off", edited]]) {
       add(results, "dt", {}, name);
-      add(results, "dd", { dir: "auto" }, result);
+      add(results, "dd", { dir: "auto" }, describeResult(example));
     }
   const table = clear(byId("live-changes"));
   table.hidden = !edited.live.changes.length; // DALL-E predicts no labels
