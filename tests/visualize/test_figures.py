@@ -13,6 +13,7 @@ from tfm.interpret.observation import image_track
 from tfm.visualize import figures
 from tfm.visualize.figures import Axis, Panels
 from tfm.visualize.panels import select
+from tfm.visualize.pictures import Box, draw_images
 
 
 @pytest.fixture
@@ -171,3 +172,9 @@ def test_characters_without_a_font_are_named_once(tmp_path, caplog):
 def test_folder_of_a_figure_is_created(tmp_path):
     figures.save(Figure(figsize=(1, 1)), str(tmp_path / "figures" / "a.png"))
     assert (tmp_path / "figures" / "a.png").exists()
+
+
+def test_dollar_signs_of_classes_are_not_drawn_as_formulas(tmp_path):
+    path = tmp_path / "boxes.svg"  # has texts as text
+    draw_images(np.zeros((1, 4, 4, 3)), ["title"], str(path), [[Box((0, 0, 1, 1), "$a_b_c$", 0)]])
+    assert "$a_b_c$" in path.read_text()

@@ -219,3 +219,10 @@ def test_picture_shows_each_story_with_its_sentences_and_hops(monkeypatch):
         assert [label.get_text() for label in axes.get_yticklabels()] == story.sentences
         assert axes.get_ylim() == (len(story.sentences) - 0.5, -0.5)  # the first sentence is on top
         assert axes.get_title("right") == story.title
+
+
+def test_dollar_signs_of_a_story_are_not_drawn_as_formulas(tmp_path):
+    path = tmp_path / "hops.svg"  # has texts as text
+    draw_hops([Hops("a question", ["tea cost $a_b_c$", "milk cost $2 and $3"], np.ones((1, 2)))], str(path))
+    assert "tea cost $a_b_c$" in path.read_text()
+    assert "milk cost $2 and $3" in path.read_text()

@@ -267,3 +267,12 @@ def test_a_class_has_no_more_names_than_the_limit():
     boxes = np.array([[0, i, 1, i + 1] for i in range(NAMED_WORDS + 2)])
     classes = ["a"] * (NAMED_WORDS + 1) + ["b"]
     assert choose_names(boxes, classes) == [*range(NAMED_WORDS), NAMED_WORDS + 1]
+
+
+def test_dollar_signs_of_words_are_not_drawn_as_formulas(tmp_path, monkeypatch):
+    _, _, figure = draw_random_map(monkeypatch)
+    texts = [*figure.axes[0].texts, *figure.legends[0].get_texts()]
+    assert texts
+    assert not any(text.get_parse_math() for text in texts)
+    # Otherwise, the formulas of these names are errors.
+    draw_word_map(np.eye(2), ["$a_b_c$", "US$1-$2"], ["$x_y_z$", "prices"], str(tmp_path / "map.png"))

@@ -41,7 +41,7 @@ def draw_hops(stories: Sequence[Hops], path: str) -> None:
         image = axes.imshow(story.weights.T, cmap="Blues", vmin=0, vmax=1, aspect="auto")
         hops = [f"hop {hop + 1}" for hop in range(len(story.weights))]
         axes.set_xticks(range(len(hops)), hops, fontsize=SMALL)
-        axes.set_yticks(range(len(story.sentences)), story.sentences, fontsize=SMALL)
+        axes.set_yticks(range(len(story.sentences)), story.sentences, fontsize=SMALL, parse_math=False)
         axes.set_title(story.title, fontsize=TEXT, loc="right", parse_math=False)
     bar = figure.colorbar(image, ax=grid.tolist(), location="bottom", shrink=0.6, aspect=30)
     bar.set_label("attention weight", fontsize=SMALL)

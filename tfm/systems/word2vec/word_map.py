@@ -86,10 +86,13 @@ def draw_word_map(points: np.ndarray, words: Sequence[str], classes: Sequence[st
             fontsize=SMALL,
             color=DARKNESS * np.array(to_rgb(colours[classes[number]])),
             path_effects=[withStroke(linewidth=2, foreground="white")],
+            parse_math=False,
         )
     texts = [CLASS_NAMES.get(name, name) for name in colours]
     place: dict[str, Any] = {"loc": "upper center", "ncols": 4, "columnspacing": 1, "handletextpad": 0}
-    figure.legend(axes.collections, texts, **place, fontsize=SMALL, frameon=False, markerscale=2)
+    legend = figure.legend(axes.collections, texts, **place, fontsize=SMALL, frameon=False, markerscale=2)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
     save(figure, path, dpi=SHARP_DPI)
 
 
@@ -101,7 +104,8 @@ def measure_names(places: np.ndarray, words: Sequence[str]) -> np.ndarray:
       words: the N words.
     """
     boxes = []
+    # TextPath reads a formula between dollar signs that are not escaped.
     for (x, y), word in zip(places, words, strict=True):
-        width = TextPath((0, 0), word, size=SMALL).get_extents().width + 2 * NAME_GAP
+        width = TextPath((0, 0), word.replace("$", r"\$"), size=SMALL).get_extents().width + 2 * NAME_GAP
         boxes.append((x - width / 2, y, x + width / 2, y + SMALL + 2 * NAME_GAP))
     return np.array(boxes).reshape(-1, 4)
