@@ -22,6 +22,7 @@ from tfm.commands import explore
 from tfm.commands.options import Explore
 from tfm.commands.page_server import MAX_BODY_BYTES, PageServer
 from tfm.errors import UserError
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.visualize.live import Example, LiveExamples
 from tfm.workdir import runs
 
@@ -281,7 +282,8 @@ def test_python_names_the_checkpoint_and_the_search_of_the_run():
     overrides = {"decoding.beam_size": 2, "decoding.samples": 4, "validation_sentences": 3}
     options = make_options("runs/a", checkpoint="last", average=2, overrides=overrides)
     decoding = types.SimpleNamespace(samples=4)
-    task = types.SimpleNamespace(translate=None, config=types.SimpleNamespace(decoding=decoding))
+    task = TextTranslation()
+    task.config = types.SimpleNamespace(decoding=decoding)
     lines = explore.write_python(options, types.SimpleNamespace(task=task), "It's.", "{}").splitlines()
     assert lines[3:] == [
         "translator = tfm.Translator.load('runs/a', checkpoint='last', average=2)",

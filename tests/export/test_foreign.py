@@ -23,6 +23,7 @@ from tfm.systems.bert import pretraining as masked_language_modeling
 from tfm.systems.bert.mask import add_mask
 from tfm.systems.bert.masked_pairs import SentencesConfig
 from tfm.tasks import language_modeling
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.tasks.translation.task import Config
 from tfm.training.run_log import read_metrics
 from tfm.workdir import runs
@@ -217,16 +218,13 @@ def test_tokenizer_decides_whether_transformers_has_a_class(task):
 
 
 def test_card_for_ctranslate2_shows_code_for_the_tokenizer_of_the_run():
-    class Pieces(list):
-        def pieces(self, ids):
-            return [self[i] for i in ids]
-
-    tokenizer = Pieces(["[PAD]", "[CLS]", "[SEP]", "a"])
-    config = language_modeling.Config()
-    task = types.SimpleNamespace(config=config, tokenizer=tokenizer)
+    tokenizer = TokenizerJson(make_json("words", tokens=["[PAD]", "[CLS]", "[SEP]"]))
+    task = types.SimpleNamespace(config=language_modeling.Config(), tokenizer=tokenizer)
     card = make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
     assert 'generate_batch([["[CLS]"]]' in card
-    task = types.SimpleNamespace(config=Config(), tokenizer=tokenizer, translate=None)
+    task = TextTranslation()
+    task.config = Config()
+    task.tokenizer = tokenizer
     card = make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
     assert "translate_batch" in card
     assert "sentencepiece" not in card

@@ -3,11 +3,14 @@
 import pytest
 
 from tfm.data.tokenizers.characters import Characters
+from tfm.data.tokenizers.protocol import PieceTokenizer
 from tfm.interpret import words
 
 
-class Pieces:
+class Pieces(PieceTokenizer):
     """A tokenizer whose special tokens and blanks have no text."""
+
+    fingerprint = "pieces"
 
     PIECES = ("<pad>", "<s>", "</s>", "▁ani", "mal", "▁", "<unk>", "▁</script>", "\n")
 

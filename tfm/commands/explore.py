@@ -26,6 +26,7 @@ from tfm.interpret.observation import Observes, is_picture_file
 from tfm.interpret.switches import write_script
 from tfm.io import local_copies
 from tfm.io.files import read_limited
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.visualize.live import MAX_PICTURE_BYTES, Example, LiveExamples
 from tfm.workdir import runs
 
@@ -109,7 +110,7 @@ def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> s
         repr(local_copies.show(options.workdir)),
         *(f"{k}={v!r}" for k, v in chosen.items() if v != defaults[k]),
     ]
-    translates = hasattr(run.task, "translate")
+    translates = isinstance(run.task, TextTranslation)
     kind = "Translator" if translates else "Observer"
     call = f"observe({example!r}).predictions"
     if translates:

@@ -24,7 +24,7 @@ import numpy as np
 
 from tfm.data.batches.rows import concatenate_ranges, find_starts
 from tfm.data.source import read_in_chunks
-from tfm.data.tokenizers.protocol import EOS_ID, encode_sides
+from tfm.data.tokenizers.protocol import EOS_ID, encode_sides, has_separate_source, source_tokenizer
 from tfm.errors import UserError
 from tfm.io.files import atomic_folder, clean_folder, writing
 from tfm.io.remote import is_url
@@ -96,8 +96,8 @@ class TokenCache:
           UserError: if the files cannot be written, or a damaged cache cannot be replaced.
         """
         identity = f"{FORMAT} {pairs.fingerprint} {tokenizer.fingerprint}"
-        if hasattr(tokenizer, "source"):
-            identity += f" {tokenizer.source.fingerprint}"
+        if has_separate_source(tokenizer):
+            identity += f" {source_tokenizer(tokenizer).fingerprint}"
         folder = os.path.join(cache_dir, "tokens", hashlib.sha256(identity.encode()).hexdigest()[:32])
         if not os.path.isdir(folder):
             _build(folder, pairs, tokenizer)

@@ -11,7 +11,13 @@ from tfm import __version__, config
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
 from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
-from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, source_tokenizer
+from tfm.data.tokenizers.protocol import (
+    BOS_ID,
+    EOS_ID,
+    PieceTokenizer,
+    has_separate_source,
+    source_tokenizer,
+)
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.export import ctranslate2
 from tfm.export.formats import find_exporters
@@ -19,6 +25,7 @@ from tfm.export.to_huggingface import write_model
 from tfm.export.write import check_absent
 from tfm.huggingface.lookup import find_targets
 from tfm.io.files import atomic_folder, writing
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten, write_tensors
 
@@ -100,15 +107,15 @@ def list_vocabularies(task: Any) -> list[list[str]]:
     Bytes have names such as "<0x41>". All texts of a list differ.
     """
     tokenizer = task.tokenizer
-    if hasattr(task, "translate"):
+    if isinstance(task, TextTranslation):
         return [_list_distinct_pieces(side) for side in (source_tokenizer(tokenizer), tokenizer)]
-    if hasattr(tokenizer, "pieces"):
+    if isinstance(tokenizer, PieceTokenizer):
         return [_list_distinct_pieces(tokenizer)]
     characters = [tokenizer.decode([i]) for i in range(FIRST_BYTE + BYTES, len(tokenizer))]
     return [[*ADDED_TOKENS, *(f"<0x{byte:02X}>" for byte in range(BYTES)), *characters]]
 
 
-def _list_distinct_pieces(tokenizer: Any) -> list[str]:
+def _list_distinct_pieces(tokenizer: PieceTokenizer) -> list[str]:
     """Returns a different text for each id: its piece, or another name if it has none or shares it.
 
     A special token that tfm added to the vocabulary may have the name of an ordinary piece. The ordinary
@@ -138,7 +145,7 @@ def make_card(run: runs.Run, format: str, example: str = "") -> str:
       example: Python code that loads the folder. If empty, the format decides.
     """
     settings = run.task.config
-    translates = hasattr(run.task, "translate")
+    translates = isinstance(run.task, TextTranslation)
     note = ""
     if translates and format != "safetensors":
         project = "transformers" if format == "huggingface" else "CTranslate2"
@@ -152,7 +159,7 @@ def make_card(run: runs.Run, format: str, example: str = "") -> str:
     elif format == "ctranslate2" and not isinstance(run.task.tokenizer, WordPieces):
         example = CTRANSLATE2_TRANSLATE_TOKENS
     elif format == "ctranslate2":
-        source = SOURCE_VOCABULARY_FILE if hasattr(run.task.tokenizer, "source") else VOCABULARY_FILE
+        source = SOURCE_VOCABULARY_FILE if has_separate_source(run.task.tokenizer) else VOCABULARY_FILE
         example = CTRANSLATE2_TRANSLATE.format(source=source, target=VOCABULARY_FILE)
     return CARD.format(
         title=f"A model of the task {settings.task}",

@@ -24,6 +24,7 @@ import numpy as np
 
 from tfm.data.config import VOCABULARY_FILE
 from tfm.data.tokenizers import sentencepiece_file
+from tfm.data.tokenizers.protocol import has_separate_source
 from tfm.data.tokenizers.sentencepiece_file import BPE, BYTE, CONTROL, NORMAL, UNKNOWN, Piece, Rules
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
@@ -110,7 +111,7 @@ def find_tokenizer_problems(tokenizer: Any, workdir: str) -> Iterator[str]:
     if not isinstance(tokenizer, WordPieces):
         yield "its tokenizer is no SentencePiece model"
         return
-    if hasattr(tokenizer, "source"):
+    if has_separate_source(tokenizer):
         yield "source and target have different tokenizers"
     pieces, rules = _read_vocabulary(workdir)
     if rules.model_type != BPE:

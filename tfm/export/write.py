@@ -9,6 +9,7 @@ from tfm.devices.memory import count_elements
 from tfm.errors import UserError
 from tfm.export import model_card
 from tfm.io.files import atomic_folder, writing
+from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.workdir import runs
 from tfm.workdir.bundle import CARD_FILE, write_parameters
 
@@ -32,7 +33,7 @@ def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
         settings,
         run.steps,
         count_elements(variables["params"]),
-        run.task.tokenizer if hasattr(run.task, "translate") else None,
+        run.task.form.tokenizer if isinstance(run.task, TextTranslation) else None,
         model_card.read_records(workdir, settings.output_suffix),
     )
     # A link to an empty folder stays a link.

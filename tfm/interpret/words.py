@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from tfm.data.tokenizers.protocol import UNKNOWN_PIECE
+from tfm.data.tokenizers.protocol import UNKNOWN_PIECE, PieceTokenizer
 
 BLANK = "\u2581"  # label of white space, as in SentencePiece
 LINE_END = "\u21b5"  # label of the end of a line within a piece
@@ -20,7 +20,7 @@ def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
       tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`, or a `PieceTokenizer`.
       ids: ids of tokens, special ids included.
     """
-    if hasattr(tokenizer, "pieces"):
+    if isinstance(tokenizer, PieceTokenizer):
         return [piece.replace("\n", LINE_END) for piece in tokenizer.pieces(ids)]
     labels = (SPECIAL_LABELS.get(i) or tokenizer.decode([i]) for i in map(int, ids))
     return [BLANK if label.isspace() else label for label in labels]
@@ -34,7 +34,7 @@ def split_words(tokenizer: Any, ids: Sequence[int]) -> tuple[list[str], list[int
       word. A word without text is named by its labels.
     """
     labels, ids = label_tokens(tokenizer, ids), [int(i) for i in ids]
-    has_pieces = hasattr(tokenizer, "word_starts")
+    has_pieces = isinstance(tokenizer, PieceTokenizer)
     starts = tokenizer.word_starts(ids) if has_pieces else [label == BLANK for label in labels]
     separate = [ids[i] in SPECIAL_LABELS or x.strip(LINE_END) in SEPARATE for i, x in enumerate(labels)]
     begins = (i == 0 or starts[i] or separate[i] or separate[i - 1] for i in range(len(labels)))

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from tfm.errors import UserError
 
@@ -41,6 +41,7 @@ class Tokenizer(Protocol):
         """Returns the characters or words that have bytes or unknown pieces, as the vocabulary lacks them."""
 
 
+@runtime_checkable
 class PieceTokenizer(Tokenizer, Protocol):
     """A tokenizer whose tokens are parts of words, as translation needs it."""
 
@@ -54,6 +55,11 @@ class PieceTokenizer(Tokenizer, Protocol):
 def source_tokenizer(tokenizer: Any) -> Any:
     """Returns the tokenizer of source texts: its attribute `source`, or else the tokenizer of both sides."""
     return getattr(tokenizer, "source", tokenizer)
+
+
+def has_separate_source(tokenizer: Tokenizer) -> bool:
+    """Returns whether source texts have another tokenizer than target texts."""
+    return source_tokenizer(tokenizer) is not tokenizer
 
 
 def encode_sides(tokenizer: Any, *sides: Iterable[str]) -> list[list[list[int]]]:

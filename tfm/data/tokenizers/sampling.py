@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tfm.data.tokenizers.protocol import Tokenizer
+from tfm.data.tokenizers.protocol import Tokenizer, has_separate_source
 from tfm.data.tokenizers.word_pieces import WORD_START, WordPieces
 from tfm.errors import UserError
 
@@ -31,8 +31,8 @@ class SampledWordPieces:
     """
 
     def __init__(self, tokenizer: Tokenizer, dropout: float, seed: int):
-        is_shared = not hasattr(tokenizer, "source")
-        if not isinstance(tokenizer, WordPieces) or not tokenizer.is_bpe or not is_shared:
+        is_separate = has_separate_source(tokenizer)
+        if not isinstance(tokenizer, WordPieces) or not tokenizer.is_bpe or is_separate:
             raise UserError(
                 "data.subword_dropout requires byte-pair encoding of SentencePiece for both languages "
                 "together, but data.tokenizer is of another type. Set data.subword_dropout=0, or "

@@ -17,7 +17,7 @@ from tfm.config import OnResume, check_fields, field
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, remove_paths, split_tags
 from tfm.data.sources.opening import open_pairs
 from tfm.data.tokenizers.files import plan_size
-from tfm.data.tokenizers.protocol import PieceTokenizer
+from tfm.data.tokenizers.protocol import PieceTokenizer, has_separate_source, source_tokenizer
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.protocol import check_translates, shift_right
 from tfm.interpret.observation import EXAMPLES, Observation
@@ -237,8 +237,8 @@ class Translation(TextTranslation, Task):
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the vocabulary. The parameters are useless without it."""
         assets = {VOCABULARY_FILE: self.tokenizer.fingerprint}
-        if hasattr(self.tokenizer, "source"):
-            assets[SOURCE_VOCABULARY_FILE] = self.tokenizer.source.fingerprint
+        if has_separate_source(self.tokenizer):
+            assets[SOURCE_VOCABULARY_FILE] = source_tokenizer(self.tokenizer).fingerprint
         return assets
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
