@@ -1,4 +1,4 @@
-"""Tests that README and docs tell what the stored attention page of the quick start contains.
+"""Tests that the docs say what the stored attention page of the quick start contains.
 
 The page docs/figures/attention.html has the attention of a run of `make quickstart`. Nothing is trained here.
 """
@@ -10,6 +10,7 @@ import re
 import numpy as np
 import pytest
 
+from benchmarks.readme_example import read_example
 from tests.support.paths import ROOT
 from tfm.interpret.observation import AttentionMap, Observation, Track
 from tfm.visualize.lines import find_word, select_differing_head
@@ -47,10 +48,15 @@ def heads(observations):
     return select_differing_head(panels, PRONOUNS)
 
 
-def test_readme_shows_the_translations_of_the_stored_run(observations):
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+def test_experiment_shows_the_translations_of_the_stored_run(observations):
+    page = (ROOT / "docs" / "pronoun_experiment.md").read_text(encoding="utf-8").replace("**", "")
     assert [each.title.split()[-1] for each in observations] == ["tired.", "wide."]
-    assert all(each.result in readme for each in observations)
+    assert all(each.result in page for each in observations)
+
+
+def test_output_in_the_readme_begins_with_the_translation_of_the_stored_run(observations):
+    _, output = read_example()
+    assert output.splitlines()[0] == f"0 0 {observations[0].result}"
 
 
 def test_experiment_and_picture_show_the_same_head(heads):
@@ -60,7 +66,7 @@ def test_experiment_and_picture_show_the_same_head(heads):
 
 
 def test_numbers_below_the_picture_are_the_weights_of_the_stored_run(heads):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "visualize.md").read_text(encoding="utf-8")
     (caption,) = re.findall(r"!\[([^\]]*)\]\(\S*pronoun_lines\.png\)", text)
     weights = {}
     for example in heads:

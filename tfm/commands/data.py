@@ -120,7 +120,9 @@ def check_task(workdir: str, task: str) -> None:
 
 def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str]) -> None:
     """Logs a warning for each split whose content has changed since the last start of a run, if any."""
-    for name in names if workdir else ():
+    if workdir is None:
+        return
+    for name in names:
         warn_of_changed_split(config, workdir, name)
 
 
