@@ -106,5 +106,11 @@ def test_url_of_data_that_are_not_read_from_a_store_is_an_error(section, kind):
         section(kind=kind, directory="gs://bucket/data")
 
 
+def test_error_about_a_url_does_not_repeat_its_password():
+    with pytest.raises(UserError, match="without credentials") as error:
+        PairsConfig(kind="huggingface", directory="s3://key:hunter2@bucket/data")
+    assert "hunter2" not in str(error.value)
+
+
 def test_a_function_of_the_user_may_read_a_url():
     assert PairsConfig(kind="my.data:open_pairs", directory="gs://bucket/data").directory

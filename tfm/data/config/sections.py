@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from tfm.config import DOTTED, OnResume, check_fields, field
 from tfm.errors import UserError
 from tfm.io.files import last_part, user_cache
-from tfm.io.remote import is_url
+from tfm.io.remote import check_url, is_url
 
 if TYPE_CHECKING:
     from tfm.data.source import Source
@@ -53,6 +53,7 @@ def kind_rules(*kinds: str) -> dict[str, Any]:
 def require_local(data: Any) -> None:
     """Raises a UserError if the folder of a data section is a URL. A function of the user may read a URL."""
     if is_url(data.directory) and not DOTTED.fullmatch(data.kind):
+        check_url(data.directory)  # the message must not repeat a password
         raise UserError(
             f"Expected data.directory to be a local folder for data.kind={data.kind}, because only texts and "
             f"tables are read from a URL, got {data.directory}. Copy the data to this machine."
