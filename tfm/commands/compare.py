@@ -152,7 +152,7 @@ def read_system(workdir: str, name: str, split: str, command: str = "tfm compare
     scores = stem + SUFFIX
     record = read_record(scores) if os.path.exists(scores) else None
     data = config.data
-    if record is not None and record.data:  # an export has no paths of data, and other data may be given
+    if record is not None:  # an export has no paths of data, and other data may be given
         data = from_mapping(type(data), record.data, f"data in {scores}")
     sources, references = read_sides(data, split)
     tokenizer = (record.decoding if record else {}).get("bleu_tokenizer", config.bleu_tokenizer)

@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-MOST_DIGITS = 9
-
 
 class Score(NamedTuple):
     """A score of a whole split.
@@ -30,12 +28,10 @@ class Score(NamedTuple):
 
     @classmethod
     def read(cls, saved: Mapping[str, Any]) -> "Score":
-        """Returns a score from its fields, as read from JSON. Scores saved by old versions have no `digits`.
+        """Returns a score from its fields, as read from JSON.
 
         Raises:
-          KeyError, TypeError, ValueError: if a field is missing or has the wrong type or an invalid value.
+          KeyError, TypeError, ValueError: if a field is missing or has the wrong type.
         """
-        digits = saved.get("digits", 2)
-        if digits not in range(MOST_DIGITS + 1):
-            raise ValueError(f"Expected digits to be an integer from 0 to {MOST_DIGITS}, got {digits!r}.")
-        return cls(str(saved["name"]), float(saved["value"]), str(saved["signature"]), int(digits))
+        name, value, signature, digits = (saved[field] for field in cls._fields)
+        return cls(str(name), float(value), str(signature), int(digits))

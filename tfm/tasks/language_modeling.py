@@ -401,7 +401,7 @@ class LanguageModeling(Task):
         """
         data = self.config.data
         ends = documents.ends if data.rows == "packed" else documents.ends[-1:]
-        windows = score_windows(ends, data.row_length, min(self.config.stride, data.row_length))
+        windows = score_windows(ends, data.row_length, self.config.stride)
         scores = np.full(len(documents.tokens), np.nan)
         members = as_ensemble(params)
         for batch_windows, batch in window_batches(documents.tokens, windows, data.batch_tokens):

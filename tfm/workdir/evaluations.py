@@ -26,7 +26,7 @@ class EvaluationRecord(NamedTuple):
       checkpoints: steps of the checkpoints that were evaluated.
       ensemble: whether these checkpoints form an ensemble instead of a mean.
       decoding: the settings of the search.
-      data: fields of the data section that was read, or {} if the record has none.
+      data: fields of the data section that was read.
       sentences: number of examples.
       sentences_per_second: speed, including compilation.
       scores: the scores.
@@ -75,7 +75,7 @@ def read_record(path: str) -> EvaluationRecord:
             checkpoints=[int(step) for step in content["checkpoints"]],
             ensemble=bool(content["ensemble"]),
             decoding=dict(content["decoding"]),
-            data=dict(content.get("data", {})),
+            data=dict(content["data"]),
             sentences=int(content["sentences"]),
             sentences_per_second=float(content["sentences_per_second"]),
             scores=list(map(Score.read, content["scores"])),
