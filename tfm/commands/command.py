@@ -24,13 +24,16 @@ import re
 import sys
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 from absl import flags
 
 from tfm.config import FieldInfo, allow_modules, find_problem, hints_of, info_of, value_class
 from tfm.errors import UserError, suggest
 from tfm.io.remote import is_url
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FLAG, POSITIONAL, SHORT_FOR, ALLOW_EMPTY = "flag", "positional", "short for", "allow empty"
 OPENS = "opens"  # key of the function of `tfm.workdir.working_copies` that opens a value that is a URL
@@ -47,6 +50,18 @@ DEFINE: dict[type, Callable[..., Any]] = {
     tuple: flags.DEFINE_multi_string,
 }
 T = TypeVar("T")
+OptionsClass = type["DataclassInstance"]
+
+
+@runtime_checkable
+class OpensConfig(Protocol):
+    """A class of options that have a config, see `tfm.commands.options.ConfigOptions`."""
+
+    @classmethod
+    def open_config(
+        cls, values: dict[str, Any], arguments: Sequence[str]
+    ) -> tuple[dict[str, Any], list[str]]:
+        """Reads the config, and sets the fields that the arguments set."""
 
 
 def option(
@@ -129,7 +144,7 @@ def is_help_asked(argv: Sequence[str]) -> bool:
     return any(argument.partition("=")[0] in HELP_FLAGS for argument in before_dashes(argv))
 
 
-def parse(cls: type, argv: Sequence[str], stack: contextlib.ExitStack | None = None) -> Any:
+def parse(cls: OptionsClass, argv: Sequence[str], stack: contextlib.ExitStack | None = None) -> Any:
     """Parses arguments into the options `cls`, with the config if they have one.
 
     Args:
@@ -144,7 +159,7 @@ def parse(cls: type, argv: Sequence[str], stack: contextlib.ExitStack | None = N
     values = _open_urls(cls, values, stack)
     if "imports" in values:
         allow_modules(values["imports"])
-    if hasattr(cls, "open_config"):
+    if issubclass(cls, OpensConfig):
         paths = {name: field.metadata[SHORT_FOR] for name, field in _fields(cls, FLAG).items()}
         short = {name: path for name, path in paths.items() if path and values[name] is not None}
         arguments = [f"--config.{path}={values[name]}" for name, path in short.items()]
@@ -154,7 +169,9 @@ def parse(cls: type, argv: Sequence[str], stack: contextlib.ExitStack | None = N
     return cls(**values, **_open_urls(cls, _read_positionals(cls, rest), stack))
 
 
-def _open_urls(cls: Any, values: dict[str, Any], stack: contextlib.ExitStack | None) -> dict[str, Any]:
+def _open_urls(
+    cls: OptionsClass, values: dict[str, Any], stack: contextlib.ExitStack | None
+) -> dict[str, Any]:
     """Returns {field: value}, where the paths of local copies replace URLs, see `option`."""
     if stack is None:
         return values
@@ -192,7 +209,7 @@ def _check_short_flags(
             )
 
 
-def parse_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def parse_flags(cls: OptionsClass, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Parses and checks all arguments except the fields of the config, without reading a config.
 
     Returns:
@@ -211,7 +228,7 @@ def parse_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[st
     return values, rest
 
 
-def read_flags(cls: type, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def read_flags(cls: OptionsClass, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Returns {field: value} of all flags, and the other arguments. A missing flag has the value `REQUIRED`.
 
     Raises:
@@ -263,18 +280,18 @@ def explain_flag_errors(values: flags.FlagValues) -> Iterator[None]:
         raise UserError(" ".join(text.split())) from None
 
 
-def flag_fields(cls: Any) -> dict[str, dataclasses.Field]:
+def flag_fields(cls: OptionsClass) -> dict[str, dataclasses.Field]:
     """Returns {name of the flag: field} of the flags of an options class, the required flags first."""
     fields = sorted(_fields(cls, FLAG).values(), key=lambda field: field.default is not REQUIRED)
     return {field.metadata[FLAG] or field.name: field for field in fields}
 
 
-def positional_names(cls: Any) -> list[str]:
+def positional_names(cls: OptionsClass) -> list[str]:
     """Returns the names of the positional arguments, such as ["DIR_A", "[FOLDER ...]"]."""
     return [field.metadata[POSITIONAL] for field in _fields(cls, POSITIONAL).values()]
 
 
-def describe_flag(cls: type, name: str, field: dataclasses.Field) -> tuple[str, str]:
+def describe_flag(cls: OptionsClass, name: str, field: dataclasses.Field) -> tuple[str, str]:
     """Returns the flag with its default or a placeholder, and its meaning in one line."""
     kind, left = value_class(hints_of(cls)[field.name]), f"--{name}"
     if kind is not bool:
@@ -302,14 +319,14 @@ def before_dashes(argv: Sequence[str]) -> Sequence[str]:
     return argv[: argv.index("--")] if "--" in argv else argv
 
 
-def _fields(cls: Any, key: str) -> dict[str, dataclasses.Field]:
+def _fields(cls: OptionsClass, key: str) -> dict[str, dataclasses.Field]:
     """Returns {name: field} of the fields whose metadata have a key, `FLAG` or `POSITIONAL`."""
     return {field.name: field for field in dataclasses.fields(cls) if key in field.metadata}
 
 
-def _check_known(cls: Any, arguments: Sequence[str]) -> None:
+def _check_known(cls: OptionsClass, arguments: Sequence[str]) -> None:
     """Raises a UserError if an argument is a flag that the command does not have."""
-    has_config = hasattr(cls, "open_config")
+    has_config = issubclass(cls, OpensConfig)
     for argument in before_dashes(arguments):
         is_number = argument[1:2].isdecimal() or argument[1:2] == "."  # the value of a field of the config
         is_override = has_config and argument.startswith(OVERRIDES)
@@ -324,7 +341,7 @@ def _check_known(cls: Any, arguments: Sequence[str]) -> None:
         raise UserError(f"There is no flag --{name}: {suggest(name, flag_fields(cls))}")
 
 
-def _read_positionals(cls: Any, arguments: Sequence[str]) -> dict[str, Any]:
+def _read_positionals(cls: OptionsClass, arguments: Sequence[str]) -> dict[str, Any]:
     """Returns {field: value} of the positional arguments, or raises a UserError if their number is wrong."""
     arguments = [argument for argument in arguments if argument != "--"]
     names = list(_fields(cls, POSITIONAL))

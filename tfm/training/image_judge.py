@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import flax.linen as nn
 import jax
@@ -21,9 +21,8 @@ BATCH_SIZE = 256  # maximum number of images that are judged at once
 SIZE_FIELDS = ("image_size", "channels", "classes")  # in which generator and classifier must agree
 
 
-@dataclasses.dataclass(frozen=True)
-class JudgedImages:
-    """The images that a classifier judges. The config of a generator may take its place.
+class ImageForm(Protocol):
+    """The form of images. The config of a generator is one.
 
     Attributes:
       image_size: height and width of an image.
@@ -31,9 +30,31 @@ class JudgedImages:
       classes: number of classes.
     """
 
+    @property
+    def image_size(self) -> int: ...
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def classes(self) -> int: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedImages:
+    """The form of images that have no config, see `ImageForm`."""
+
     image_size: int
     channels: int
     classes: int
+
+
+@runtime_checkable
+class FindsFeatures(Protocol):
+    """A classifier with a method that returns what its last layer reads."""
+
+    def features(self, images: jax.Array, *, train: bool) -> jax.Array:
+        """Maps images [B, height, width, C] to features [B, F]."""
 
 
 class ImageJudge:
@@ -42,7 +63,7 @@ class ImageJudge:
     Args:
       workdir: folder of the run. It contains the classifier as a frozen model.
       name: name of the field of the frozen model.
-      images: `JudgedImages`, or the section `model` of the generator with the same fields.
+      images: the form of the judged images.
 
     Attributes:
       fingerprint: SHA-256 of the file of the classifier.
@@ -52,7 +73,7 @@ class ImageJudge:
         or classes differ from the generator's.
     """
 
-    def __init__(self, workdir: str, name: str, images: Any):
+    def __init__(self, workdir: str, name: str, images: ImageForm):
         frozen = read_frozen(workdir, name)
         self.fingerprint = frozen.fingerprint
         self._model = _make_classifier(frozen, name)
@@ -92,8 +113,8 @@ class ImageJudge:
 def _make_classifier(frozen: FrozenModel, name: str) -> nn.Module:
     """Returns the module of a frozen classifier."""
     module = models.find(str(frozen.model.get("name", "")))
-    model = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
-    if not hasattr(model, "features"):
+    model: nn.Module = module.Model(from_mapping(module.Config, frozen.model, "config.model"))
+    if not isinstance(model, FindsFeatures):
         raise UserError(
             f"config.{name} needs a classifier of images with a method `features`, such as vit, but "
             f"{frozen.model['name']!r} has none. Train a classifier."
