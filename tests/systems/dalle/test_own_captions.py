@@ -362,7 +362,7 @@ def test_an_evaluation_holds_few_batches_of_pictures(task, variables):
             largest = max(largest, sum(reference() is not None for reference in alive))
             return batch
 
-    small = text_to_image.TextToImage(config, task.first_stage, tokenizer=load_tokenizer("", "bytes"))
+    small = text_to_image.OwnTextToImage(config, task.first_stage, load_tokenizer("", "bytes"))
     small.evaluate(variables, types.SimpleNamespace(validation=Watched()))
     assert len(alive) == pictures.size == 4
     assert largest <= 2  # the batch in the loop and the next batch

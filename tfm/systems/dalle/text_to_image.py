@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -145,33 +145,20 @@ class TextToImage(Task):
     example_help = "Your own caption, such as: red three left of blue seven"
     averages_models = True
 
-    def __init__(
-        self,
-        config: Config,
-        first_stage: FirstStage,
-        judge: ImageJudge | None = None,
-        tokenizer: Tokenizer | None = None,
-    ):
+    def __init__(self, config: Config, first_stage: FirstStage, judge: ImageJudge | None = None):
         """Creates the task.
 
         Args:
           config: `Config`.
           first_stage: the autoencoder.
-          judge: the classifier of digits, for generated captions.
-          tokenizer: the tokenizer of the user's own captions.
+          judge: the classifier of digits. None for captions that nothing judges.
         """
         self.config = config
         self.d_model = config.model.d_model
         self.model = models.find(config.model.name).Model(config.model, config.model.vocabulary)
         self.first_stage = first_stage
         self._judge = judge
-        self._tokenizer = tokenizer
         self.text: CaptionText = DigitText()
-        if tokenizer is not None:
-            self.text = TokenText(tokenizer, config.model.text_length)
-            self.best = Best("validation/loss", "min")
-            self.validation_scores = self.validation_scores[:3]
-            self.averages_models = False
 
     def init(self, rng: jax.Array) -> Variables:
         """Returns the variables before training."""
@@ -182,12 +169,10 @@ class TextToImage(Task):
         return self.first_stage.variables
 
     def assets(self) -> dict[str, str]:
-        """Returns {file name: SHA-256} of the files of autoencoder and classifier, or of the tokenizer."""
+        """Returns {file name: SHA-256} of the files of the autoencoder and the classifier."""
         assets = {first_stage.FIELD + SUFFIX: self.first_stage.fingerprint}
         if self._judge is not None:
             assets[JUDGE + SUFFIX] = self._judge.fingerprint
-        if self._tokenizer is not None and self.config.data.tokenizer != "bytes":
-            assets[VOCABULARY_FILE] = self._tokenizer.fingerprint
         return assets
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
@@ -216,47 +201,40 @@ class TextToImage(Task):
 
     @property
     def _form(self) -> PictureForm:
-        """The size of the pictures, and how captions are read."""
+        """The size of the pictures, and how the user's own captions are read."""
         autoencoder = self.first_stage.module.config
-        text = self.text if isinstance(self.text, TokenText) else None
-        return PictureForm(autoencoder.image_size, autoencoder.channels, text)
+        return PictureForm(autoencoder.image_size, autoencoder.channels, None)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
         """Computes the losses of the validation split, and how many drawn captions are satisfied.
 
-        One figure shows drawn captions. For the other, the model completes the upper halves of pictures. Of
-        the user's own captions, only those that are shown are drawn, because nothing can judge the pictures.
+        One figure shows drawn captions. For the other, the model completes the upper halves of pictures.
         """
         pictures = data.validation
         loss, metrics = mean_loss_and_metrics(self, variables, self._batches(pictures))
         scores = {"validation/loss": loss} | {f"validation/{name}": x for name, x in metrics.items()}
         count = min(self.config.validation_samples, count_evaluated(self.config.data, pictures))
-        if self._tokenizer is None:
-            texts = self._read_texts(pictures)
-            images = self.draw(variables, texts)
-            satisfied = self.check(images, texts)
-            scores["validation/satisfied"] = float(satisfied.mean())
-            rows = describe_drawings([self.text.describe(text) for text in texts[:count]], satisfied[:count])
+        drawn = self._draw_validation(variables, pictures, count)
+        scores |= drawn.scores
         if not count:
             return Evaluation(scores)
         (shown,) = evaluation_batches(pictures, count, count)
-        real, texts = shown["images"], shown["text"]
-        if self._tokenizer is not None:
-            images = self.draw(variables, texts)
-            rows = [{"caption": self.text.describe(text)} for text in texts]
-        halves = self.first_stage.encode(real)[:, : self.config.model.side**2 // 2]
-        completed = self.draw(variables, texts, halves)
-        return Evaluation(scores, Samples(rows, make_figures(rows, images[:count], real, completed)))
+        halves = self.first_stage.encode(shown["images"])[:, : self.config.model.side**2 // 2]
+        completed = self.draw(variables, shown["text"], halves)
+        figures = make_figures(drawn.rows, drawn.images, shown["images"], completed)
+        return Evaluation(scores, Samples(drawn.rows, figures))
+
+    def _draw_validation(self, variables: Variables, pictures: Pictures, count: int) -> "Drawn":
+        """Draws all captions of the validation split, and scores them. Returns the first `count`."""
+        texts = self._read_texts(pictures)
+        images = self.draw(variables, texts)
+        satisfied = self.check(images, texts)
+        rows = describe_drawings([self.text.describe(text) for text in texts[:count]], satisfied[:count])
+        return Drawn(images[:count], rows, {"validation/satisfied": float(satisfied.mean())})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields whether the drawn picture of each caption of a split is right.
-
-        For the user's own captions, yields how well the model predicts each caption and its picture.
-        """
+        """Yields whether the drawn picture of each caption of a split is right."""
         pictures = open_pictures(self.config.data, split, self._form)
-        if self._tokenizer is not None:
-            yield self._report_likelihoods(variables, pictures)
-            return
         began = time.monotonic()
         texts = self._read_texts(pictures)
         satisfied = self.check(self.draw(variables, texts), texts)
@@ -271,6 +249,140 @@ class TextToImage(Task):
         settings = dataclasses.asdict(self.config.decoding)
         lines = [example["satisfied"] for example in examples]
         yield Report(lines, scores, examples, settings, rate, pictures.fingerprint)
+
+    def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
+        """Draws a picture for each caption. For the arguments, see `draw_codes`.
+
+        Returns:
+          float32 [N, height, width, C], from -1 to 1.
+        """
+        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes))
+
+    def draw_codes(
+        self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
+    ) -> np.ndarray:
+        """Draws the codes of a picture for each caption. If there are several samples, the most probable
+        sample is kept.
+
+        Args:
+          variables: variables of the model, or a tuple of the variables of several models.
+          texts: ids of the captions, int [N, S].
+          first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
+            None draws the whole picture.
+
+        Returns:
+          int [N, side * side], row by row.
+        """
+        given = np.zeros((len(texts), 0), int) if first_codes is None else first_codes
+        return continue_codes(self.model, parameters_of(variables), texts, given, self.config.decoding)
+
+    def default_examples(self) -> list[str]:
+        """See `tfm.interpret.observation.Observes`."""
+        return ["red three left of blue seven", "green eight above yellow one"]
+
+    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
+        """Draws a caption, and records which words and codes the model attends to.
+
+        Args:
+          variables: variables of the model.
+          example: the caption.
+          max_tokens: ignored, because all captions and pictures have the same length.
+
+        Raises:
+          UserError: if it is no caption of these pictures.
+        """
+        del max_tokens
+        texts = self.text.parse(example)[None]
+        codes = self.draw_codes(variables, texts)
+        images = self.first_stage.decode(codes)
+        inputs = make_inputs(texts, codes, self.config.model)
+        weights = fetch(self._read_attention(variables, inputs))
+        is_right = None if self._judge is None else bool(self.check(images, texts)[0])
+        caption, words = self.text.describe(texts[0]), self.text.label(texts[0])
+        return observe_drawing(caption, words, images[0], weights[:, 0], is_right)
+
+    def find_unknown(self, example: str) -> list[str]:
+        """See `tfm.interpret.observation.FindsUnknown`. Generated captions have no other words."""
+        del example
+        return []
+
+    def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
+        """Returns whether images [N, height, width, C] show what generated captions [N, S] say, bool [N]."""
+        assert self._judge is not None  # `create` reads it for generated captions
+        parts = find_digits(images)
+        probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
+        return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))
+
+    def _batches(self, pictures: Pictures) -> Iterator[dict[str, np.ndarray]]:
+        """Yields the batches of a validation or test split."""
+        data = self.config.data
+        return evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
+
+    def _read_texts(self, pictures: Pictures) -> np.ndarray:
+        """Returns the ids of the captions of a validation or test split, int [N, S]."""
+        return np.concatenate([batch["text"][batch["weights"] > 0] for batch in self._batches(pictures)])
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
+        """Returns the attention weights [layers, B, H, L, L] while the model reads inputs [B, L]."""
+
+        def apply():
+            return self.model.apply(variables, inputs, train=False)
+
+        return read_attention(self.model.attention_points["decoder"], apply)[1]
+
+
+class Drawn(NamedTuple):
+    """Drawn captions of the validation split.
+
+    Attributes:
+      images: the first pictures, float32 [n, height, width, C], from -1 to 1.
+      rows: for each of them, the texts of a row of the samples.
+      scores: scores of all captions.
+    """
+
+    images: np.ndarray
+    rows: list[dict[str, str]]
+    scores: dict[str, float]
+
+
+class OwnTextToImage(TextToImage):
+    """A task that trains on the user's own captions, whose drawn pictures nothing can judge.
+
+    For the attributes, see `TextToImage`.
+    """
+
+    best = Best("validation/loss", "min")
+    validation_scores = TextToImage.validation_scores[:3]
+    averages_models = False
+
+    def __init__(self, config: Config, first_stage: FirstStage, tokenizer: Tokenizer):
+        """Creates the task. The tokenizer splits the captions. See `TextToImage` for the other arguments."""
+        super().__init__(config, first_stage)
+        self._tokenizer = tokenizer
+        self.text = self._token_text = TokenText(tokenizer, config.model.text_length)
+
+    def assets(self) -> dict[str, str]:
+        """Returns {file name: SHA-256} of the files of the autoencoder and the tokenizer."""
+        if self.config.data.tokenizer == "bytes":
+            return super().assets()
+        return super().assets() | {VOCABULARY_FILE: self._tokenizer.fingerprint}
+
+    @property
+    def _form(self) -> PictureForm:
+        return super()._form._replace(text=self._token_text)
+
+    def _draw_validation(self, variables: Variables, pictures: Pictures, count: int) -> Drawn:
+        """Draws the first `count` captions of the validation split."""
+        if not count:
+            return Drawn(np.zeros(0), [], {})
+        texts = self._first_texts(pictures, count)
+        rows = [{"caption": self.text.describe(text)} for text in texts]
+        return Drawn(self.draw(variables, texts), rows, {})
+
+    def report(self, variables: Any, split: str) -> Iterator[Report]:
+        """Yields how well the model predicts each caption of a split and its picture."""
+        yield self._report_likelihoods(variables, open_pictures(self.config.data, split, self._form))
 
     def _report_likelihoods(self, variables: Variables, pictures: Pictures) -> Report:
         """Returns the negative log-likelihoods of the captions and of the codes of pictures, in nats."""
@@ -310,90 +422,20 @@ class TextToImage(Task):
         length = self.config.model.text_length
         return (losses[:, :length] * batch["text_weights"]).sum(1), losses[:, length:].sum(1)
 
-    def draw(self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None) -> np.ndarray:
-        """Draws a picture for each caption. For the arguments, see `draw_codes`.
-
-        Returns:
-          float32 [N, height, width, C], from -1 to 1.
-        """
-        return self.first_stage.decode(self.draw_codes(variables, texts, first_codes))
-
-    def draw_codes(
-        self, variables: Any, texts: np.ndarray, first_codes: np.ndarray | None = None
-    ) -> np.ndarray:
-        """Draws the codes of a picture for each caption. If there are several samples, the most probable
-        sample is kept.
-
-        Args:
-          variables: variables of the model, or a tuple of the variables of several models.
-          texts: ids of the captions, int [N, S].
-          first_codes: codes of the upper part of each picture, int [N, P]. The model completes the picture.
-            None draws the whole picture.
-
-        Returns:
-          int [N, side * side], row by row.
-        """
-        given = np.zeros((len(texts), 0), int) if first_codes is None else first_codes
-        return continue_codes(self.model, parameters_of(variables), texts, given, self.config.decoding)
-
     def default_examples(self) -> list[str]:
-        """Returns two captions. Those of the user's own pictures are the first of the validation split."""
-        if self._tokenizer is None:
-            return ["red three left of blue seven", "green eight above yellow one"]
+        """Returns the first two captions of the validation split."""
         pictures = open_pictures(self.config.data, "validation", self._form)
         count = min(2, count_evaluated(self.config.data, pictures))
-        texts = pictures.assemble([pictures.make(EVALUATION, index) for index in range(count)], count)["text"]
-        return [self.text.describe(text) for text in texts]
-
-    def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
-        """Draws a caption, and records which words and codes the model attends to.
-
-        Args:
-          variables: variables of the model.
-          example: the caption.
-          max_tokens: ignored, because all captions and pictures have the same length.
-
-        Raises:
-          UserError: if it is no caption of these pictures.
-        """
-        del max_tokens
-        texts = self.text.parse(example)[None]
-        codes = self.draw_codes(variables, texts)
-        images = self.first_stage.decode(codes)
-        inputs = make_inputs(texts, codes, self.config.model)
-        weights = fetch(self._read_attention(variables, inputs))
-        is_right = bool(self.check(images, texts)[0]) if self._tokenizer is None else None
-        caption, words = self.text.describe(texts[0]), self.text.label(texts[0])
-        return observe_drawing(caption, words, images[0], weights[:, 0], is_right)
+        return [self.text.describe(text) for text in self._first_texts(pictures, count)]
 
     def find_unknown(self, example: str) -> list[str]:
-        """See `tfm.interpret.observation.FindsUnknown`. Generated captions have no other words."""
-        return [] if self._tokenizer is None else find_unknown_parts(self._tokenizer, example)
+        """See `tfm.interpret.observation.FindsUnknown`."""
+        return find_unknown_parts(self._tokenizer, example)
 
-    def check(self, images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-        """Returns whether images [N, height, width, C] show what generated captions [N, S] say, bool [N]."""
-        assert self._judge is not None  # `create` reads it for generated captions
-        parts = find_digits(images)
-        probabilities, _ = self._judge.judge(parts.shades.reshape(-1, *parts.shades.shape[2:]))
-        return is_satisfied(texts - FIRST_WORD_ID, parts, probabilities.argmax(-1).reshape(-1, 2))
-
-    def _batches(self, pictures: Pictures) -> Iterator[dict[str, np.ndarray]]:
-        """Yields the batches of a validation or test split."""
-        data = self.config.data
-        return evaluation_batches(pictures, count_evaluated(data, pictures), data.batch_size)
-
-    def _read_texts(self, pictures: Pictures) -> np.ndarray:
-        """Returns the ids of the captions of a validation or test split, int [N, S]."""
-        return np.concatenate([batch["text"][batch["weights"] > 0] for batch in self._batches(pictures)])
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def _read_attention(self, variables: Variables, inputs: jax.Array) -> jax.Array:
-        """Returns the attention weights [layers, B, H, L, L] while the model reads inputs [B, L]."""
-
-        def apply():
-            return self.model.apply(variables, inputs, train=False)
-
-        return read_attention(self.model.attention_points["decoder"], apply)[1]
+    @staticmethod
+    def _first_texts(pictures: Pictures, count: int) -> np.ndarray:
+        """Returns the ids of the first captions of a split, int [count, S]."""
+        return pictures.assemble([pictures.make(EVALUATION, index) for index in range(count)], count)["text"]
 
 
 def inspect_split(config: Config, split: str) -> Summary:
@@ -426,4 +468,4 @@ def _create_for_own_captions(config: Config, workdir: str, *, new: bool) -> Text
     stage = FirstStage(workdir, config.model)
     sizes = {name: getattr(config.model, name) for name in ("text_vocabulary", "text_length")}
     tokenizer = prepare_caption_tokenizer(config.data, workdir, **sizes, new=new)
-    return TextToImage(config, stage, tokenizer=tokenizer)
+    return OwnTextToImage(config, stage, tokenizer)
