@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from tfm.visualize.plots import PAGE, SMALL, TEXT, add_legend, label_axes, make_panels, plot_lines
+from tfm.visualize.plots import COLUMN, SMALL, TEXT, add_legend, label_axes, make_panels, plot_lines
 
 
 def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
@@ -18,8 +18,8 @@ def plot_positions(encodings: Mapping[str, np.ndarray]) -> Figure:
     Args:
       encodings: {name: float [positions, D]}.
     """
-    figure = Figure(figsize=(PAGE, 2.1 * len(encodings)), layout="constrained")
-    maps, dots = figure.subplots(len(encodings), 2, squeeze=False, width_ratios=(3, 2)).T
+    figure = Figure(figsize=(COLUMN, 3.4 * len(encodings)), layout="constrained")
+    maps, dots = figure.subplots(2 * len(encodings), 1).reshape(-1, 2).T
     for axes, products, (name, encoding) in zip(maps, dots, encodings.items(), strict=True):
         largest = np.abs(encoding).max()
         image = axes.imshow(
@@ -50,17 +50,17 @@ def dot_products(encoding: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def plot_masks(
     masks: Mapping[str, np.ndarray], logits: np.ndarray, weights: Mapping[str, np.ndarray]
 ) -> Figure:
-    """Plots masked logits and the attention weights after the softmax, with a column for each mask.
+    """Plots masked logits and the attention weights after the softmax, with a row for each mask.
 
     Args:
       masks: {name: bool [L, M]}, True where the query may attend.
-      logits: float [L, M], the logits of all columns. Masked logits are left white.
+      logits: float [L, M], the logits of all rows. Masked logits are left white.
       weights: {name: float [L, M]}, the weights after the softmax for the names of `masks`.
     """
-    figure = Figure(figsize=(PAGE, 4.3), layout="constrained")
-    rows = figure.subplots(2, len(masks), squeeze=False)
+    figure = Figure(figsize=(COLUMN, 1.7 * len(masks) + 0.6), layout="constrained")
+    columns = figure.subplots(len(masks), 2, squeeze=False).T
     largest = np.abs(logits).max()
-    for before, after, (name, mask) in zip(*rows, masks.items(), strict=True):
+    for before, after, (name, mask) in zip(*columns, masks.items(), strict=True):
         kept = np.where(mask, logits, np.nan)
         images = [
             before.imshow(kept, cmap="PuOr", vmin=-largest, vmax=largest),
@@ -68,8 +68,10 @@ def plot_masks(
         ]
         label_axes(before, "key position", "query position", f"{name}\nbefore softmax")
         label_axes(after, "key position", "query position", f"{name}\nafter softmax")
-    for row, image, unit in zip(rows, images, ("logit (white: masked)", "attention weight"), strict=True):
-        bar = figure.colorbar(image, ax=row.tolist())
+    for column, image, unit in zip(
+        columns, images, ("logit (white: masked)", "attention weight"), strict=True
+    ):
+        bar = figure.colorbar(image, ax=column.tolist(), location="bottom", aspect=12)
         bar.set_label(unit, fontsize=TEXT)
         bar.ax.tick_params(labelsize=SMALL)
     return figure

@@ -9,7 +9,7 @@ from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_pa
 from tools import update_guide
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
-MAX_FIGURE_BYTES = 60_000
+MAX_FIGURE_BYTES = 80_000
 SOLUTION = re.compile(
     r'<details markdown="1"><summary>Solution</summary>\n\n(.*?)\n\n</details>', re.DOTALL
 )  # without the attribute, the site would show the Markdown as it is
