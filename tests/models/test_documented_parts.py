@@ -62,7 +62,7 @@ def my_lab(tmp_path, monkeypatch):
 
 @pytest.mark.usefixtures("my_lab")
 def test_command_of_the_page_keeps_the_other_fields_of_the_model(caplog):
-    (arguments,) = re.findall(r"`tfm train (.*?)`", DOCUMENT)
+    (arguments,) = re.findall(r"^tfm train (.*)$", DOCUMENT, re.MULTILINE)
     found = parse(OPTIONS["train"], shlex.split(arguments)).config
     expected = parse_config(quickstart.get_config())
     model = dataclasses.replace(expected.model, name="my_lab.variant", positions="none")
@@ -73,9 +73,9 @@ def test_command_of_the_page_keeps_the_other_fields_of_the_model(caplog):
 
 @pytest.mark.long
 @pytest.mark.usefixtures("my_lab")
-def test_model_of_15_lines_in_another_package_trains(corpus, tmp_path):
+def test_model_of_16_lines_in_another_package_trains(corpus, tmp_path):
     lines = [line for line in PACKAGE.splitlines() if line and not line.startswith(("#", "import", "from"))]
-    assert len(lines) <= 15
+    assert len(lines) <= 16
     config.allow_modules(["my_lab"])
     settings = make_config(corpus, steps=30, warmup_steps=10, checkpoint_every=50, eval_every=50, log_every=5)
     settings = dataclasses.replace(settings, model=dataclasses.replace(MODEL, name="my_lab.variant"))

@@ -267,7 +267,7 @@ def test_model_with_own_attention_trains_resumes_and_translates(name, lab, corpu
 
 
 def test_page_names_the_flag_of_the_module_that_it_trains():
-    (train,) = re.findall(r"`tfm train (.*?)`", DOCUMENT)
+    (train,) = re.findall(r"^tfm train (.*)$", DOCUMENT, re.MULTILINE)
     (module,) = [flag.partition("=")[2] for flag in shlex.split(train) if "model.name" in flag]
     others = re.findall(r"^tfm (\w+) .*--import=(.*)$", DOCUMENT, re.MULTILINE)
     assert others == [("translate", module), ("evaluate", module)]
