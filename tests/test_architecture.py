@@ -120,7 +120,7 @@ LIBRARIES = {
     "tfm.workdir": {"flax", "jax", "ml_collections", "numpy", "safetensors"},
     "tfm.sweep": {"numpy", "scipy"},
     "tfm.export": {"ctranslate2", "numpy", "torch"},
-    "tfm.commands": {"PIL", "absl", "jax", "ml_collections", "numpy", "rich"},
+    "tfm.commands": {"PIL", "_typeshed", "absl", "jax", "ml_collections", "numpy", "rich"},
     "tfm.testing": {"flax", "jax", "numpy", "optax", "pytest"},
 }
 PARTS = (*EQUATIONS, "tfm.layers", "tfm.models", "tfm.decoding", "tfm.interpret")
