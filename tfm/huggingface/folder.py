@@ -16,7 +16,6 @@ CONFIG_FILE = "config.json"
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 26
-MAX_FILES = 1000
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.safetensors")  # no folders, no hidden files
 PICKLES = re.compile(r".*\.(bin|pt|pth|ckpt|pkl|msgpack|h5)")
 DTYPES = ("F32", "F16", "BF16", "F64")
@@ -121,8 +120,6 @@ def _list_files(folder: str) -> dict[str, list[str] | None]:
                 "model-00001.safetensors."
             )
         files.setdefault(os.path.join(folder, place), []).append(name)
-    if len(files) > MAX_FILES:
-        raise UserError(f"{index} has {len(files):,} files. Expected at most {MAX_FILES:,}.")
     return dict(files)
 
 
