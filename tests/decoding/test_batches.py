@@ -15,7 +15,7 @@ from tests.support.programs import count_programs
 from tfm import search
 from tfm.data.batches.rows import list_widths
 from tfm.decoding import batches, translate
-from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.batches import BatchShapes, map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.score import score_pairs
@@ -78,12 +78,22 @@ class Program:
         return {"sum": rows + 100}
 
 
+def own_shapes():
+    """Returns the shapes of a model whose padding costs more than any compilation."""
+    return BatchShapes(int(batches.MAX_PADDING_WORK) + 1)
+
+
+def as_tuples(lengths):
+    return [(length,) for length in lengths]
+
+
 def run(program, batch_size=4, lengths=LENGTHS):
     def describe(row):
         return f"Row {row}", "Shorten it"
 
-    options = {"batch_size": batch_size, "describe": describe}
-    return [int(row["sum"]) for row in map_rows(program, lambda rows: (np.array(rows),), lengths, **options)]
+    options = {"batch_size": batch_size, "describe": describe, "shapes": own_shapes()}
+    rows = map_rows(program, lambda rows, _: (np.array(rows),), as_tuples(lengths), **options)
+    return [int(row["sum"]) for row in rows]
 
 
 EXPECTED = [i + 100 for i in range(len(LENGTHS))]
@@ -99,12 +109,12 @@ def memory(monkeypatch):
 def test_batches_have_a_power_of_two_of_rows_of_similar_length(count):
     lengths, seen = np.random.default_rng(0).integers(1, 40, count).tolist(), []
 
-    def make_arguments(rows):
+    def make_arguments(rows, widths):
+        assert widths[0] >= max(lengths[row] for row in rows)
         seen.append(rows)
         return (np.array(rows),)
 
-    program = Program()
-    map_rows(program, make_arguments, lengths, batch_size=8, describe=None)
+    map_rows(Program(), make_arguments, as_tuples(lengths), batch_size=8, describe=None, shapes=own_shapes())
     assert {len(rows) for rows in seen} <= {1, 2, 4, 8}
     assert sorted({row for rows in seen for row in rows}) == list(range(count))
     ordered = [lengths[row] for rows in sorted(seen, key=lambda rows: -lengths[rows[0]]) for row in rows]
@@ -125,6 +135,46 @@ def test_ids_have_fewer_widths_on_accelerators():
         widths = {pad_ids([[5] * length]).shape[1] for length in lengths}
     assert widths == {32, 64, 128, 256, 512}
     assert len(widths) < len({pad_ids([[5] * length]).shape[1] for length in lengths})
+
+
+SMALL = 1_000  # parameters of a model that computes 100 million tokens in the time of a compilation
+TOKENS_OF_A_COMPILATION = int(batches.MAX_PADDING_WORK) // SMALL
+
+
+def test_batches_of_a_small_model_share_the_shape_of_the_largest():
+    shapes = BatchShapes(SMALL)
+    assert [shapes.choose(shape) for shape in [(64, 24), (64, 16), (32, 8)]] == [(64, 24)] * 3
+
+
+def test_batches_of_a_large_model_have_their_own_shapes():
+    shapes, wanted = own_shapes(), [(64, 24), (64, 16), (32, 8)]
+    assert [shapes.choose(shape) for shape in wanted] == wanted
+
+
+def test_shape_whose_padding_has_cost_a_compilation_is_compiled():
+    shapes, rows = BatchShapes(SMALL), TOKENS_OF_A_COMPILATION // 30
+    chosen = [shapes.choose(shape) for shape in [(rows, 24), *[(rows, 16)] * 5]]
+    assert chosen == [*[(rows, 24)] * 4, *[(rows, 16)] * 2]
+    assert shapes.choose((rows, 12)) == (rows, 16)
+
+
+@pytest.mark.parametrize("shape", [(64, 24 * 4), (64 * 4, 24), (64, 8, 24)])
+def test_small_batch_never_becomes_many_times_as_large(shape):
+    """The work of attention grows with the square of the width."""
+    small = tuple(size // 8 for size in shape)
+    shapes = BatchShapes(SMALL)
+    assert [shapes.choose(shape), shapes.choose(small)] == [shape, small]
+
+
+def test_batch_that_is_larger_on_one_axis_has_its_own_shape():
+    shapes, wanted = BatchShapes(SMALL), [(64, 24, 8), (64, 16, 12), (32, 16, 8)]
+    assert [shapes.choose(shape) for shape in wanted] == [(64, 24, 8), (64, 16, 12), (64, 16, 12)]
+
+
+def test_accelerators_compute_each_batch_in_its_own_shape():
+    shapes, wanted = BatchShapes(SMALL), [(64, 64), (64, 32)]
+    with compile_for("cuda"):
+        assert [shapes.choose(shape) for shape in wanted] == wanted
 
 
 def test_batches_run_in_the_jax_contexts_of_the_caller():
@@ -273,6 +323,17 @@ def test_search_that_never_fits_is_an_error_with_its_field(fields, memory):
     ((name, value),) = fields.items()
     with pytest.raises(UserError, match=rf"input of 4 tokens .* MiB.*decoding\.{name} \({value:,}\)"):
         translate_ids(MODEL, PARAMS, [[5, 6, 7, 2]], dataclasses.replace(BEAM, **fields))
+
+
+def test_translations_of_several_lengths_need_one_program():
+    """A second call with shorter sentences uses the program of the first."""
+    sentences = [[5] * length + [2] for length in (20, 14, 9, 11)]
+    config = DecodingConfig(beam_size=1, max_extra_tokens=4, batch_size=2, seed=1)
+    with count_programs() as programs:
+        outputs = translate_ids(MODEL, PARAMS, sentences, config)
+        shorter = translate_ids(MODEL, PARAMS, sentences[2:], config)
+    assert len(programs) == 1
+    assert [[ids for ids, _ in row] for row in outputs[2:]] == [[ids for ids, _ in row] for row in shorter]
 
 
 def test_memory_of_a_program_includes_its_results():

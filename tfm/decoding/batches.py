@@ -9,8 +9,8 @@ import functools
 import math
 import operator
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -29,6 +29,12 @@ from tfm.errors import UserError, first_line
 # the next batch while the host reads the results of the previous batch.
 BATCHES_AT_ONCE = 2
 MIN_ACCELERATOR_WIDTH = 32  # tokens
+# Multiplications for padding after which a batch gets a program that fits it. One core of a CPU computes them
+# in about a second. XLA compiles a search of a small model in three to four seconds.
+MAX_PADDING_WORK = 1e11
+# Maximum ratio of the sizes of a batch with and without padding, on each axis. The work of attention grows
+# with the square of the width, and a single sentence should not wait for a large batch.
+MAX_PADDING_RATIO = 4
 _HAS_FEW_WIDTHS: contextvars.ContextVar[bool] = contextvars.ContextVar("has few widths", default=False)
 # Fraction of the memory that one of `BATCHES_AT_ONCE` batches may use. A batch of a single row may use all.
 MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE
@@ -36,11 +42,12 @@ MAX_MEMORY_FRACTION = 0.75 / BATCHES_AT_ONCE
 
 def map_rows(
     program: Callable[..., Any],
-    make_arguments: Callable[[list[int]], tuple],
-    lengths: Sequence[int],
+    make_arguments: Callable[[list[int], tuple[int, ...]], tuple],
+    lengths: Sequence[tuple[int, ...]],
     *,
     batch_size: int,
     describe: Callable[[int], tuple[str, str]],
+    shapes: "BatchShapes",
     like: Any = None,
 ) -> list[Any]:
     """Runs a program on all rows, in batches, and returns the results in the order of the rows.
@@ -53,14 +60,15 @@ def map_rows(
 
     Args:
       program: A function made by `jax.jit`. The rows are the first axis of every leaf of its result.
-      make_arguments: Function that maps the indices of the rows in a batch to the arguments of `program`. A
-        row may occur several times. The number of indices is the current maximum (`batch_size`, or less after
-        the device ran out of memory) or a power of two, so that few programs are compiled. If several devices
-        divide the rows, it is rounded up to a multiple of their number.
-      lengths: Number of tokens in each row.
+      make_arguments: Function that maps (indices of the rows in a batch, widths of its arrays) to the
+        arguments of `program`. A row may occur several times. The number of indices is the current maximum
+        (`batch_size`, or less after the device ran out of memory) or a power of two, so that few programs
+        are compiled. If several devices divide the rows, it is rounded up to a multiple of their number.
+      lengths: For each row, the number of tokens in each array of the program.
       batch_size: Maximum number of rows in a batch.
       describe: Function that maps the index of a row that does not fit into the memory to two parts of the
         error message: (subject, advice).
+      shapes: The `BatchShapes` of the program.
       like: The variables that the program reads, see `tfm.devices.mesh.place_rows`. None means one device.
 
     Returns:
@@ -80,11 +88,14 @@ def map_rows(
             results[index] = result
 
     # The longest rows come first, so that a row that does not fit into the memory fails early.
-    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    order = sorted(range(len(lengths)), key=lambda i: -sum(lengths[i]))
     try:
         for start in range(0, len(order), batch_size):
             indices = order[start : start + batch_size]
-            batches.append((indices, pool.submit(run, indices)))
+            longest = map(max, zip(*(lengths[i] for i in indices), strict=True))
+            shape = _round_up(len(indices), batch_size), *map(find_width, longest)
+            count, *widths = shapes.choose(shape)
+            batches.append((indices, pool.submit(run, indices, tuple(widths), count)))
             if len(batches) > BATCHES_AT_ONCE:
                 collect()
         while batches:
@@ -96,7 +107,7 @@ def map_rows(
 
 @contextlib.contextmanager
 def few_widths() -> Iterator[None]:
-    """Makes `pad_ids` use powers of two as widths, so that few programs serve inputs of all lengths."""
+    """Makes `find_width` return powers of two, so that few programs serve inputs of all lengths."""
     token = _HAS_FEW_WIDTHS.set(True)
     try:
         yield
@@ -104,16 +115,80 @@ def few_widths() -> Iterator[None]:
         _HAS_FEW_WIDTHS.reset(token)
 
 
-def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID) -> np.ndarray:
+class BatchShapes:
+    """The shapes of the batches for which a program is compiled.
+
+    A small model computes many batches in the time of a compilation. Therefore a batch uses the program of a
+    larger batch until the padding of such batches has cost about as much as the compilation of a program.
+    Thus few sentences need one program, and many sentences are padded little. The choice depends only on the
+    batches so far, so that a repeated process computes equal numbers.
+    """
+
+    def __init__(self, work: int):
+        """Creates an empty set of shapes. `work` is the number of multiplications for each token."""
+        self._work = work
+        self._compiled: set[tuple[int, ...]] = set()
+        self._padding: Counter[tuple[int, ...]] = Counter()  # number of tokens of padding for each shape
+
+    def choose(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Returns the shape in which to run the next batch, at least as large as `shape` on each axis.
+
+        Accelerators compute each batch in its own shape, because `find_width` returns few widths there.
+
+        Args:
+          shape: (number of rows, width of each array of the program).
+        """
+        larger = [each for each in self._compiled if _can_contain(each, shape)]
+        if larger and is_cpu():
+            smallest = min(larger, key=_count_tokens)
+            self._padding[shape] += _count_tokens(smallest) - _count_tokens(shape)
+            if self._padding[shape] * self._work <= MAX_PADDING_WORK:
+                return smallest
+        self._compiled.add(shape)
+        return shape
+
+
+@functools.lru_cache(maxsize=256)
+def find_shapes(work: int, *arguments: Hashable) -> BatchShapes:
+    """Returns the `BatchShapes` of the program with these static arguments, see `BatchShapes`."""
+    del arguments  # They only identify the program.
+    return BatchShapes(work)
+
+
+def _can_contain(larger: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Returns whether a batch may be padded to a larger shape, or has this shape."""
+    return all(size <= other <= MAX_PADDING_RATIO * size for size, other in zip(shape, larger, strict=True))
+
+
+def _count_tokens(shape: tuple[int, ...]) -> int:
+    """Returns the number of tokens in the arrays of a batch with a shape (rows, width, ...)."""
+    rows, *widths = shape
+    return rows * sum(widths)
+
+
+def _round_up(count: int, max_count: int) -> int:
+    """Returns the number of rows of a batch for `count` rows: a power of two, or the maximum."""
+    return min(max_count, 1 << (count - 1).bit_length())
+
+
+def find_width(length: int) -> int:
+    """Returns the smallest width for `length` tokens in a fixed set, so that few programs are compiled.
+
+    On accelerators, where padding is cheap and a compilation may take a minute, the widths are powers of two,
+    as they are inside `few_widths`.
+    """
+    width = bucket_width(length)
+    if _HAS_FEW_WIDTHS.get() or not is_cpu():
+        return max(MIN_ACCELERATOR_WIDTH, 1 << (width - 1).bit_length())
+    return width
+
+
+def pad_ids(rows: Sequence[Sequence[int]], fill: int = PAD_ID, width: int | None = None) -> np.ndarray:
     """Returns lists of ids as an array int32 [B, M], padded at the end with `fill`.
 
-    M is the next larger width in a fixed set of widths, so that few programs are compiled. On accelerators,
-    where padding is cheap and a compilation may take a minute, the widths are powers of two, as they are
-    inside `few_widths`.
+    M is `width`. None means the `find_width` of the longest row.
     """
-    width = bucket_width(max(map(len, rows)))
-    if _HAS_FEW_WIDTHS.get() or not is_cpu():
-        width = max(MIN_ACCELERATOR_WIDTH, 1 << (width - 1).bit_length())
+    width = find_width(max(map(len, rows))) if width is None else width
     array = np.full((len(rows), width), fill, np.int32)
     for row, ids in enumerate(rows):
         array[row, : len(ids)] = ids
@@ -152,7 +227,7 @@ class _Runner:
     def __init__(
         self,
         program: Callable[..., Any],
-        make_arguments: Callable[[list[int]], tuple],
+        make_arguments: Callable[[list[int], tuple[int, ...]], tuple],
         describe: Callable[[int], tuple[str, str]],
         batch_size: int,
         like: Any,
@@ -167,16 +242,22 @@ class _Runner:
         self._compiling, self._reserving = threading.Lock(), threading.Lock()
         self._places = threading.Semaphore(BATCHES_AT_ONCE)
 
-    def run(self, indices: list[int]) -> list[Any]:
-        """Returns the result of each row. Splits the rows if they do not fit into the memory."""
+    def run(self, indices: list[int], widths: tuple[int, ...], count: int) -> list[Any]:
+        """Returns the result of each row. Splits the rows if they do not fit into the memory.
+
+        Args:
+          indices: The rows.
+          widths: Widths of the arrays of the program.
+          count: Number of rows of the program, at least the number of `indices`.
+        """
         if len(indices) > self._max_rows:
-            return self._run_parts(indices, self._max_rows)
-        count = min(self._max_rows, 1 << (len(indices) - 1).bit_length())
+            return self._run_parts(indices, widths, self._max_rows)
+        count = min(self._max_rows, count)
         count += -count % self._shards
         # Copies of the last row fill up the batch, because a search for rows of padding might not end early.
         rows = [*indices, *indices[-1:] * (count - len(indices))]
         try:
-            arguments = self._make_arguments(rows)
+            arguments = self._make_arguments(rows, widths)
             needed = 0
             if self._memory:
                 with self._compiling:  # Otherwise two threads would compile the same program.
@@ -185,7 +266,7 @@ class _Runner:
             if needed > share and count > self._shards:
                 size = count >> math.ceil(math.log2(needed / share))
                 # Fewer rows than now, because they may be filled up to as many rows as now.
-                return self._run_parts(indices, max(1, min(size, len(indices) - 1)))
+                return self._run_parts(indices, widths, max(1, min(size, len(indices) - 1)))
             if self._memory and needed > self._memory:
                 free = format_bytes(self._memory)
                 self._raise_too_large(
@@ -197,7 +278,7 @@ class _Runner:
                 raise
         if count > self._shards and not self._has_hosts:
             self._max_rows = min(self._max_rows, count // 2)
-            return self._run_parts(indices, self._max_rows)
+            return self._run_parts(indices, widths, self._max_rows)
         try:  # The row may fit into the memory if no other batch runs at the same time.
             return self._compute(arguments, len(indices), needs_all=True)
         except jax.errors.JaxRuntimeError as error:
@@ -207,10 +288,14 @@ class _Runner:
                 indices, f"does not fit into the memory of the device ({first_line(error)})"
             )
 
-    def _run_parts(self, indices: list[int], size: int) -> list[Any]:
+    def _run_parts(self, indices: list[int], widths: tuple[int, ...], size: int) -> list[Any]:
         """Runs the rows in parts of `size` rows and returns the result of each row."""
         parts = (indices[start : start + size] for start in range(0, len(indices), size))
-        return [result for part in parts for result in self.run(part)]
+        return [
+            result
+            for part in parts
+            for result in self.run(part, widths, _round_up(len(part), self._max_rows))
+        ]
 
     def _compute(self, arguments: tuple, count: int, needs_all: bool) -> list[Any]:
         """Runs the program and returns the results of the first `count` rows.

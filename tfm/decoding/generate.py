@@ -16,7 +16,7 @@ import numpy as np
 
 from tfm import search
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
-from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.batches import find_shapes, map_rows, pad_ids
 from tfm.decoding.config import GenerationConfig
 from tfm.decoding.hypotheses import (
     TokenHypothesis,
@@ -25,7 +25,14 @@ from tfm.decoding.hypotheses import (
     make_limits,
     run_search,
 )
-from tfm.decoding.protocol import Ensemble, Params, as_ensemble, search_parameters, with_dtype
+from tfm.decoding.protocol import (
+    Ensemble,
+    Params,
+    as_ensemble,
+    count_elements,
+    search_parameters,
+    with_dtype,
+)
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_texts
 
@@ -180,8 +187,8 @@ def _generate(
 ) -> list[list[TokenHypothesis]]:
     """Continues prompts that fit, with their continuations, into the model's positions."""
 
-    def make_arguments(rows):
-        context = pad_ids([prompts[i][:-1] for i in rows])
+    def make_arguments(rows, widths):
+        context = pad_ids([prompts[i][:-1] for i in rows], width=widths[0])
         if model.config.max_length is not None:  # The columns that are cut off contain only padding.
             context = context[:, : model.config.max_length - config.max_tokens - (not is_cut)]
         last = np.array([prompts[i][-1] for i in rows], np.int32)
@@ -192,9 +199,14 @@ def _generate(
         text = f"Continuing a text of {len(prompts[row]):,} tokens"
         return text, "Lower decoding.samples or decoding.max_tokens"
 
-    lengths = [len(ids) for ids in prompts]
     rows = map_rows(
-        generate_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+        generate_batch,
+        make_arguments,
+        [(len(ids) - 1,) for ids in prompts],
+        batch_size=config.batch_size,
+        describe=describe,
+        shapes=find_shapes(count_elements(members) * config.width, generate_batch, model, config, is_cut),
+        like=members,
     )
     return as_token_hypotheses(rows)
 

@@ -12,9 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.batches import find_shapes, map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
-from tfm.decoding.protocol import Ensemble, Params, as_ensemble, read_cross_attention, shift_right
+from tfm.decoding.protocol import (
+    Ensemble,
+    Params,
+    as_ensemble,
+    count_elements,
+    read_cross_attention,
+    shift_right,
+)
 from tfm.decoding.translate import check_lengths, select_layer
 from tfm.devices.mesh import place_rows
 from tfm.losses import chunked_log_probabilities
@@ -84,18 +91,24 @@ def _map_pairs(
     check_lengths(model, map(len, [*sources, *targets]))
     members, max_length = as_ensemble(params), model.config.max_length
 
-    def make_arguments(rows):
+    def make_arguments(rows, widths):
+        pairs = zip((sources, targets), widths, strict=True)
         # The columns beyond `max_length` contain only padding.
-        sides = [pad_ids([side[i] for i in rows])[:, :max_length] for side in (sources, targets)]
+        sides = [pad_ids([side[i] for i in rows], width=width)[:, :max_length] for side, width in pairs]
         return model, members, *place_rows(sides, like=members), *options
 
     def describe(row):
         lengths = f"{len(sources[row]):,} and {len(targets[row]):,} tokens"
         return f"Scoring or aligning one pair of {lengths}", "Leave the pair out or shorten it"
 
-    lengths = [len(source) + len(target) for source, target in zip(sources, targets, strict=True)]
     return map_rows(
-        program, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+        program,
+        make_arguments,
+        [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)],
+        batch_size=config.batch_size,
+        describe=describe,
+        shapes=find_shapes(count_elements(members), program, model, *options),
+        like=members,
     )
 
 

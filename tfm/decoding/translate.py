@@ -13,7 +13,7 @@ import numpy as np
 
 from tfm import search
 from tfm.data.tokenizers.protocol import PAD_ID
-from tfm.decoding.batches import map_rows, pad_ids
+from tfm.decoding.batches import find_shapes, map_rows, pad_ids
 from tfm.decoding.config import DecodingConfig
 from tfm.decoding.hypotheses import (
     TokenHypothesis,
@@ -26,6 +26,7 @@ from tfm.decoding.protocol import (
     Ensemble,
     Params,
     as_ensemble,
+    count_elements,
     read_cross_attention,
     search_parameters,
     with_dtype,
@@ -96,10 +97,10 @@ def translate_ids(
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
     numbers = np.arange(len(sources))[:, None] if indices is None else np.array(indices)
 
-    def make_arguments(rows):
-        inputs = pad_ids([sources[i] for i in rows])
+    def make_arguments(rows, widths):
+        inputs = pad_ids([sources[i] for i in rows], width=widths[0])
         inputs = inputs[:, : model.config.max_length]  # The columns that are cut off contain only padding.
-        prefix = pad_ids([prefixes[i] for i in rows], fill=-1) if prefixes else None
+        prefix = pad_ids([prefixes[i] for i in rows], fill=-1, width=widths[1]) if prefixes else None
         keys = make_keys(config.seed, numbers[rows]) if config.samples else None
         of_rows = None if rows_of_phrases is None else rows_of_phrases[rows]
         inputs, prefix, keys, of_rows = place_rows((inputs, prefix, keys, of_rows), like=members)
@@ -110,9 +111,17 @@ def translate_ids(
         fields = ", ".join(f"decoding.{name} ({getattr(config, name):,})" for name in names)
         return f"Decoding one input of {len(sources[row]):,} tokens", f"Lower {fields}"
 
-    lengths = [len(ids) for ids in sources]
+    sequences = zip(sources, prefixes, strict=True) if prefixes else zip(sources, strict=True)
+    phrase_shape = None if rows_of_phrases is None else rows_of_phrases.shape[1:]
+    work = count_elements(members) * config.width
     rows = map_rows(
-        search_batch, make_arguments, lengths, batch_size=config.batch_size, like=members, describe=describe
+        search_batch,
+        make_arguments,
+        [tuple(map(len, of_row)) for of_row in sequences],
+        batch_size=config.batch_size,
+        describe=describe,
+        shapes=find_shapes(work, search_batch, model, config, n_best, bool(prefixes), phrase_shape),
+        like=members,
     )
     hypotheses = as_token_hypotheses(rows)
     _warn_of_missing_phrases(hypotheses, phrases or ())
