@@ -18,7 +18,7 @@ from tfm.visualize.panels import Selection, select
 
 PAGE = ROOT / "docs" / "figures" / "attention.html"
 PRONOUNS = "es,sie"
-SHOWN = re.compile(r"“(\w+)” ([\d.]+) %")
+SHOWN = re.compile(r'(\d+) per cent (?:is )?on "(\w+)"')
 
 
 def unpack(packed):
@@ -74,5 +74,7 @@ def test_numbers_below_the_picture_are_the_weights_of_the_stored_run(heads):
         for label, weight in zip(example.keys.labels, row, strict=True):
             weights.setdefault(label.strip("."), []).append(round(100 * float(weight)))
     shown = SHOWN.findall(caption)
-    assert shown
-    assert all(float(number) in weights[word] for word, number in shown), weights
+    assert len(shown) == 2
+    assert all(int(number) in weights[word] for number, word in shown), weights
+    assert 'For "es", all of its attention is on "animal".' in caption
+    assert weights["animal"][0] == 100
