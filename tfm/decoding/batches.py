@@ -30,8 +30,8 @@ from tfm.errors import UserError, first_line
 BATCHES_AT_ONCE = 2
 MIN_ACCELERATOR_WIDTH = 32  # tokens
 # Multiplications for padding after which a batch gets a program that fits it. One core of a CPU computes them
-# in about a second. XLA compiles a search of a small model in three to four seconds.
-MAX_PADDING_WORK = 1e11
+# in about half a second. XLA compiles a search of a small model in three to four seconds.
+MAX_PADDING_WORK = 5e10
 # Maximum ratio of the sizes of a batch with and without padding, on each axis. The work of attention grows
 # with the square of the width, and a single sentence should not wait for a large batch.
 MAX_PADDING_RATIO = 4
@@ -119,9 +119,9 @@ class BatchShapes:
     """The shapes of the batches for which a program is compiled.
 
     A small model computes many batches in the time of a compilation. Therefore a batch uses the program of a
-    larger batch until the padding of such batches has cost about as much as the compilation of a program.
-    Thus few sentences need one program, and many sentences are padded little. The choice depends only on the
-    batches so far, so that a repeated process computes equal numbers.
+    larger batch until the padding of such batches has cost a part of the time of a compilation. Thus few
+    sentences need one program, and many sentences are padded little. The choice depends only on the batches
+    so far, so that a repeated process computes equal numbers.
     """
 
     def __init__(self, work: int):
