@@ -1,5 +1,6 @@
 """Tests of the console command `tfm`: commands, help, version and errors."""
 
+import gc
 import importlib
 import os
 import subprocess
@@ -101,3 +102,25 @@ def test_commands_can_be_called_repeatedly_in_one_process(tiny_run, capsys, tmp_
         assert f"wrote {folder}" in capsys.readouterr().out
     with pytest.raises(UserError, match="no flag --splt: did you mean 'split'"):
         evaluate.main([f"--workdir={tiny_run}", "--splt=test"])
+
+
+@pytest.mark.long
+def test_command_is_imported_without_collecting_garbage():
+    code = (
+        "import gc, sys; from tfm.commands.main import import_command; phases = []\n"
+        "gc.callbacks.append(lambda phase, info: phases.append(phase))\n"
+        "module = import_command('translate')\n"
+        "print(module.__name__, 'jax' in sys.modules, phases, gc.isenabled(), gc.get_freeze_count() > 10_000)"
+    )
+    result = run_python("-c", code)
+    shown = result.stdout.decode().strip()
+    assert shown == "tfm.commands.translate True [] True True", result.stderr.decode()
+
+
+def test_garbage_is_collected_after_an_import_that_fails():
+    try:
+        with pytest.raises(ModuleNotFoundError):
+            main.import_command("no_such_command")
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
