@@ -86,7 +86,7 @@ class TinyRun(NamedTuple):
 
 
 def make_tiny_run(make_config: Callable[[pathlib.Path], Any], folder: pathlib.Path) -> TinyRun:
-    """Creates the task of a config.
+    """Creates the task of a config, with the short training of `TRAINING`, in the folder "run" of `folder`.
 
     Args:
       make_config: (folder) -> the config of a task. Writes the data into the folder first, and the frozen

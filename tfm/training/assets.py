@@ -138,7 +138,7 @@ def sample_bytes(texts: Iterable[str], most: int) -> Iterator[str]:
 
 
 def write_labels(path: str, names: Sequence[str]) -> None:
-    """Writes the names of the classes, by label."""
+    """Writes the names of the classes as a JSON list, in which a label is the position of its name."""
     with atomic_file(path, "w") as file:
         json.dump(names, file)
 

@@ -39,7 +39,7 @@ DISTANCE = "Frechet distance of features"
 def compute_scores(
     labels: np.ndarray, judged: np.ndarray, features: np.ndarray, references: np.ndarray
 ) -> list[Score]:
-    """Computes the scores of generated images.
+    """Returns the accuracy of generated images in per cent, and their Frechet distance to real images.
 
     Args:
       labels: the requested classes, int [N].

@@ -69,7 +69,10 @@ def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
 
 
 def is_headless(fields: Fields) -> bool:
-    """Returns whether a folder has an encoder without a classifier, such as `ViTModel` for ImageNet-21k."""
+    """Returns whether a folder has an encoder without a classifier, such as `ViTModel` for ImageNet-21k.
+
+    Returns False if the arrays are not known, or if the config says that there is a classifier.
+    """
     if not fields.arrays or {"classifier.weight", "classifier.bias"} & set(fields.arrays):
         return False
     return ARCHITECTURE not in (fields.get("architectures", list, None) or [])

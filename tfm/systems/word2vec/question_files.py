@@ -183,9 +183,10 @@ def find_known_pairs(
 
 
 def score_analogies(vectors: np.ndarray, index: WordIndex, analogies: Sequence[Analogy]) -> Outcome:
-    """Returns the share of right answers: in total, of semantic and syntactic sections, and of each section.
+    """Returns the right answers in per cent: in total, by kind (semantic, syntactic) and by section.
 
-    Analogies with unknown words are left out, and answers are right without regard to case.
+    If all sections are of one kind, there are no scores of kinds. Analogies with unknown words are left out,
+    and answers are right without regard to case.
 
     Raises:
       UserError: if all analogies have unknown words.
