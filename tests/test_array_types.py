@@ -156,3 +156,11 @@ def test_annotation_of_jax_arrays_is_checked():
     assert total(jnp.ones((2, 3))) == 6
     with pytest.raises(ValueError, match=r"x \[A B\] to have this shape, got \(2,\)"):
         total(jnp.ones(2))
+
+
+def test_keywords_that_stars_collect_are_not_checked():
+    @check_arrays
+    def function(x: jaxtyping.Float[jax.Array, " A"], **arrays: jaxtyping.Float[jax.Array, " B"]):
+        return x, arrays
+
+    assert function(jnp.ones(2), y=jnp.ones(3))[1]["y"].shape == (3,)

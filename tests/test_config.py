@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.paths import CONFIGS
+from tests.support.paths import CONFIGS, ROOT
 from tfm import config, tasks
 from tfm.commands.config_files import read_config_file, read_variants
 from tfm.commands.overrides import override
@@ -178,3 +178,13 @@ def test_constants_leave_out_fields_of_the_base_class():
 def test_message_of_an_optional_field_names_none():
     with pytest.raises(UserError, match=r"training\.clip_norm must be of type float or None, got 'none'"):
         override(Config(), ["--config.training.clip_norm=none"])
+
+
+def test_a_config_file_with_a_variant_runs_once(tmp_path, capsys):
+    path = tmp_path / "once.py"
+    text = (ROOT / "configs" / "table3.py").read_text(encoding="utf-8")
+    path.write_text(f'{text}\nprint("executed")\n', encoding="utf-8")
+    variant = read_variants(str(path))[0].name
+    capsys.readouterr()
+    read_config_file(f"{path}:{variant}")
+    assert capsys.readouterr().out == "executed\n"

@@ -33,10 +33,15 @@ def check_arrays(function: Function) -> Function:
     The check runs when Python calls the function. Under `jax.jit` this happens only while a program is
     traced, so the check does not slow down a training step. The new function raises a TypeError if an
     argument is not an array, for example a list, and a ValueError if the type or the shape of an array does
-    not fit. The message contains the name of the argument, its expected shape and the given shapes.
+    not fit. The message contains the name of the argument, its expected shape and the given shapes. Results,
+    keywords collected by `**` and annotations written as text are not checked.
     """
     signature = inspect.signature(function)
-    annotations = {name: _array_annotation(each) for name, each in signature.parameters.items()}
+    annotations = {
+        name: _array_annotation(parameter)
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    }
 
     @functools.wraps(function)
     def checked_function(*args, **kwargs):
@@ -48,7 +53,7 @@ def check_arrays(function: Function) -> Function:
                 # Other classes of a union, such as None and `tfm.masks.AttentionMask`, need no check.
                 others = (types.NoneType, *typing.get_args(parameter.annotation))
                 for array in value if is_starred else (value,):
-                    if annotations[name] is not None and type(array) not in others:
+                    if annotations.get(name) is not None and type(array) not in others:
                         _check_array(name, array, annotations[name], shapes)
         return function(*args, **kwargs)
 

@@ -1,6 +1,6 @@
 """The skips that are accepted where the environment variable CI is set. Any other skip fails the session.
 
-A test that is always skipped is no test. A package that a test needs belongs into the extra dev of
+A test that is always skipped is no test. A package that a test needs belongs in the extra dev of
 pyproject.toml, and a test that only some machines can run is listed here with the reason.
 """
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-# {part of the reason of a skip: why the skip is accepted}
 CONTRACT = "a case of a contract lacks the part that the test needs, and other cases have it"
+# {part of the reason of a skip: why the skip is accepted}
 ALLOWED = {
     "got empty parameter set for (variant)": CONTRACT,
     "the config has no ": CONTRACT,

@@ -49,7 +49,9 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
     if not isinstance(made, config_dict.ConfigDict):
         raise UserError(f"get_config() in {file} must return to_config_dict(CONFIG), got {shorten(made)}.")
     config.allow_modules(config.dotted_names(made))  # the user trusts the file
-    return runs.parse_config(made), find_variant(file, variant).flags if variant and has_variants else []
+    if not variant or not has_variants:
+        return runs.parse_config(made), []
+    return runs.parse_config(made), find_variant(_list_variants(functions, file), variant, file).flags
 
 
 def _read_config_of_store(url: str) -> Any:
@@ -88,23 +90,33 @@ def read_variants(path: str) -> list[Variant]:
       UserError: if the file does not exist, raises an error, or has no get_variants() that yields variants.
     """
     path = find_config_file(path)
-    made = None if path.endswith(".json") else _call(_run_file(path), "get_variants", path)
+    return _list_variants({} if path.endswith(".json") else _run_file(path), path)
+
+
+def _list_variants(functions: dict[str, Any], path: str) -> list[Variant]:
+    """Returns the variants that get_variants() yields, given the names that a config file defines."""
+    made = _call(functions, "get_variants", path)
     if not isinstance(made, Iterable):
         raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py. Add one.")
     with _name_failing_line(path):
         return check_variants(made, path)
 
 
-def find_variant(path: str, name: str) -> Variant:
+def find_variant(variants: Iterable[Variant], name: str, path: str) -> Variant:
     """Returns the variant of a config file with this name.
 
+    Args:
+      variants: the variants of the file.
+      name: name of the variant.
+      path: path of the file, for the error message.
+
     Raises:
-      UserError: if there is none, or `read_variants` raises.
+      UserError: if there is no such variant.
     """
-    variants = {variant.name: variant for variant in read_variants(path)}
-    if name not in variants:
-        raise UserError(f"{path} has no variant {name!r}: {suggest(name, variants)}")
-    return variants[name]
+    named = {variant.name: variant for variant in variants}
+    if name not in named:
+        raise UserError(f"{path} has no variant {name!r}: {suggest(name, named)}")
+    return named[name]
 
 
 def shipped_configs() -> dict[str, str]:

@@ -65,7 +65,8 @@ def mean_loss_and_metrics(
     """Computes a task's loss, without dropout, over all rows of host batches.
 
     Returns:
-      (the sum of the means of all terms, the means of the metrics).
+      (the sum of the means of the loss's terms, the means of the metrics). Terms that modules add to the
+      loss belong to the training alone.
     """
     terms: dict[str, tuple[float, float]] = {}
     metrics: dict[str, tuple[float, float]] = {}
@@ -106,7 +107,7 @@ def check_output(output: Any, model_state: Mapping[str, Any]) -> LossOutput:
     for kind, pairs in (("term", terms), ("metric", output.metrics)):
         for name, pair in pairs.items():
             _check_pair(kind, name, pair)
-    for name in set(RESERVED) & set(output.metrics):
+    for name in (name for name in RESERVED if name in output.metrics):
         raise UserError(f"The metric {name!r} of the task's loss has a reserved name: give it another name.")
     for name, tree in state.items():
         _check_collection(name, tree, model_state)

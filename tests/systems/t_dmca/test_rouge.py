@@ -16,7 +16,7 @@ def f_measure(right, found, expected):
     return 2 * right / (found + expected) if right else 0.0
 
 
-def count_common(a, b, n):
+def n_gram_f_measure(a, b, n):
     """Returns the F-measure of n-grams by hand."""
     grams = [Counter(zip(*(words[i:] for i in range(n)), strict=False)) for words in (a.split(), b.split())]
     return f_measure(sum((grams[0] & grams[1]).values()), *(sum(each.values()) for each in grams))
@@ -36,8 +36,8 @@ def test_scores_equal_scores_by_hand():
     exact, one, two, long, _ = (score.value for score in summary_scores(SUMMARIES, REFERENCES))
     pairs = list(zip(SUMMARIES, REFERENCES, strict=True))
     assert exact == 25
-    np.testing.assert_allclose(one, 100 * np.mean([count_common(*pair, 1) for pair in pairs]))
-    np.testing.assert_allclose(two, 100 * np.mean([count_common(*pair, 2) for pair in pairs]))
+    np.testing.assert_allclose(one, 100 * np.mean([n_gram_f_measure(*pair, 1) for pair in pairs]))
+    np.testing.assert_allclose(two, 100 * np.mean([n_gram_f_measure(*pair, 2) for pair in pairs]))
     sizes = [(a.split(), b.split()) for a, b in pairs]
     by_hand = [f_measure(longest(a, b), len(a), len(b)) for a, b in sizes]
     np.testing.assert_allclose(long, 100 * np.mean(by_hand))

@@ -16,7 +16,7 @@ MAX_SHOWN_CHARACTERS = 60
 LEAST_WORDS = 0.75  # share of the words that a tokenizer must restore
 # A word, or a character of a script without spaces. U+2581 belongs to a word, because tokenizers write it
 # in place of a space.
-UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
+UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 WORD = re.compile(rf"[{UNSPACED}]|(?:[^\W{UNSPACED}]|\u2581)+")
 log = logging.getLogger(__name__)
 
@@ -64,5 +64,6 @@ def share_of_words(originals: Sequence[str], restored: Sequence[str]) -> float:
 
 
 def _count_words(text: str) -> Counter[str]:
-    plain = unicodedata.normalize("NFKD", text.casefold())
+    """Returns how often each word occurs, without case, accents and compatibility forms."""
+    plain = unicodedata.normalize("NFKD", text).casefold()
     return Counter(WORD.findall("".join(letter for letter in plain if not unicodedata.combining(letter))))

@@ -105,7 +105,7 @@ def read_trees(split: str) -> list[str]:
       UserError: if there is no such split.
     """
     _require_split(split, TREE_SIZES)
-    return _read_lines(f"trees_{split}.mrg.xz")
+    return list(_read_lines(f"trees_{split}.mrg.xz"))
 
 
 def read_noun_tags(split: str) -> list[str]:
@@ -117,7 +117,7 @@ def read_noun_tags(split: str) -> list[str]:
       UserError: if no nouns of the split have tags.
     """
     _require_split(split, TAGGED_SIZES)
-    return _read_lines(f"nouns_{split}.txt.xz")
+    return list(_read_lines(f"nouns_{split}.txt.xz"))
 
 
 def _require_split(split: str, sizes: dict[str, int]) -> None:
@@ -136,9 +136,9 @@ def _read_rows(split: str) -> list[list[str]]:
 
 
 @functools.lru_cache(maxsize=2)  # a command opens a split several times, to check and to read it
-def _read_lines(name: str) -> list[str]:
+def _read_lines(name: str) -> tuple[str, ...]:
     content = lzma.decompress(files(__package__).joinpath(name).read_bytes())
-    return content.decode("utf-8").removesuffix("\n").split("\n")
+    return tuple(content.decode("utf-8").removesuffix("\n").split("\n"))
 
 
 def _parse_words(numbers: str) -> PronounWords:

@@ -210,7 +210,7 @@ def empty_batch(shape: tuple[int, int], share: float) -> Batch:
 
 
 def fit_lengths(first: int, second: int, room: int) -> tuple[int, int]:
-    """Returns the lengths of two texts after the longer text was shortened until both have `room` tokens."""
+    """Returns the lengths of two texts after the longer text is cut until both fit into `room` tokens."""
     of_second = min(second, max(room - first, room // 2))
     return min(first, room - of_second), of_second
 
