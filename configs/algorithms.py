@@ -1,4 +1,4 @@
-"""Copying, reversing and adding: does a model generalize to sequences longer than those of its training?
+"""Copying, reversing and adding: does a model generalize to sequences longer than in its training?
 
     python train.py --config=configs/algorithms.py:copy --workdir=runs/copy
     python eval.py --workdir=runs/copy --split=double

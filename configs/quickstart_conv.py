@@ -3,7 +3,7 @@
     python train.py --config=configs/quickstart_conv.py --workdir=runs/quickstart_conv
     python eval.py --workdir=runs/quickstart_conv
 
-Data, steps and batches are those of that config. Six layers of kernel 5 let each source position see 12
+Data, steps and batches are the same as in that config. Six layers of kernel 5 let each source position see 12
 neighbours on both sides, so a pronoun sees the nouns that it may refer to. In quickstart_conv.py:shallow, two
 layers of kernel 3 see 2 neighbours. Scores: docs/results.md.
 

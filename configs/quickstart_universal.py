@@ -4,8 +4,8 @@
     python eval.py --workdir=runs/universal
     python -m benchmarks.ponder_steps --workdir=runs/universal --figure=steps.png
 
-The data, the batches and the learning rate are those of configs/quickstart.py. One layer of each stack runs
-at most four times. Scores: docs/results.md.
+The data, the batches and the learning rate are the same as in configs/quickstart.py. One layer of each stack
+runs at most four times. Scores: docs/results.md.
 
 Deviations from Dehghani et al. 2018: 128 features, no dropout, rotary positions in addition to sinusoids, a
 fifth of the training sentences joined to longer texts, and a learning rate that falls linearly to 0.

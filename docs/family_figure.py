@@ -17,7 +17,7 @@ from tfm.family import AREAS, IMAGES, LANGUAGE, SEQUENCES, SYSTEMS, System
 
 DOCS = pathlib.Path(__file__).parent
 COLUMNS = ("system", "year", "change", "parameters", "config", "score", "seconds")  # of the table
-# Units of the figure, which is as wide as a phone.
+# Units of the figure, as wide as a phone.
 WIDTH, LEFT, YEAR, LINE = (
     390,
     34,

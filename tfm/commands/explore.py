@@ -85,7 +85,7 @@ def open_server(run: runs.Run, options: Explore) -> PageServer:
 
 
 def read_example(task: Observes, text: str) -> Example:
-    """Returns an example of the command line, which may be the path of a picture.
+    """Returns an example of the command line. It may be the path of a picture.
 
     Raises:
       UserError: if the file is too large.

@@ -150,7 +150,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return False
 
     def _respond(self, content_type: str, make_text: Callable[[], str]) -> None:
-        """Sends a text, or the message of a UserError, which the page shows."""
+        """Sends a text, or the message of a UserError, for the page to show."""
         try:
             text = make_text()
         except UserError as error:

@@ -86,7 +86,7 @@ class Split(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """What `tfm data` shows of a split whose examples are not texts, such as images.
+    """The statistics that `tfm data` shows of a split whose examples are not texts, such as images.
 
     Attributes:
       name: name of the split.

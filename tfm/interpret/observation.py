@@ -196,7 +196,7 @@ def is_picture_file(task: Any, example: str) -> bool:
 
 
 def observe_example(task: Any, variables: Any, example: str, max_tokens: int) -> Observation:
-    """Runs the model of a task on an example, which may be the path of a picture.
+    """Runs the model of a task on an example. The example may be the path of a picture.
 
     Args:
       task: a task that implements `Observes`.

@@ -57,7 +57,7 @@ class Entry(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """What a map finds for a parameter of the target.
+    """The result of a map for a parameter of the target.
 
     Attributes:
       entry: the first entry that matches the path of the parameter, or None.

@@ -83,7 +83,7 @@ def make_model_page(examples: Sequence[str], title: str, live: Mapping[str, Any]
             f"The page would have {format_bytes(len(content))}, but browsers open at most "
             f"{format_bytes(MAX_BYTES)} well. Use tfm explore, or train a smaller model."
         )
-    # The block keeps the names of these scripts apart from those of the page.
+    # The block keeps the names of these scripts apart from the names of the page.
     script = f"{{\n{_read(*(f'{name}.js' for name in COMPUTE_SCRIPTS))}}}"
     elements = (
         f'<script type="application/gzip" id="model">{content}</script>\n'

@@ -80,7 +80,7 @@ class Generator:
         return self.run.task.generate(self.run.params, prefixes, fields, start_index=start_index)
 
     def show(self, *texts: str, max_tokens: int = MAX_TOKENS) -> Any:
-        """Returns the page of some texts, which a notebook displays. See `tfm.Observer.show`."""
+        """Returns the page of some texts for a notebook to display. See `tfm.Observer.show`."""
         from tfm.workdir.observer import Observer  # takes a second, because it draws pictures
 
         return Observer(self.run).show(*texts, max_tokens=max_tokens)

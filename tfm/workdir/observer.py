@@ -33,14 +33,14 @@ class Observer:
         return cls(runs.load(workdir, **options))
 
     def observe(self, example: str, max_tokens: int = MAX_TOKENS) -> Observation:
-        """Returns what the model computes for an example, which may be the path of a picture.
+        """Returns what the model computes for an example. The example may be the path of a picture.
 
         See `tfm visualize --help` for the examples.
         """
         return observe_example(self.run.task, self._variables, example, max_tokens)
 
     def show(self, *examples: str, max_tokens: int = MAX_TOKENS) -> NotebookPage:
-        """Returns the page of some examples, which a notebook displays.
+        """Returns the page of some examples for a notebook to display.
 
         Args:
           examples: the examples. None of them means the default examples of the task.

@@ -1,4 +1,4 @@
-"""The right to train in a folder of a store, which one process has at a time."""
+"""The right of one process at a time to train in a folder of a store."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class Owner:
-    """The right to train in a folder of a store, which one process has at a time.
+    """The right of one process at a time to train in a folder of a store.
 
     Each owner creates the object .owner/N.json with the next number N. The store writes it only if it does
     not exist, so one of two processes that start together gets it. The owner writes its object again every

@@ -47,7 +47,7 @@ def train_in_workdir(
     signals: SignalHandler | None = None,
     make_hooks: Callable[[Task], Iterable[Hook]] = lambda task: (),
 ) -> None:
-    """Trains the run of a config in its folder, which is created if it does not exist.
+    """Trains the run of a config in its folder, and creates the folder if it does not exist.
 
     Args:
       config: config of the run, the dataclass of its task.

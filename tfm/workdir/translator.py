@@ -102,7 +102,7 @@ class Translator:
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
 
     def show(self, *sentences: str, max_tokens: int = MAX_TOKENS) -> Any:
-        """Returns the page of some sentences, which a notebook displays. See `tfm.Observer.show`."""
+        """Returns the page of some sentences for a notebook to display. See `tfm.Observer.show`."""
         from tfm.workdir.observer import Observer  # takes a second, because it draws pictures
 
         return Observer(self.run).show(*sentences, max_tokens=max_tokens)

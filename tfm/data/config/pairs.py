@@ -159,7 +159,8 @@ class PairsConfig(TextSection):
         "none",
         "Normalization of the texts by a new vocabulary, and of the references of an evaluation. none: texts "
         "stay as they are. nmt_nfkc: SentencePiece's default, Unicode's NFKC and folded white space. "
-        "nmt_nfkc_quotes: also typographic quotes, apostrophes and dashes become those of a keyboard.",
+        "nmt_nfkc_quotes: typographic quotes, apostrophes and dashes also become the characters of a "
+        "keyboard.",
         choices=NORMALIZATIONS,
         resume=OnResume.FIXED,
     )

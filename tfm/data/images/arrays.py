@@ -39,7 +39,7 @@ class ArrayImages:
       label_names, largest: see above.
     """
 
-    has_class_names = False  # the order of the names is that of the labels
+    has_class_names = False  # the names have the order of the labels
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, label_names: list[str], largest: float):
         self._images, self._labels = images, labels

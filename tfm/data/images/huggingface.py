@@ -24,7 +24,7 @@ PICTURE_COLUMN = "image"
 class DatasetImages(LabelledPictures):
     """A split of a data set. Reading decodes the images.
 
-    The labels are those of the `ClassLabel` of the data. Without it, they are in the order of the different
+    The labels come from the `ClassLabel` of the data. Without it, they are in the order of the different
     names.
 
     Args:

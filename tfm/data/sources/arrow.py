@@ -106,8 +106,8 @@ def find_text_columns(
       schema: the schema of the data.
       columns: names of columns.
       name: what error messages call the data.
-      labels: those of the columns that contain labels.
-      lists: those of the columns that may contain lists, with the function that joins the texts of a list.
+      labels: names of the columns that contain labels.
+      lists: names of the columns that may contain lists, with the function that joins the texts of a list.
 
     Raises:
       UserError: if a column is missing, or is not text.

@@ -12,7 +12,7 @@ from tfm.data.picture_files import PictureFolder
 from tfm.errors import UserError, first_line
 from tfm.io.files import read_limited
 
-MAX_JSON_BYTES = 1 << 31  # the annotations of COCO's training split have 448 MB, and those of LVIS 1.1 GB
+MAX_JSON_BYTES = 1 << 31  # the annotations of COCO's training split have 448 MB, and LVIS has 1.1 GB
 MAX_NUMBER = 1e9  # of the absolute value of a coordinate, and of an area in pixels
 log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """What an error message calls the entry after the name of the file."""
+        """Returns the place of the entry for an error message, after the name of the file."""
         identity = f" (id {_shorten(self._fields['id'])})" if self._has("id") else ""
         return f"{self._section}[{self._number}]{identity}"
 

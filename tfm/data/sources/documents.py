@@ -75,7 +75,7 @@ def _split_at(separator: str, blocks: Iterable[str]) -> Iterator[str]:
 
 
 def _join_paragraphs(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the paragraphs of a text, which are separated by blank lines."""
+    """Yields the paragraphs of a text. Blank lines separate them."""
     paragraph: list[str] = []
     for line in lines:
         if line.strip():

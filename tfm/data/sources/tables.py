@@ -53,8 +53,8 @@ class TableOptions(NamedTuple):
       columns: the columns of the texts of a row, names or numbers.
       form: one of `tfm.data.config.FORMATS`; "" takes it from the ending of each file.
       clean: applied to each text.
-      labels: those of the columns that contain labels. A label may also be a number or a boolean.
-      lists: those of the columns that may contain lists of texts, with the function that joins a list.
+      labels: names of the columns that contain labels. A label may also be a number or a boolean.
+      lists: names of the columns that may contain lists of texts, with the function that joins a list.
     """
 
     columns: tuple[str, ...]

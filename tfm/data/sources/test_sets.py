@@ -61,8 +61,8 @@ class SgmlSegment(NamedTuple):
 def open_xml(path: str, languages: Sequence[str], reference: str = "") -> Source:
     """Returns the pairs of a test set in one XML file.
 
-    The pairs are those of sacreBLEU: documents of test suites and segments without any reference are left
-    out. A segment that lacks this reference has an empty target.
+    The pairs are the same as sacreBLEU's: documents of test suites and segments without any reference are
+    left out. A segment that lacks this reference has an empty target.
 
     Args:
       path: the path of the file.

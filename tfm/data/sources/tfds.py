@@ -191,7 +191,7 @@ def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str
     Args:
       builder: the builder of a data set.
       features: names of features.
-      labels: those of the features that contain labels, which may also be numbers, booleans or classes.
+      labels: names of the features that contain labels. A label may also be numbers, booleans or classes.
     """
     known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
     problems: list[str] = []

@@ -10,8 +10,8 @@ import sentencepiece
 from tfm.data.config import NMT_NFKC, NMT_NFKC_QUOTES
 
 EXACT: dict[str, Any] = {"normalization_rule_name": "identity", "remove_extra_whitespaces": False}
-# Phones and word processors write these characters in place of those of a keyboard. A long dash has no blanks
-# around it, so that the words next to it would become one word.
+# Phones and word processors write these characters in place of the characters of a keyboard. A long dash has
+# no blanks around it, so that the words next to it would become one word.
 KEYBOARD = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
     **dict.fromkeys("\u201c\u201d\u201e\u201f", '"'),

@@ -103,7 +103,7 @@ class WordPieces(FileTokenizer):
         return [self._processor.piece_to_id(piece) for piece in pieces.split(" ")]
 
     def _lacks(self, character: str) -> bool:
-        """Returns whether the vocabulary lacks a character, which then becomes its bytes."""
+        """Returns whether the vocabulary lacks a character. The character then becomes its bytes."""
         return self._processor.encode(character, out_type=str)[-3:] == _byte_pieces(character)
 
     def _decode(self, file_ids: list[int]) -> str:

@@ -535,7 +535,7 @@ def inspect_labels(config: Config, splits: Sequence[str]) -> dict[str, Summary]:
 
 
 def find_names(config: Config) -> list[str]:
-    """Returns the names of the classes of a new run, which are the labels of all its splits.
+    """Returns the names of the classes of a new run: the labels of all its splits.
 
     Raises:
       UserError: if the model has a different number of classes, or a row has no label.

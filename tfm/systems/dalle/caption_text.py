@@ -54,8 +54,8 @@ class TokenText:
     """The tokens of the user's own captions, see `CaptionText`.
 
     After the tokens of a caption, the rest of a row has padding tokens. As in the paper, each position has
-    its own padding token. Their ids come after those of the tokenizer. The first padding token of a row says
-    that the caption ends.
+    its own padding token. Their ids come after the ids of the tokenizer. The first padding token of a row
+    says that the caption ends.
 
     Args:
       tokenizer: the tokenizer of the captions.
@@ -71,7 +71,7 @@ class TokenText:
         self._padding = np.arange(len(tokenizer), len(tokenizer) + length)
 
     def encode(self, captions: Iterable[str]) -> list[list[int]]:
-        """Returns the ids of captions, which are not cut and not padded."""
+        """Returns the ids of captions, without cutting and padding."""
         return self._tokenizer.encode(captions)
 
     def pad(self, ids: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:

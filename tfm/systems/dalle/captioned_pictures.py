@@ -1,4 +1,4 @@
-"""The user's own pictures with captions, which become examples.
+"""The user's own pictures with captions, as examples.
 
 For a batch, see `tfm.systems.dalle.captions`.
 """

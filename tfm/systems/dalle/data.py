@@ -21,7 +21,7 @@ Pictures = CaptionedDigits | CaptionedPictures
 
 
 class PictureForm(NamedTuple):
-    """How a model reads pictures and captions.
+    """The form in which a model reads pictures and captions.
 
     Attributes:
       size: height and width of a picture.

@@ -1,4 +1,4 @@
-"""Stored pictures with boxes, which become examples: the arrays of an .npz file, or files of COCO or YOLO.
+"""Stored pictures with boxes, as examples: the arrays of an .npz file, or files of COCO or YOLO.
 
 For the files, see `tfm.systems.detr.coco` and `tfm.systems.detr.yolo`.
 """

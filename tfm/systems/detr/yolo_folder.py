@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Description(NamedTuple):
-    """What the YAML file of a folder says.
+    """The content of the YAML file of a folder.
 
     Attributes:
       path: the YAML file, or the file of class names.

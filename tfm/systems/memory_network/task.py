@@ -111,7 +111,7 @@ class QuestionAnswering(Task):
     Args:
       config: `Config`.
       vocabulary: words and answers of the model.
-      fingerprint: SHA-256 of the file of the vocabulary. Empty for generated stories, which have no file.
+      fingerprint: SHA-256 of the file of the vocabulary. Empty for generated stories.
     """
 
     best = Best("validation/accuracy", "max")
@@ -328,7 +328,7 @@ def _compare(logits: jax.Array, batch: Batch) -> dict[str, SumAndCount]:
 
 
 def _best_words(scores: jax.Array) -> jax.Array:
-    """Returns the indices of the words with the largest scores. Class 0 is padding, which is no answer."""
+    """Returns the indices of the words with the largest scores. Class 0 is padding and no answer."""
     return scores[:, 1:].argmax(-1)
 
 

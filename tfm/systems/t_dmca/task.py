@@ -59,7 +59,7 @@ class Summarization(language_modeling.LanguageModeling):
     """A task that trains a language model to summarize. For the attributes, see `LanguageModeling`."""
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the summaries of a split, which is checked first, and their scores."""
+        """Checks a split, and yields its summaries and their scores."""
         check_splits(self.config.data, [split])
         documents = [text for (text,) in open_documents(self.config.data, split)]
         prefixes, references = split_documents(documents, self.config.data.before_summary)

@@ -31,7 +31,7 @@ WHITE_SPACE = (b" ", b"\t", b"\r")
 
 
 def split_words(text: str, lower_case: bool = False) -> list[str]:
-    """Returns the words of a text, which are separated by white space."""
+    """Returns the words of a text. White space separates them."""
     return WORD.findall(text.lower() if lower_case else text)
 
 

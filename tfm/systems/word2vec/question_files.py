@@ -117,7 +117,7 @@ def _split_fields(line: str) -> list[str]:
 
 
 def _read_number(text: str) -> float | None:
-    """Returns a field as a number, which may be NaN, or None if it is no number."""
+    """Returns a field as a number (NaN included), or None if it is no number."""
     try:
         return float(text)
     except ValueError:

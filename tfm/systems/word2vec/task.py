@@ -76,7 +76,7 @@ class Config:
     """The config of a run that learns word vectors.
 
     The default of `negatives` is the value of NEG-5 in Table 1 of Mikolov et al. 2013, and of word2vec.c. The
-    defaults of `training` are those of the Transformer.
+    defaults of `training` are the Transformer's.
     """
 
     task: str = tasks.task_field("word_vectors")

@@ -111,7 +111,7 @@ def observe_pair(
 def _observe_ids(
     task: Any, params: Any, sentence: str, source: list[int], predicted: list[int], width: int = 0
 ) -> Observation:
-    """Returns the observation of the ids of both sides, which are padded to at least `width` tokens."""
+    """Returns the observation of the ids of both sides, padded to at least `width` tokens."""
     tokens = {
         "source": ("source piece", source),
         "read": ("target piece read", [BOS_ID, *predicted[:-1]]),
