@@ -1,11 +1,11 @@
-"""Tests that each page of docs/guide runs and contains its true output and figures."""
+"""Tests that the pages of docs/guide, and others with output, run and show their true output and figures."""
 
 import itertools
 import re
 
 import pytest
 
-from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, run_page
+from tests.support.pages import BLOCK, GUIDE, find_formulas, guide_pages, pages_with_output, run_page
 from tools import update_guide
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
@@ -20,7 +20,7 @@ def find_figures(page):
     return FIGURE.findall(page.read_text(encoding="utf-8"))
 
 
-@pytest.fixture(scope="module", params=guide_pages(), ids=lambda page: page.stem)
+@pytest.fixture(scope="module", params=pages_with_output(), ids=lambda page: page.stem)
 def page_run(request, tmp_path_factory):
     """Runs the code of a page. Returns (page, blocks as in `run_page`, folder of the figures)."""
     folder = tmp_path_factory.mktemp("page")

@@ -1,13 +1,15 @@
-"""Program that runs the code of the guide's pages.
+"""Program that runs the code of the guide's pages, and of the other pages that show their output.
 
 `python -m tools.update_guide` writes the output of each block into its page, and draws the figures,
-docs/guide/figures/*.png. Tests check that the pages contain this output.
+docs/guide/figures/*.png. With the paths of pages, it updates only these. Tests check that the pages contain
+this output.
 """
 
 import os
 import pathlib
+import sys
 
-from tests.support.pages import BLOCK, guide_pages, run_page
+from tests.support.pages import BLOCK, pages_with_output, run_page
 
 
 def update_page(path: pathlib.Path) -> None:
@@ -24,5 +26,5 @@ def update_page(path: pathlib.Path) -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    for page in guide_pages():
-        update_page(page)
+    for page in map(pathlib.Path, sys.argv[1:]) if sys.argv[1:] else pages_with_output():
+        update_page(page.absolute())

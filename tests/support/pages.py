@@ -23,6 +23,12 @@ def guide_pages() -> list[pathlib.Path]:
     return sorted(pages, key=lambda path: int(path.name.partition("_")[0]))
 
 
+def pages_with_output() -> list[pathlib.Path]:
+    """Returns the pages whose blocks run, and whose output is checked: the guide, and others below docs/."""
+    docs = ROOT / "docs"
+    return [*guide_pages(), docs / "from_pytorch.md"]
+
+
 def find_formulas(text: str) -> list[str]:
     """Returns the formulas of a page in LaTeX: $$ on lines of their own around a block, $ within a line."""
     return [block or inline for block, inline in FORMULA.findall(FENCE.sub("", text))]
