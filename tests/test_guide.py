@@ -10,8 +10,8 @@ from tools import update_guide
 
 FIGURE = re.compile(r"!\[[^]]+\]\((figures/\w+\.png)\)")
 MAX_FIGURE_BYTES = 80_000
-SOLUTION = re.compile(
-    r'<details markdown="1"><summary>Solution</summary>\n\n(.*?)\n\n</details>', re.DOTALL
+FOLDED = re.compile(
+    r'<details markdown="1"><summary>(Hint|Solution)</summary>\n\n(.*?)\n\n</details>', re.DOTALL
 )  # without the attribute, the site would show the Markdown as it is
 
 
@@ -87,11 +87,18 @@ def test_page_ends_with_two_exercises(page):
 
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
 def test_solutions_of_both_exercises_print_their_results(page):
-    solutions = SOLUTION.findall(find_exercises(page))
+    solutions = [text for kind, text in FOLDED.findall(find_exercises(page)) if kind == "Solution"]
     assert len(solutions) == 2
     for solution in solutions:
         ((_, output),) = BLOCK.findall(solution)
         assert output
+
+
+@pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
+def test_a_hint_without_code_precedes_each_solution(page):
+    folded = FOLDED.findall(find_exercises(page))
+    assert [kind for kind, _ in folded] == ["Hint", "Solution"] * 2
+    assert not [text for kind, text in folded if kind == "Hint" and BLOCK.search(text)]
 
 
 @pytest.mark.parametrize("page", guide_pages(), ids=lambda page: page.stem)
