@@ -25,6 +25,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from nbconvert import MarkdownExporter
 from nbconvert.preprocessors import CoalesceStreamsPreprocessor
+from previews import describe, find_picture
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import TextLexer, get_lexer_for_filename
@@ -41,6 +42,7 @@ PAGES = {"index.md": "README.md"}  # of the site: file of the repository
 PAGES |= {f"family/{system.name}.md": system.page for system in SYSTEMS if not system.core_page}
 PAGES |= {name: name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")}
 NOTES = "benchmarks/notes"  # of measurements
+NOTES_INDEX = "index.md"  # page of the site that lists them
 PAGES |= {f"notes/{name}": f"{NOTES}/{name}" for name in sorted(os.listdir(os.path.join(ROOT, NOTES)))}
 SOURCE = "source"  # folder of the pages that show code
 # Factors of the rank of pages in a search, so that the pages for users come first.
@@ -87,6 +89,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if name.endswith(".ipynb"):
             _add_notebook(files, config, name.removesuffix(".ipynb"))
     files.append(File.generated(config, COMMANDS, content=_show_commands()))
+    files.append(File.generated(config, f"notes/{NOTES_INDEX}", content=list_notes()))
     if _has_live_page():
         files.append(File.generated(config, LIVE_PLACE, abs_src_path=os.path.join(ROOT, LIVE_PAGE)))
     linked = set()
@@ -117,11 +120,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Draws formulas, and marks the words of code that browsers would break.
+    """Draws formulas, describes the page, and marks the words of code that browsers would break.
 
-    An example of such a word is --workdir=DIR. site.css keeps these words whole.
+    An example of such a word is --workdir=DIR. site.css keeps these words whole. The theme puts the
+    description and the picture into the head of the page.
     """
     html = FORMULA.sub(_typeset, html)
+    if page is not None:
+        page.meta.setdefault("description", describe(html) or f"{page.title} in the repository of tfm.")
+        page.meta.setdefault("picture", find_picture(html, page.url))
     return CODE.sub(lambda code: TAG_OR_WORD.sub(_mark_word, code[0]), html)
 
 
@@ -189,7 +196,22 @@ def _show_commands() -> str:
         texts = dict(zip(names, pool.map(_help, names), strict=True))
     shown = {name: text if name == "train" else FIELDS.sub("", text) for name, text in texts.items()}
     sections = [f"## tfm {name}\n\n```{{.text .help}}\n{text.strip()}\n```\n" for name, text in shown.items()]
-    return "\n".join(["# Commands and config fields\n", *sections])
+    introduction = "You want to look up a flag or a field. This page has the help of each command."
+    return "\n".join(["# Commands and config fields\n", f"{introduction}\n", *sections])
+
+
+def list_notes() -> str:
+    """Returns a page that leads to each note about a measurement."""
+    lines = [
+        "# Measurements",
+        "",
+        "These notes say how a number of the documents was measured, and what was tried.",
+        "",
+    ]
+    for name in sorted(os.listdir(os.path.join(ROOT, NOTES))):
+        heading = _read(f"{NOTES}/{name}").partition("\n")[0].removeprefix("# ")
+        lines.append(f"- [{heading}]({name})")
+    return "\n".join(lines) + "\n"
 
 
 def _show_modules(match: re.Match) -> str:

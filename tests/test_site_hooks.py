@@ -1,6 +1,7 @@
 """Tests of the hooks of the site, which convert links, tables, figures and lists of options."""
 
 import html
+import re
 import types
 
 import pytest
@@ -55,6 +56,56 @@ def test_links_to_symbols_lead_to_their_lines(hooks):
     ) + 1
     link = render(hooks, "[x](../tfm/masks.py#causal_mask)", "design.md")
     assert link == f"[x](source/tfm/masks.py.md#L-{line})"
+
+
+def show(hooks, content, url="train.html"):
+    """Returns the metadata of a page after the hooks have seen its content in HTML."""
+    page = types.SimpleNamespace(url=url, title="Train", meta={})
+    hooks.on_page_content(content, page, None, None)
+    return page.meta
+
+
+def test_description_is_the_first_text_of_a_page_with_its_first_sentences(hooks):
+    image = '<p><a href="x.html"><img src="figures/a.webp"></a></p>'
+    text = '<p>A "run" is a folder. It holds everything that <code>tfm train</code> writes. It is safe.</p>'
+    meta = show(hooks, f"<h1>Train</h1>{image}{text}<p>More.</p>")
+    assert meta["description"] == (
+        "A &quot;run&quot; is a folder. It holds everything that tfm train writes."
+    )
+    assert meta["picture"] == "figures/a.webp"
+
+
+def test_description_of_a_page_is_short_and_never_empty(hooks):
+    long = show(hooks, f"<p>{'word ' * 100}</p>")["description"]
+    assert long.endswith("word ...")
+    assert len(long) < 210
+    assert show(hooks, "<h1>Train</h1><pre>x = 1</pre>")["description"] == "Train in the repository of tfm."
+
+
+def test_picture_of_a_preview_is_a_file_of_the_site_that_is_no_drawing(hooks):
+    svg, png = '<img src="../figures/family.svg">', '<img alt="x" src="../figures/a.png">'
+    assert show(hooks, svg + png, "family/detr.html")["picture"] == "figures/a.png"
+    assert show(hooks, svg)["picture"] is None
+
+
+def test_page_for_missing_addresses_leads_to_pages_of_the_site():
+    page = (ROOT / "docs" / "theme" / "404.html").read_text(encoding="utf-8")
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    targets = re.findall(r"'([\w/]+)\.html'", page)
+    assert len(targets) > 8
+    pages = [target.replace("guide/index", "guide/README") for target in targets]  # as MkDocs names it
+    assert [page for page in pages if f" {page}.md\n" not in navigation] == []
+
+
+def test_default_picture_of_the_previews_exists():
+    template = (ROOT / "docs" / "theme" / "main.html").read_text(encoding="utf-8")
+    (picture,) = re.findall(r'else "(figures/\S+)"', template)
+    assert (ROOT / "docs" / picture).exists()
+
+
+def test_every_note_of_a_measurement_is_listed(hooks):
+    listed = re.findall(r"\]\((\w+\.md)\)", hooks.list_notes())
+    assert listed == sorted(path.name for path in (ROOT / "benchmarks" / "notes").iterdir())
 
 
 @pytest.mark.parametrize(("path", "is_linked"), [("README.md", True), ("build/missing.html", False)])
