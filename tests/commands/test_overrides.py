@@ -205,6 +205,16 @@ class wide:
     Config, Model = WideConfig, Transformer
 
 
+@dataclasses.dataclass(frozen=True)
+class DeepConfig(TransformerConfig):
+    name: str = f"{__name__}:deep"
+    decoder_layers: int = field(9, "Number of decoder layers.")
+
+
+class deep:
+    Config, Model = DeepConfig, Transformer
+
+
 class same:
     Config, Model = TransformerConfig, Transformer
 
@@ -228,6 +238,19 @@ def test_model_of_the_same_config_class_keeps_the_fields(name, small, caplog):
         ).config.model
     assert (model.d_model, model.heads, model.encoder_layers, model.decoder_layers) == (16, 4, 1, 6)
     assert model.d_ff == (96 if name == "wide" else 2048)  # the default of the new class
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize(("old", "new"), [("wide", "transformer"), ("wide", "deep"), ("deep", "wide")])
+def test_models_that_extend_the_same_config_keep_its_fields(old, new, small, caplog):
+    """Otherwise, a sweep over one's own model and the model that it extends compares different sizes."""
+    own = override(small, [f"--config.model.name={__name__}:{old}"]).config
+    name = new if new == "transformer" else f"{__name__}:{new}"
+    with caplog.at_level("INFO"):
+        model = override(own, [f"--config.model.name={name}"]).config.model
+    assert model.name == name
+    assert (model.d_model, model.heads, model.encoder_layers) == (16, 2, 1)
+    assert model.d_ff == (96 if new == "wide" else 2048)
     assert not caplog.messages
 
 

@@ -149,10 +149,11 @@ def _replace_section(outer: Any, path: Sequence[str], name: str, flag: str) -> A
     if len(path) > 1:
         return dataclasses.replace(outer, **{path[0]: _replace_section(old, path[1:], name, flag)})
     new = config.defaults_of_name(outer, path[0], name, flag.removesuffix(".name"))
-    if isinstance(new, type(old)):
+    shared = _shared_fields(outer, path[0], new)
+    if shared:
         defaults = config.defaults_of_name(outer, path[0], old.name, "")
-        kept = {field: value for field, value in vars(old).items() if value != getattr(defaults, field)}
-        new = dataclasses.replace(new, **kept)
+        changed = {field for field in shared if getattr(old, field) != getattr(defaults, field)}
+        new = dataclasses.replace(new, **{field: getattr(old, field) for field in changed})
     else:
         log.info(
             "%s=%s: the settings of the config for %s are dropped. Fields that no flag sets have the "
@@ -160,6 +161,19 @@ def _replace_section(outer: Any, path: Sequence[str], name: str, flag: str) -> A
             *(flag, name, old.name, name),
         )
     return dataclasses.replace(outer, **{path[0]: new})
+
+
+def _shared_fields(outer: Any, section: str, new: Any) -> set[str]:
+    """Returns the fields that a section of `outer` and its replacement have from the config of one name.
+
+    For example, two models that extend the Transformer's config share its fields. Sections that only share a
+    base without a name of its own share nothing, because they are different models or optimizers.
+    """
+    common = next(kind for kind in type(getattr(outer, section)).__mro__ if isinstance(new, kind))
+    name = getattr(common, "name", "")
+    if not name or type(config.defaults_of_name(outer, section, name, "")) is not common:
+        return set()
+    return {field.name for field in dataclasses.fields(common)} - {"name"}
 
 
 def _check_paths(fields: Mapping[str, Any], arguments: Sequence[str]) -> None:
