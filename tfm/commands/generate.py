@@ -61,7 +61,7 @@ def numbered_chunks(prefixes: Sequence[str] | None) -> Iterator[tuple[int, Seque
 
 
 def as_text(prefix: str, continuations: Sequence[Any]) -> str:
-    """Returns the text of each continuation after the prefix, followed by a line of dashes."""
+    """Returns the prefix with each continuation appended, each followed by a line of dashes."""
     return "\n".join(f"{prefix}{each.text}\n{RULE}" for each in continuations)
 
 

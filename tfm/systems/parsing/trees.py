@@ -169,7 +169,7 @@ def split_words(sentence: str) -> list[str]:
 
 
 def restore_tree(tokens: Iterable[str], words: Sequence[str]) -> Restored:
-    """Builds the tree of a sequence over the words of its sentence.
+    """Builds the tree of a sequence over the words of its sentence, and names the repairs that it needed.
 
     The tree always contains all words, because these repairs turn any sequence into a tree:
 
