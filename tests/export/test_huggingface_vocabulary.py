@@ -19,9 +19,10 @@ from tfm.errors import UserError
 from tfm.huggingface.arrays import TokenOrder
 from tfm.huggingface.fields import Fields
 from tfm.huggingface.lookup import find_families
-from tfm.huggingface.tokenizer_file import make_byte_tokenizer, renumber
+from tfm.huggingface.tokenizer_file import make_byte_tokenizer, make_special, make_word_tokenizer, renumber
 from tfm.huggingface.vocabulary import (
     Languages,
+    read_bart,
     read_fairseq,
     read_m2m_100,
     read_marian,
@@ -164,6 +165,36 @@ def test_rewritten_json_has_the_same_tokens(kind, text):
     rewritten = json.dumps(renumber(json.loads(content), order.ids.tolist())).encode()
     (ids,) = TokenizerJson(rewritten).encode([text])
     assert ids == [new_id(order, i) for i in original.encode(text, add_special_tokens=False).ids]
+
+
+BART_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+def write_bart(folder, special=BART_TOKENS, start=2):
+    """Writes the tokenizer.json of a BART of whole words. Returns the fields of its config.json."""
+    words = make_word_tokenizer({text: i for i, text in enumerate([*BART_TOKENS, "a", "dog"])})
+    tokens = [make_special(text, BART_TOKENS.index(text)) for text in special]
+    (folder / "tokenizer.json").write_text(json.dumps(words | {"added_tokens": tokens}))
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": start}
+    return Fields(ids | {"vocab_size": 6}, "config.json")
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_texts_of_bart_begin_with_its_first_token_whatever_the_decoder_begins_with(start, tmp_path):
+    vocabulary = read_bart(str(tmp_path), write_bart(tmp_path, start=start), Languages())
+    order, tokenizer = vocabulary.order, TokenizerJson(vocabulary.files["vocabulary.model"])
+    (ids,) = tokenizer.encode([f"{vocabulary.source_prefix}a dog"])
+    assert order.ids[ids].tolist() == [0, 4, 5]
+    assert not order.excluded[ids].any()
+    assert order.ids[1] == start
+    assert order.excluded[1]
+    assert len(tokenizer) == len(order)
+
+
+def test_bart_without_its_first_token_is_an_error(tmp_path):
+    fields = write_bart(tmp_path, special=BART_TOKENS[1:])
+    with pytest.raises(UserError, match="special token <s>"):
+        read_bart(str(tmp_path), fields, Languages())
 
 
 BERT_SPECIAL = ["[unused0]", "[UNK]", "[SEP]", "[PAD]", "[MASK]", "[CLS]"]

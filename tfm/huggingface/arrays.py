@@ -113,6 +113,8 @@ class TokenOrder:
       size: number of ids in the other model.
       pad, start, end: ids in the other model. `pad` is None if there is no padding. `start` is the token that
         the decoder reads first.
+      is_start_in_texts: whether texts also contain `start`, as in a BART whose decoder begins with "<s>". The
+        row of BOS is a copy then, too.
 
     Attributes:
       size: see above.
@@ -121,12 +123,13 @@ class TokenOrder:
         `EXCLUDED_LOGIT`, so the probabilities of all other tokens stay the same.
     """
 
-    def __init__(self, size: int, *, pad: int | None, start: int, end: int):
+    def __init__(self, size: int, *, pad: int | None, start: int, end: int, is_start_in_texts: bool = False):
         self.size = size
         special = [-1 if pad is None else pad, start, end]
-        self.ids = np.array([*special, *(i for i in range(size) if i not in special)])
+        absent = {pad, end} if is_start_in_texts else set(special)
+        self.ids = np.array([*special, *(i for i in range(size) if i not in absent)])
         self.excluded = self.ids < 0
-        self.excluded[BOS_ID] |= start in (pad, end)
+        self.excluded[BOS_ID] |= is_start_in_texts or start in (pad, end)
 
     def __len__(self) -> int:
         return len(self.ids)

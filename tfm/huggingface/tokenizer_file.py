@@ -103,8 +103,8 @@ def renumber(content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     Raises:
       ValueError, KeyError, TypeError, AttributeError: if the content is no tokenizer.json.
     """
-    new_ids = {old: i for i, old in reversed(list(enumerate(ids))) if old >= 0}
-    new_ids[ids[EOS_ID]] = EOS_ID  # not the copy of EOS in the row of BOS
+    new_ids = {old: i for i, old in enumerate(ids) if old >= 0 and i != BOS_ID}
+    new_ids.setdefault(ids[BOS_ID], BOS_ID)  # unless the row of BOS is a copy
     added = [token | {"id": new_ids[token["id"]]} for token in content.get("added_tokens", [])]
     tokens = {text: new_ids[i] for text, i in list_ids(content).items()}
     for token in added:

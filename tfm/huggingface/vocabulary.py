@@ -175,9 +175,22 @@ def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of BART. It has "<s>" before each text, after the start of the decoder.
 
     BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
+
+    Raises:
+      UserError: also if the tokenizer has no special token "<s>", as in a BART with the tokenizer of BERT.
     """
-    order = _order(fields, vocabulary_size(fields))
-    files = {VOCABULARY_FILE: renumber_tokenizer(folder, read_tokenizer(folder), order)}
+    content = read_tokenizer(folder)
+    try:
+        ids = [token["id"] for token in content["added_tokens"] if token["content"] == BOS]
+    except (KeyError, TypeError):
+        ids = []
+    if not ids:
+        raise UserError(
+            f"Expected the tokenizer.json of {folder} to have the special token {BOS}, with which the texts "
+            "of BART begin, but added_tokens lacks it. tfm has no such model."
+        )
+    order = _order(fields, vocabulary_size(fields), text_start=ids[0])
+    files = {VOCABULARY_FILE: renumber_tokenizer(folder, content, order)}
     return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
 
 
@@ -203,8 +216,8 @@ def read_fairseq(folder: str, fields: Fields) -> Vocabulary:
     """
     languages = Languages(fields.get("source_lang", str), fields.get("target_lang", str))
     sides = [_read_dictionary(folder, fields, language) for language in dataclasses.astuple(languages)]
-    special = {"pad": FAIRSEQ_IDS[PAD], "start": FAIRSEQ_IDS[EOS], "end": FAIRSEQ_IDS[EOS]}
-    order = TokenOrder(max(map(len, sides)), **special)
+    pad, end = FAIRSEQ_IDS[PAD], FAIRSEQ_IDS[EOS]
+    order = TokenOrder(max(map(len, sides)), pad=pad, start=end, end=end)
     order.excluded |= order.ids >= len(sides[1])
     files = {}
     for name, ids in zip((SOURCE_VOCABULARY_FILE, VOCABULARY_FILE), sides, strict=True):
@@ -261,10 +274,17 @@ def rewrite_sentencepiece(
     return write_pieces(rewritten, others)
 
 
-def _order(fields: Fields, size: int) -> TokenOrder:
-    """Returns the order of the tokens of a model that translates."""
-    names = {"pad": "pad_token_id", "start": "decoder_start_token_id", "end": "eos_token_id"}
-    return TokenOrder(size, **{role: _check_id(fields, name, size) for role, name in names.items()})
+def _order(fields: Fields, size: int, text_start: int | None = None) -> TokenOrder:
+    """Returns the order of the tokens of a model that translates.
+
+    Args:
+      fields: fields of config.json.
+      size: number of ids.
+      text_start: id of the token with which all texts begin, or None.
+    """
+    names = ("pad_token_id", "decoder_start_token_id", "eos_token_id")
+    pad, start, end = (_check_id(fields, name, size) for name in names)
+    return TokenOrder(size, pad=pad, start=start, end=end, is_start_in_texts=start == text_start)
 
 
 def _check_id(fields: Fields, name: str, size: int, default: int | None = None) -> int:
