@@ -30,6 +30,7 @@ from tfm.huggingface import lookup
 from tfm.huggingface.arrays import to_ours, to_theirs
 from tfm.huggingface.folder import Weights
 from tfm.huggingface.vocabulary import Languages
+from tfm.positions import sinusoidal_encoding
 from tfm.testing.models import quick_jit
 from tfm.workdir import runs
 
@@ -177,6 +178,16 @@ def test_array_that_is_no_copy_is_an_error(name, tmp_path):
     safetensors.numpy.save_file(other, tmp_path / "model.safetensors")
     with pytest.raises(UserError, match=name):
         imported.convert(Weights(str(tmp_path)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_sinusoids_of_a_file_in_half_precision_are_left_out(dtype, tmp_path):
+    imported = Imported(FOLDER / "marian-swish")
+    table = np.asarray(sinusoidal_encoding(np.arange(64), imported.config.d_model, layout="interleaved"))
+    sinusoids = np.concatenate([table[:, ::2], table[:, 1::2]], 1).astype(dtype)
+    arrays = dict(imported.weights) | {"model.encoder.embed_positions.weight": sinusoids}
+    safetensors.numpy.save_file(arrays, tmp_path / "model.safetensors")
+    assert_trees_equal(imported.convert(Weights(str(tmp_path))), imported.parameters)
 
 
 def test_files_without_the_prefix_and_with_masks_are_read(tmp_path):
