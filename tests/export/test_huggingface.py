@@ -190,6 +190,25 @@ def test_sinusoids_of_a_file_in_half_precision_are_left_out(dtype, tmp_path):
     assert_trees_equal(imported.convert(Weights(str(tmp_path))), imported.parameters)
 
 
+@pytest.mark.parametrize(
+    ("name", "original", "copy"),
+    [
+        ("gpt2", "transformer.wte.weight", "lm_head.weight"),
+        pytest.param("bart", "model.shared.weight", "lm_head.weight", marks=pytest.mark.long),
+        pytest.param(
+            "marian-separate", "model.decoder.embed_tokens.weight", "lm_head.weight", marks=pytest.mark.long
+        ),
+        pytest.param("t5-v1_1", "shared.weight", "decoder.embed_tokens.weight", marks=pytest.mark.long),
+    ],
+)
+def test_tied_array_may_have_the_name_of_its_copy(name, original, copy, tmp_path):
+    imported = Imported(FOLDER / name)
+    arrays = dict(imported.weights)
+    arrays[copy] = arrays.pop(original)
+    safetensors.numpy.save_file(arrays, tmp_path / "model.safetensors")
+    assert_trees_equal(imported.convert(Weights(str(tmp_path))), imported.parameters)
+
+
 def test_files_without_the_prefix_and_with_masks_are_read(tmp_path):
     imported = Imported(FOLDER / "gpt2")
     headless = {name.removeprefix("transformer."): x for name, x in imported.weights.items()}

@@ -128,7 +128,7 @@ def to_parameters(
     Raises:
       UserError: if an array is missing, left over or does not have the shape that config.json implies.
     """
-    entries = list(family.entries(model, fields))
+    entries = _replace_missing(family, list(family.entries(model, fields)), weights)
     missing = sorted({entry.theirs for entry in entries if not entry.optional} - {"", *weights})
     if missing:
         raise UserError(
@@ -145,6 +145,21 @@ def to_parameters(
         return ours
     features = np.argsort(sines_first(model.d_model))
     return {name: permute_features(name, x, features) for name, x in ours.items()}
+
+
+def _replace_missing(family: Family, entries: Sequence[Entry], weights: Weights) -> list[Entry]:
+    """Returns the entries with a copy in place of each array that the files lack.
+
+    Libraries store only one of several names of a tied array. safetensors keeps the first in the alphabet.
+    """
+    used = {entry.theirs for entry in entries}
+    copies: dict[str, str] = {}
+    for entry in entries:
+        names = [name for name, ours in family.copies.items() if ours == entry.ours]
+        present = [name for name in names if name in weights and name not in used]
+        if entry.theirs and entry.theirs not in weights and present:
+            copies[entry.theirs] = present[0]
+    return [entry._replace(theirs=copies.get(entry.theirs, entry.theirs)) for entry in entries]
 
 
 def _check_unused(family: Family, model: Any, entries: Sequence[Entry], weights: Weights) -> None:
