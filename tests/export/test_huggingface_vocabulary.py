@@ -27,6 +27,7 @@ from tfm.huggingface.vocabulary import (
     read_m2m_100,
     read_marian,
     read_mbart,
+    read_t5,
 )
 from tfm.systems.bert.huggingface import read_bert
 
@@ -165,6 +166,28 @@ def test_rewritten_json_has_the_same_tokens(kind, text):
     rewritten = json.dumps(renumber(json.loads(content), order.ids.tolist())).encode()
     (ids,) = TokenizerJson(rewritten).encode([text])
     assert ids == [new_id(order, i) for i in original.encode(text, add_special_tokens=False).ids]
+
+
+ADDED = {"content": "<sep>"}
+ADDED_FILES = {
+    "added_tokens.json": {"<sep>": len(PIECES)},
+    "tokenizer_config.json": {"added_tokens_decoder": {str(len(PIECES)): ADDED}},
+    "tokenizer.json": {"added_tokens": [ADDED | {"id": len(PIECES)}]},
+}
+
+
+@pytest.mark.parametrize("file", ADDED_FILES)
+def test_token_added_to_t5_keeps_its_id(file, tmp_path):
+    (tmp_path / "spiece.model").write_bytes(MODEL)
+    (tmp_path / file).write_text(json.dumps(ADDED_FILES[file]))
+    special = {"pad_token_id": 3, "decoder_start_token_id": 3, "eos_token_id": 2}
+    fields = Fields({"vocab_size": len(PIECES) + 8, **special}, "config.json")
+    vocabulary = read_t5(str(tmp_path), fields, Languages())
+    tokenizer = WordPieces(vocabulary.files["vocabulary.model"])
+    (ids,) = tokenizer.encode([f"{TEXTS[0]} <sep> {TEXTS[1]}"])
+    first, second = (PROCESSOR.encode(text) for text in TEXTS[:2])
+    assert vocabulary.order.ids[ids].tolist() == [*first, len(PIECES), *second]
+    assert tokenizer.decode(ids) == f"{TEXTS[0]} <sep> {TEXTS[1]}"
 
 
 BART_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
 from tfm.data.tokenizers.files import MAX_FILE_BYTES
-from tfm.data.tokenizers.protocol import BOS_ID, PAD_ID, UNKNOWN_PIECE
+from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE
 from tfm.data.tokenizers.sentencepiece_file import (
     BYTE,
     CONTROL,
@@ -252,7 +252,7 @@ def rewrite_sentencepiece(
       ids: {piece: id of the other model} of both sides. Pieces that `content` lacks become unused: no text is
         encoded to them, but they can be decoded.
       order: order of the tokens.
-      tags: pieces that a text can begin with, such as ">>deu<<" or "deu_Latn".
+      tags: pieces for whole words, such as ">>deu<<", "deu_Latn" or the added token "<sep>".
 
     Raises:
       ValueError: if the content is damaged.
@@ -338,6 +338,29 @@ def _read_tags(folder: str, first_id: int) -> dict[str, int]:
     return tags
 
 
+def _read_added(folder: str) -> dict[str, int]:
+    """Returns {text: id} of the tokens that the files list apart from the vocabulary, such as "<sep>".
+
+    Versions of transformers write them into different files, the newest of which is tokenizer_config.json.
+    """
+    listed = read_json_if_present(os.path.join(folder, "tokenizer.json")).get("added_tokens") or ()
+    plain = read_json_if_present(os.path.join(folder, "added_tokens.json"))
+    details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    try:
+        decoder = details.get("added_tokens_decoder") or {}
+        tokens = {token["content"]: token["id"] for token in listed} | plain
+        tokens |= {token["content"]: int(i) for i, token in decoder.items()}
+        valid = all(type(text) is str and type(i) is int and 0 <= i < MAX_ID for text, i in tokens.items())
+    except (TypeError, KeyError, ValueError, AttributeError):
+        valid = False
+    if not valid:
+        raise UserError(
+            "Expected texts and ids of added tokens in tokenizer.json, added_tokens.json and "
+            f"tokenizer_config.json of {folder}. Copy the whole folder again."
+        )
+    return tokens
+
+
 def _rewrite_file(
     folder: str, name: str, ids: Mapping[str, int], order: TokenOrder, tags: Collection[str]
 ) -> bytes:
@@ -347,7 +370,16 @@ def _rewrite_file(
 def _rewrite(
     folder: str, content: bytes, ids: Mapping[str, int], order: TokenOrder, tags: Collection[str] = ()
 ) -> bytes:
-    """Calls `rewrite_sentencepiece`, and raises a UserError if the file or an id does not fit."""
+    """Calls `rewrite_sentencepiece` with the tokens that were added to the vocabulary of the file, too.
+
+    Raises:
+      UserError: if the file or an id does not fit.
+    """
+    used = {*ids.values(), *order.ids[: EOS_ID + 1].tolist()}
+    special = {PAD, BOS, EOS, UNKNOWN_PIECE, MASK}
+    added = {text: i for text, i in _read_added(folder).items() if i not in used and text not in special}
+    added = {text: i for text, i in added.items() if text not in ids}
+    ids, tags = {**ids, **added}, {*tags, *added}
     largest = max(ids.values(), default=0)
     if largest >= order.size:
         raise UserError(
