@@ -270,6 +270,18 @@ def test_vocabulary_that_does_not_fit_bert_is_an_error(content, size, tmp_path):
         read_bert(str(tmp_path), Fields({"vocab_size": size}, "config.json"), Languages())
 
 
+@pytest.mark.parametrize("lowercase", [True, False])
+def test_token_added_to_bert_keeps_its_id(lowercase, tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(BERT_PIECES))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": lowercase}))
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"[E1]": len(BERT_PIECES)}))
+    fields = Fields({"vocab_size": len(BERT_PIECES) + 1}, "config.json")
+    vocabulary = read_bert(str(tmp_path), fields, Languages())
+    (ids,) = TokenizerJson(vocabulary.files["vocabulary.model"]).encode(["the [E1] dogs"])
+    expected = [BERT_PIECES.index("the"), len(BERT_PIECES), *map(BERT_PIECES.index, ("do", "##g", "##s"))]
+    assert vocabulary.order.ids[ids].tolist() == expected
+
+
 def test_byte_order_mark_of_windows_is_no_part_of_the_first_piece(tmp_path):
     fields = Fields({"vocab_size": 5, "source_lang": "de", "target_lang": "de"}, "config.json")
     texts = {"vocab.txt": "the\r\n[UNK]\r\n[PAD]\r\n[CLS]\r\n[SEP]\r\n", "dict.de.txt": "the 4\r\na 3\r\n"}

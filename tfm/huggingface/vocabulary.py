@@ -36,6 +36,8 @@ from tfm.huggingface.tokenizer_file import (
     EOS,
     PAD,
     TEXT_START,
+    list_ids,
+    make_special,
     make_word_piece_tokenizer,
     make_word_tokenizer,
     renumber,
@@ -393,7 +395,7 @@ def _rewrite(
 
 
 def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
-    """Returns the content of a tokenizer.json. A vocab.txt is converted first."""
+    """Returns the content of a tokenizer.json. A vocab.txt and its added tokens are converted first."""
     path = os.path.join(folder, name)
     if name == "tokenizer.json":
         return read_json(path)
@@ -402,9 +404,13 @@ def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
     except UnicodeDecodeError:
         raise UserError(f"Expected {path} to be a text in UTF-8, but it has other content.") from None
     lines = content.removesuffix("\n").split("\n")
-    return make_word_piece_tokenizer(
+    made = make_word_piece_tokenizer(
         lines, read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
     )
+    known = list_ids(made)
+    added = [(text, i) for text, i in _read_added(folder).items() if text not in known]
+    made["added_tokens"] += [make_special(text, i) | {"special": False} for text, i in added]
+    return made
 
 
 def renumber_tokenizer(folder: str, content: dict[str, Any], order: TokenOrder) -> bytes:
