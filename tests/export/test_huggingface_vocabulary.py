@@ -190,6 +190,23 @@ def test_token_added_to_t5_keeps_its_id(file, tmp_path):
     assert tokenizer.decode(ids) == f"{TEXTS[0]} <sep> {TEXTS[1]}"
 
 
+@pytest.mark.parametrize("text", [*TEXTS[:2], "two  spaces, don't 5 €", "<s> x"])
+def test_byte_pairs_without_a_tokenizer_json_have_the_same_ids(text, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    content = json.loads(make_json("bytes", tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"]))
+    model = content["model"]
+    (tmp_path / "vocab.json").write_text(json.dumps(model["vocab"]))
+    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
+    (tmp_path / "merges.txt").write_text("\n".join(["#version: 0.2", *merges, ""]), encoding="utf-8")
+    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    fields = Fields({"vocab_size": len(model["vocab"])} | ids, "config.json")
+    vocabulary = read_bart(str(tmp_path), fields, Languages())
+    (found,) = TokenizerJson(vocabulary.files["vocabulary.model"]).encode([text])
+    original = tokenizers.Tokenizer.from_str(json.dumps(content))
+    original.encode_special_tokens = True
+    assert vocabulary.order.ids[found].tolist() == original.encode(text).ids
+
+
 BART_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
 
 

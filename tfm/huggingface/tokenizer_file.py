@@ -9,6 +9,8 @@ from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # with `UNKNOWN_PIECE`, names of the special pieces
 TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 WORD_PIECE_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+MASK = "<mask>"
+BYTE_PAIR_TOKENS = (BOS, PAD, EOS, UNKNOWN_PIECE, MASK, "<|endoftext|>")
 MAX_WORD_CHARACTERS = 100  # of BERT; a longer word is unknown
 
 
@@ -61,6 +63,31 @@ def make_word_piece_tokenizer(pieces: Iterable[str], options: Mapping[str, Any])
     splitter = {"type": "BertPreTokenizer"}
     decoder = {"type": "WordPiece", "prefix": "##", "cleanup": True}
     return _make_file(model, special, normalizer=normalizer, pre_tokenizer=splitter, decoder=decoder)
+
+
+def make_byte_pair_tokenizer(
+    vocabulary: Mapping[str, int], merges: Iterable[str], add_prefix_space: bool
+) -> dict[str, Any]:
+    """Returns the content of a tokenizer.json of GPT-2, BART or RoBERTa.
+
+    Args:
+      vocabulary: {piece: id}, the content of a vocab.json.
+      merges: the lines of a merges.txt.
+      add_prefix_space: whether a text gets a space at its beginning.
+    """
+    special = {name: vocabulary[name] for name in BYTE_PAIR_TOKENS if name in vocabulary}
+    level = {"type": "ByteLevel", "add_prefix_space": add_prefix_space, "trim_offsets": True}
+    model = {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": "",
+        "end_of_word_suffix": "",
+        "fuse_unk": False,
+        "vocab": vocabulary,
+        "merges": [line for line in merges if line and not line.startswith("#version")],
+    }
+    return _make_file(model, special, pre_tokenizer=level | {"use_regex": True}, decoder=level)
 
 
 def make_word_tokenizer(vocabulary: Mapping[str, int]) -> dict[str, Any]:

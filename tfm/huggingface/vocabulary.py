@@ -34,9 +34,11 @@ from tfm.huggingface.folder import read_json, read_json_if_present
 from tfm.huggingface.tokenizer_file import (
     BOS,
     EOS,
+    MASK,
     PAD,
     TEXT_START,
     list_ids,
+    make_byte_pair_tokenizer,
     make_special,
     make_word_piece_tokenizer,
     make_word_tokenizer,
@@ -44,7 +46,6 @@ from tfm.huggingface.tokenizer_file import (
 )
 from tfm.io.files import read_limited
 
-MASK = "<mask>"
 MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
@@ -395,22 +396,36 @@ def _rewrite(
 
 
 def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
-    """Returns the content of a tokenizer.json. A vocab.txt and its added tokens are converted first."""
+    """Returns the content of a tokenizer.json.
+
+    If `name` is vocab.txt, or the folder has only vocab.json and merges.txt, these files and the added tokens
+    are converted.
+    """
     path = os.path.join(folder, name)
-    if name == "tokenizer.json":
+    has_merges = os.path.exists(os.path.join(folder, "merges.txt"))
+    if name == "tokenizer.json" and (os.path.exists(path) or not has_merges):
         return read_json(path)
-    try:
-        content = _read(folder, name).decode("utf-8-sig").replace("\r\n", "\n")
-    except UnicodeDecodeError:
-        raise UserError(f"Expected {path} to be a text in UTF-8, but it has other content.") from None
-    lines = content.removesuffix("\n").split("\n")
-    made = make_word_piece_tokenizer(
-        lines, read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
-    )
+    options = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    if name == "tokenizer.json":
+        prefix_space = options.get("add_prefix_space") is True
+        ids, merges = _read_ids(folder, "vocab.json"), _read_lines(folder, "merges.txt")
+        made = make_byte_pair_tokenizer(ids, merges, add_prefix_space=prefix_space)
+    else:
+        made = make_word_piece_tokenizer(_read_lines(folder, name), options)
     known = list_ids(made)
     added = [(text, i) for text, i in _read_added(folder).items() if text not in known]
     made["added_tokens"] += [make_special(text, i) | {"special": False} for text, i in added]
     return made
+
+
+def _read_lines(folder: str, name: str) -> list[str]:
+    """Returns the lines of a text in UTF-8."""
+    try:
+        content = _read(folder, name).decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError:
+        path = os.path.join(folder, name)
+        raise UserError(f"Expected {path} to be a text in UTF-8, but it has other content.") from None
+    return content.removesuffix("\n").split("\n")
 
 
 def renumber_tokenizer(folder: str, content: dict[str, Any], order: TokenOrder) -> bytes:
