@@ -8,6 +8,8 @@ symbol begins. Formulas become SVG, which needs no script, no font and no networ
 a run as a page that translates, the first page of the site links to it.
 """
 
+import importlib
+import inspect
 import os
 import pkgutil
 import re
@@ -220,7 +222,27 @@ def _show_modules(match: re.Match) -> str:
     if match[2]:
         modules = pkgutil.iter_modules([os.path.join(ROOT, *match[1].split("."))])
         names = [f"{match[1]}.{module.name}" for module in modules]
-    return "\n".join(f"## {name}\n\n::: {name}\n" for name in names)
+    return "\n".join(f"## {name}\n\n::: {name}\n{_tabulate_exports(name)}" for name in names)
+
+
+def _tabulate_exports(name: str) -> str:
+    """Returns a table of the names that a package exports, with links to their descriptions.
+
+    Returns "" for a module that is not a package, and for a package that exports nothing.
+    """
+    package = importlib.import_module(name)
+    if not hasattr(package, "__path__") or not hasattr(package, "__all__"):
+        return ""
+    lines = ["", "| name | meaning |", "| --- | --- |"]
+    for exported in package.__all__:
+        value = getattr(package, exported)
+        if inspect.isfunction(value) or inspect.isclass(value):
+            place = f"{value.__module__}.{value.__qualname__}"
+            meaning = inspect.getdoc(value).partition("\n")[0].replace("|", "\\|")
+            lines.append(f"| [`{exported}`][{place}] | {meaning} |")
+        else:
+            lines.append(f"| `{exported}` | a constant |")
+    return "\n".join(lines) + "\n"
 
 
 def _tabulate_flags(command: str) -> str:

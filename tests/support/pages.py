@@ -26,7 +26,7 @@ def guide_pages() -> list[pathlib.Path]:
 def pages_with_output() -> list[pathlib.Path]:
     """Returns the pages whose blocks run, and whose output is checked: the guide, and others below docs/."""
     docs = ROOT / "docs"
-    return [*guide_pages(), docs / "from_pytorch.md"]
+    return [*guide_pages(), docs / "from_pytorch.md", *sorted((docs / "reference").glob("*.md"))]
 
 
 def find_formulas(text: str) -> list[str]:
