@@ -142,6 +142,19 @@ def test_ids_of_nllb_are_shifted_and_begin_with_the_language(nllb):
     assert vocabulary.target_prefix == "deu_Latn"
 
 
+@pytest.mark.parametrize("listed", [[], ["eng_Latn", "deu_Latn"]])
+def test_tags_of_nllb_have_the_ids_in_its_tokenizer_json(nllb, listed):
+    added = json.loads((nllb / "tokenizer_config.json").read_text())["added_tokens_decoder"]
+    tokens = [token | {"id": int(i)} for i, token in added.items()]
+    (nllb / "tokenizer.json").write_text(json.dumps({"added_tokens": tokens}))
+    (nllb / "tokenizer_config.json").write_text(json.dumps({"additional_special_tokens": listed}))
+    fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
+    vocabulary = read_m2m_100(str(nllb), fields, Languages("eng_Latn", "deu_Latn"))
+    tokenizer = WordPieces(vocabulary.files["vocabulary.model"])
+    (ids,) = tokenizer.encode(["eng_Latn deu_Latn"])
+    assert vocabulary.order.ids[ids].tolist() == [len(PIECES) + 2, len(PIECES) + 1]
+
+
 @pytest.mark.parametrize("languages", [Languages(), Languages("eng_Latn", "German")])
 def test_unknown_languages_are_refused(nllb, languages):
     fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")

@@ -326,16 +326,14 @@ def _check_language(folder: str, side: str, language: str, tags: Collection[str]
 def _read_tags(folder: str, first_id: int) -> dict[str, int]:
     """Returns {tag of a language: id}. Files without ids list the tags in the order of their ids."""
     details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
-    decoder = details.get("added_tokens_decoder")
+    special = read_json_if_present(os.path.join(folder, "special_tokens_map.json"))
+    tags = {text: i for text, i in _read_added(folder).items() if i >= first_id}
     try:
-        if decoder:
-            tags = {token["content"]: int(i) for i, token in decoder.items() if int(i) >= first_id}
-        else:
-            special = read_json_if_present(os.path.join(folder, "special_tokens_map.json"))
-            names = (details | special).get("additional_special_tokens") or ()
-            texts = [name if isinstance(name, str) else name["content"] for name in names]
-            tags = {text: first_id + i for i, text in enumerate(texts)}
-    except (TypeError, KeyError, ValueError, AttributeError):
+        names = (details | special).get("additional_special_tokens") or ()
+        texts = [name if isinstance(name, str) else name["content"] for name in names]
+        if tags.keys().isdisjoint(texts):
+            tags = {text: first_id + i for i, text in enumerate(texts)} | tags
+    except (TypeError, KeyError):
         raise UserError(f"Expected the tags of languages in {folder}/tokenizer_config.json.") from None
     tags.pop(MASK, None)
     return tags
