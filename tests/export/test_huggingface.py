@@ -28,6 +28,8 @@ from tfm.export.to_huggingface import to_arrays
 from tfm.family import find_parts
 from tfm.huggingface import lookup
 from tfm.huggingface.arrays import to_ours, to_theirs
+from tfm.huggingface.families import gpt2_model
+from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import Weights
 from tfm.huggingface.vocabulary import Languages
 from tfm.positions import sinusoidal_encoding
@@ -103,6 +105,14 @@ def test_entries_of_all_families_are_inverses(name):
             joined = np.concatenate(parts[entry.theirs], -1) if entry.part else parts[entry.theirs][0]
             expected = imported.weights[entry.theirs][entry.skip :]
             np.testing.assert_allclose(joined, expected, rtol=1e-6)
+
+
+def test_fields_that_the_first_config_of_gpt2_lacks_have_the_defaults_of_transformers():
+    values = json.loads((FOLDER / "gpt2" / "config.json").read_text())
+    model = gpt2_model(Fields(values, "config.json"))
+    for name in ("activation_function", "layer_norm_epsilon", "n_inner", "scale_attn_weights"):
+        del values[name]
+    assert gpt2_model(Fields(values, "config.json")) == model
 
 
 def test_bias_of_logits_that_gpt2_lacks_is_an_error():

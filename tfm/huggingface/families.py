@@ -208,14 +208,14 @@ def gpt2_model(fields: Fields) -> DecoderLMConfig:
     }.items():
         fields.require(name, value)
     d_model = fields.get("n_embd", int)
-    activation, _ = fields.activation("activation_function")
+    activation, _ = fields.activation("activation_function", "gelu_new")
     return DecoderLMConfig(
         d_model=d_model,
         d_ff=fields.get("n_inner", int, None) or 4 * d_model,
         heads=fields.get("n_head", int),
         layers=fields.get("n_layer", int),
         activation=activation,
-        layer_norm_epsilon=fields.get("layer_norm_epsilon", float),
+        layer_norm_epsilon=fields.get("layer_norm_epsilon", float, 1e-5),
         max_positions=fields.get("n_positions", int),
         dropout=fields.get("resid_pdrop", float, 0.1),
         attention_dropout=fields.get("attn_pdrop", float, 0.1),
