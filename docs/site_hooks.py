@@ -222,27 +222,40 @@ def _show_modules(match: re.Match) -> str:
     if match[2]:
         modules = pkgutil.iter_modules([os.path.join(ROOT, *match[1].split("."))])
         names = [f"{match[1]}.{module.name}" for module in modules]
-    return "\n".join(f"## {name}\n\n::: {name}\n{_tabulate_exports(name)}" for name in names)
+    return "\n".join(f"## {name}\n\n{_describe_module(name)}" for name in names)
 
 
-def _tabulate_exports(name: str) -> str:
-    """Returns a table of the names that a package exports, with links to their descriptions.
+def _describe_module(name: str) -> str:
+    """Returns the description of a module. A package gets a table of the names that it exports.
 
-    Returns "" for a module that is not a package, and for a package that exports nothing.
+    The table links to the descriptions in the modules that define the names, so that none appears twice.
     """
     package = importlib.import_module(name)
     if not hasattr(package, "__path__") or not hasattr(package, "__all__"):
-        return ""
-    lines = ["", "| name | meaning |", "| --- | --- |"]
+        return f"::: {name}\n"
+    members = [member for member in package.__all__ if _module_of(getattr(package, member)) == name]
+    lines = [
+        f"::: {name}",
+        "    options:",
+        f"      members: {members or 'false'}",
+        "",
+        "| name | meaning |",
+        "| --- | --- |",
+    ]
     for exported in package.__all__:
         value = getattr(package, exported)
-        if inspect.isfunction(value) or inspect.isclass(value):
+        if _module_of(value):
             place = f"{value.__module__}.{value.__qualname__}"
             meaning = inspect.getdoc(value).partition("\n")[0].replace("|", "\\|")
             lines.append(f"| [`{exported}`][{place}] | {meaning} |")
         else:
             lines.append(f"| `{exported}` | a constant |")
     return "\n".join(lines) + "\n"
+
+
+def _module_of(value: object) -> str | None:
+    """Returns the module that defines a function or a class, and None for any other value."""
+    return value.__module__ if inspect.isfunction(value) or inspect.isclass(value) else None
 
 
 def _tabulate_flags(command: str) -> str:
