@@ -249,7 +249,8 @@ def _describe_module(name: str) -> str:
             meaning = inspect.getdoc(value).partition("\n")[0].replace("|", "\\|")
             lines.append(f"| [`{exported}`][{place}] | {meaning} |")
         else:
-            lines.append(f"| `{exported}` | a constant |")
+            kind = "constant" if isinstance(value, str | int | float | tuple | dict) else "type"
+            lines.append(f"| `{exported}` | a {kind} |")
     return "\n".join(lines) + "\n"
 
 
