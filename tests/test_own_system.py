@@ -103,6 +103,26 @@ def test_custom_system_is_visualized_exported_and_warm_started(folder):
     assert runs.load("warm", checkpoint="last").steps == [1]
 
 
+def test_changed_code_of_a_custom_system_is_noticed_in_its_run_and_export(folder, caplog):
+    export.main(["--workdir=runs/language", "--output=unchanged", "--import=which_language"])
+    for name in ("runs/language", "unchanged"):
+        runs.load(name)
+    assert "has changed" not in caplog.text
+    path = folder / "which_language" / "task.py"
+    code = path.read_text(encoding="utf-8")
+    path.write_text(f"{code}\n# changed\n", encoding="utf-8")
+    try:
+        for name in ("runs/language", "unchanged"):
+            caplog.clear()
+            runs.load(name)
+            assert f"The code of which_language.task has changed since {name} was written" in caplog.text
+        caplog.clear()
+        train.main([CONFIG, "--workdir=broken", *SHORT, "--config.training.steps=41"])
+        assert "The code of which_language.task has changed since the last start" in caplog.text
+    finally:
+        path.write_text(code, encoding="utf-8")
+
+
 def test_custom_system_may_copy_and_freeze_a_part_of_another_run():
     (command,) = [command for command in commands("train") if "--workdir=runs/part" in command]
     train.main([*command, "--config.training.steps=1", "--config.training.warmup_steps=1"])

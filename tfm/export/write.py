@@ -41,7 +41,7 @@ def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
         config.save(settings, runs.config_path(temporary))
         for name in assets:
             shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
-        write_parameters(temporary, variables, [int(step) for step in run.steps], assets)
+        write_parameters(temporary, variables, [int(step) for step in run.steps], run.task)
         with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
             file.write(card)
         manifest.write(temporary, {}, set(os.listdir(temporary)) - {CARD_FILE})

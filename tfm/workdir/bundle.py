@@ -24,6 +24,7 @@ from tfm.devices.memory import check_parameters_fit
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
 from tfm.training.task import Task, Variables, variable_shapes
+from tfm.workdir.own_code import hash_modules, warn_of_changed_modules
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
@@ -77,14 +78,24 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
+    warn_of_changed_modules(folder, metadata["modules"], task.config)
     expected = flatten(like)
     tensors = {name: x.astype(expected[name].dtype, copy=False) for name, x in tensors.items()}
     return unflatten(tensors, like), metadata["steps"]
 
 
-def write_parameters(folder: str, variables: Variables, steps: list[int], assets: Mapping[str, str]) -> None:
-    """Writes the variables of a bundle, the steps of their checkpoints and the fingerprints of assets."""
-    metadata = {"format_version": FORMAT_VERSION, "steps": steps, "assets": assets}
+def write_parameters(folder: str, variables: Variables, steps: list[int], task: Task) -> None:
+    """Writes the variables of a bundle.
+
+    The metadata of the file are the steps of the checkpoints, and the fingerprints of the assets and of the
+    user's own modules.
+    """
+    metadata = {
+        "format_version": FORMAT_VERSION,
+        "steps": steps,
+        "assets": task.assets(),
+        "modules": hash_modules(task.config),
+    }
     # C order is needed, because safetensors writes the memory of an array as it is.
     flat = sorted(flatten(variables).items())
     arrays = {name: np.asarray(x, stored_dtype(name, x), order="C") for name, x in flat}

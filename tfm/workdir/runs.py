@@ -25,7 +25,8 @@ from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
 from tfm.workdir import working_copies
 from tfm.workdir.bundle import is_bundle, read_bundle
-from tfm.workdir.starts import check_recorded_config
+from tfm.workdir.own_code import warn_of_changed_modules
+from tfm.workdir.starts import check_recorded_config, last_start
 
 CONFIG_FILE = "config.json"
 REQUIRED_MEMBERS = ("model.name", "data", "training", "output_suffix", "without_paths")  # of every config
@@ -163,6 +164,7 @@ class RunFolder(ModelFolder):
         self, task: Task, partitioner: Partitioner, like: Variables, choice: Choice
     ) -> tuple[Any, list[int]]:
         """Returns (placed variables, steps), or raises `CheckpointDeleted` if training deleted a step."""
+        warn_of_changed_modules(self.path, last_start(self.path).get("modules", {}), task.config)
         training = task.config.training
         with contextlib.closing(open_checkpoints(task, training, self.path)) as checkpoints:
             steps = choose_steps(checkpoints, choice, training.checkpoint_every)

@@ -23,6 +23,7 @@ from tfm.devices.backend import NUMERICAL_OPTIONS
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
 from tfm.training.task import Data, Task, check_contract
+from tfm.workdir.own_code import hash_modules
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = (  # environment variables that change numbers; other variables may be secrets
@@ -60,6 +61,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
         "processes": jax.process_count(),
         "devices": [device.device_kind for device in jax.devices()],
         "code": code_state(os.path.dirname(os.path.dirname(os.path.abspath(tfm.__file__)))),
+        "modules": hash_modules(config),
         "versions": dict(package_versions()),
         "environment": {name: os.environ[name] for name in RECORDED_VARIABLES if name in os.environ},
         "jax": {name: getattr(jax.config, name) for name in NUMERICAL_OPTIONS},
@@ -195,7 +197,7 @@ def check_recorded_config(workdir: str, config: Mapping[str, Any], path: str) ->
 
 
 def _warn_of_changes(before: dict, now: dict, step: str) -> None:
-    """Logs changes of the validation data, and of JAX options that change the numbers.
+    """Logs changes of the validation data, of own modules, and of JAX options that change the numbers.
 
     An environment variable can change such an option, for example JAX_DEFAULT_PRNG_IMPL.
     """
@@ -203,6 +205,13 @@ def _warn_of_changes(before: dict, now: dict, step: str) -> None:
         log.warning(
             "The content of %s has changed since the last start of this run. From step %s on, its scores "
             "cannot be compared with earlier scores",
+            " and ".join(changed),
+            step,
+        )
+    if changed := _differences(before.get("modules", {}), now["modules"]):
+        log.warning(
+            "The code of %s has changed since the last start of this run. From step %s on, the run may "
+            "differ from an unbroken run",
             " and ".join(changed),
             step,
         )

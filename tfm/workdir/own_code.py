@@ -1,0 +1,52 @@
+"""The fingerprints of the user's own modules, so that a model whose code has changed is noticed.
+
+A run folder and an export contain the names of such modules, and not their code. The parameters fit the code
+after many changes of it, and the model then computes something else.
+"""
+
+import dataclasses
+import hashlib
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from tfm.config import dotted_names
+from tfm.config.names import module_names
+
+log = logging.getLogger(__name__)
+
+
+def hash_modules(config: Any) -> dict[str, str]:
+    """Returns {module: SHA-256 of its file} of the imported modules outside tfm that a config names.
+
+    The modules that they import are not included.
+
+    Args:
+      config: config of a task, a dataclass.
+    """
+    modules = {name: sys.modules.get(name) for name in module_names(dotted_names(dataclasses.asdict(config)))}
+    files = {name: getattr(module, "__file__", None) for name, module in modules.items()}
+    return {name: _hash_file(path) for name, path in files.items() if path}
+
+
+def warn_of_changed_modules(folder: str, recorded: Mapping[str, str], config: Any) -> None:
+    """Logs a warning if the file of a module differs from the fingerprint in the folder.
+
+    Args:
+      folder: folder of the run or the export.
+      recorded: what `hash_modules` returned when the folder was written.
+      config: config of the task. Its modules are imported already.
+    """
+    changed = [name for name, now in hash_modules(config).items() if recorded.get(name, now) != now]
+    if changed:
+        log.warning(
+            "The code of %s has changed since %s was written, so the model may compute something else",
+            " and ".join(changed),
+            folder,
+        )
+
+
+def _hash_file(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
