@@ -306,8 +306,9 @@ def check_plan(task: Task, config: TrainingConfig) -> None:
       config: see `Setup`. The devices are not checked.
 
     Raises:
-      UserError: if the model does not fit into the memory, the learning rate has no peak, a pattern matches
-        no parameter, or `check_score_names` raises.
+      UserError: if the parameters, gradients, averages and states of the optimizers do not fit into the
+        memory of a device (activations are not counted), the learning rate has no peak, a pattern matches no
+        parameter, or `check_score_names` raises.
     """
     check_score_names(task, config)
     variables = variable_shapes(task)

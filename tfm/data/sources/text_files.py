@@ -84,7 +84,10 @@ ENDINGS = (*OPENERS, *(ending.upper() for ending in OPENERS if ending))
 
 
 def one_line(text: str) -> str:
-    """Returns the text without line ends. A model that was trained on bytes may write line ends."""
+    """Returns the text on one line: line ends become a space, and blanks at both ends are removed.
+
+    A model that was trained on bytes may write line ends.
+    """
     return LINE_ENDS.sub(" ", text).strip()
 
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 def vit_model(fields: Fields) -> ViTConfig:
-    """Returns the config of ViT. A model without a classifier gets the smallest number of classes."""
+    """Returns the config of ViT. A model without a classifier gets two classes."""
     labels = TWO_LABELS if is_headless(fields) else fields.get("id2label", dict, TWO_LABELS)
     fields.require("qkv_bias", True)
     activation, _ = fields.activation("hidden_act")

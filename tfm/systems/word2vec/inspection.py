@@ -69,7 +69,11 @@ def summarize(data: SkipGramsConfig, split: str, vocabulary: Mapping[str, int]) 
 
 
 def count_questions(data: SkipGramsConfig, words: list[str]) -> dict[str, tuple[int, int]]:
-    """Returns {"analogies" or "pairs": (number of questions whose words are known, number of questions)}."""
+    """Returns {"analogies" or "pairs": (number of questions whose words are known, number of questions)}.
+
+    Words of analogies are known if they are among the `data.most_frequent` words, and words of pairs if they
+    are in the vocabulary. A kind without questions is left out, and the built-in language has none.
+    """
     if data.is_language:
         return {}
     analogies = [q for path in find_paths(data.directory, data.analogies) for q in read_analogies(path)]
