@@ -503,7 +503,7 @@ def split_tree(tree: Any, is_wanted: Callable[[str], bool]) -> tuple[Any, Any]:
 
 
 def merge_trees(one: Any, other: Any) -> Any:
-    """Returns the tree whose two parts `split_tree` returned."""
+    """Returns the tree that `split_tree` divided into these two."""
     return jax.tree.map(lambda a, b: b if a is None else a, one, other, is_leaf=lambda x: x is None)
 
 

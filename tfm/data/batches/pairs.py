@@ -160,7 +160,10 @@ def open_train_batches(
 
 
 def eval_batches(cache: TokenCache, config: PairsConfig) -> Iterator[Batch]:
-    """Yields one pass over the usable pairs of a cache."""
+    """Yields each usable pair of a cache once, in batches ordered by width, without shuffling and mixing.
+
+    The last batch of a width is padded with empty rows. See `make_rows` for the usable pairs.
+    """
     epochs = PairEpochs(cache, dataclasses.replace(config, mixing=""), seed=0)
     for cut in epochs.cuts:
         yield epochs.assemble(0, np.arange(cut.first, cut.last), (cut.rows, cut.width))

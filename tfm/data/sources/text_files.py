@@ -317,7 +317,11 @@ def find_problem(block: bytes, signs: Mapping[bytes, str] = SIGNS) -> str:
 
 
 def is_markup(beginning: bytes) -> bool:
-    """Returns whether the first bytes of a file begin SGML or XML, which may be UTF-16."""
+    """Returns whether a file begins with a declaration of XML, a doctype, or a root tag in `MARKUP`.
+
+    Args:
+      beginning: the first bytes of the file. They may be UTF-16.
+    """
     plain = beginning[:SAMPLE_BYTES].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe")
     return bool(MARKUP.match(plain.decode("utf-8", errors="replace")))
 

@@ -109,6 +109,9 @@ class Cut(NamedTuple):
 def join_pairs(pairs: Source, before_summary: str, shown_as: str) -> Source:
     """Returns documents that end in their summary. Leaves out articles without text or without a summary.
 
+    The marks between the articles of Multi-News become blanks. A summary that contains `before_summary` is a
+    problem of the source.
+
     Args:
       pairs: rows of (article, summary).
       before_summary: text between both.
