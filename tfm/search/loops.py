@@ -74,7 +74,10 @@ def run_in_stages(
 
 
 def take_rows(tree: Any, rows: jax.Array) -> Any:
-    """Returns some rows, int32 [R], of all leaves [B, ...], and scalars unchanged. B means the last row."""
+    """Returns the rows with the numbers `rows`, int32 [R], of all leaves [B, ...], and scalars unchanged.
+
+    The number B means the last row.
+    """
     return jax.tree.map(lambda x: x.at[rows].get(mode="clip") if x.ndim else x, tree)
 
 

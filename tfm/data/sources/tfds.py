@@ -105,7 +105,10 @@ def fingerprint_files(builder: Any, split: str, features: Sequence[str]) -> str:
 
 @contextlib.contextmanager
 def reading(folder: str) -> Iterator[None]:
-    """Converts the errors of TFDS and array_record for damaged files into a UserError."""
+    """Converts the errors that TFDS and array_record raise for damaged files (`DAMAGE`) into a UserError.
+
+    The block should only read and parse, because other errors of these types are converted, too.
+    """
     from google.protobuf.message import DecodeError
 
     try:
