@@ -122,7 +122,7 @@ def options(cls: type[T]) -> type[T]:
 
 
 def command(function: Callable[[Any], None]) -> Callable[[Sequence[str] | None], None]:
-    """Makes a `main(argv=None)` of a function of options.
+    """Makes a `main(argv=None)` of a function whose parameter `options` has the class of the options.
 
     The attribute `options` of `main` is their class, and the attribute `run` is the function. `main` raises a
     UserError for a mistake. `tfm.commands.main` prints the help.

@@ -249,11 +249,12 @@ def lowercase_tokenizer(language: str) -> Callable[[str], str]:
 
 
 def paper_tokenizer(language: str) -> Callable[[str], str]:
-    """Returns the tokenizer of the paper's evaluation, a function from text to tokens joined by spaces.
+    """Returns a tokenizer as in the paper's evaluation, a function from text to tokens joined by spaces.
 
-    The function normalises punctuation, splits the text into Moses tokens and splits hyphenated compounds.
-    The script of the paper's authors replaces typographic quotes only in hypotheses, because its reference
-    file contains none. Here both sides are plain text, so both are normalised.
+    The function normalises punctuation (Moses' normalize-punctuation), splits the text into Moses tokens and
+    splits hyphenated compounds. The script of the paper's authors instead replaces single typographic
+    characters (replace-unicode-punctuation), and only in hypotheses, because its reference file is tokenized
+    already. Here both sides are plain text, so both are normalised.
     """
     import sacremoses
 

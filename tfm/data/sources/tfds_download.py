@@ -137,7 +137,10 @@ def _prepare(name: str, module: str, root: str, temporary: str) -> None:
 
 
 def bound_requests() -> None:
-    """Limits the time that TFDS waits for servers, in the whole process."""
+    """Limits how long any request and any new socket of this process waits for a connection or the next byte.
+
+    It also limits how often TFDS tries again. A download may take longer in total.
+    """
     import requests
     from tensorflow_datasets.core.download import downloader
 
