@@ -13,7 +13,7 @@ PYTORCH_BLOCK = re.compile(r"```py\n# PyTorch\n(.*?)```(?:\n\n```text\n(.*?)```)
 
 @pytest.mark.long
 def test_pytorch_code_prints_the_output_of_the_page():
-    pytest.importorskip("torch", reason="PyTorch is not installed")
+    pytest.importorskip("torch", reason="the package torch is not installed")
     names = {}
     blocks = PYTORCH_BLOCK.findall(PAGE.read_text(encoding="utf-8"))
     assert len(blocks) == 3

@@ -24,6 +24,7 @@ ALLOWED = {
     "models of a few steps have equal reports": CONTRACT,
     "the task has no examples": CONTRACT,
     "the task has no plan": CONTRACT,
+    "the task has no fingerprints of splits": CONTRACT,
     "the task observes no single texts of its training data": CONTRACT,
     "the field selects the class of its section": CONTRACT,
     "the command reads no run": CONTRACT,
