@@ -29,10 +29,10 @@ from tfm.decoding.protocol import (
     Ensemble,
     Params,
     as_ensemble,
-    count_elements,
     search_parameters,
     with_dtype,
 )
+from tfm.devices.memory import count_elements
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_texts
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -208,11 +207,6 @@ def shift_right(targets: Array, positions: Array | None = None) -> jax.Array:
     """
     positions = jnp.arange(targets.shape[1]) if positions is None else positions
     return jnp.where(positions == 0, BOS_ID, jnp.roll(targets, 1, axis=-1))
-
-
-def count_elements(members: Ensemble) -> int:
-    """Returns the number of parameters of all members of an ensemble."""
-    return sum(math.prod(x.shape) for x in jax.tree.leaves(members))
 
 
 def search_parameters(params: Params, dtype: str = "") -> Params:

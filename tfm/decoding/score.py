@@ -18,11 +18,11 @@ from tfm.decoding.protocol import (
     Ensemble,
     Params,
     as_ensemble,
-    count_elements,
     read_cross_attention,
     shift_right,
 )
 from tfm.decoding.translate import check_lengths, select_layer
+from tfm.devices.memory import count_elements
 from tfm.devices.mesh import place_rows
 from tfm.losses import chunked_log_probabilities
 

@@ -26,12 +26,12 @@ from tfm.decoding.protocol import (
     Ensemble,
     Params,
     as_ensemble,
-    count_elements,
     read_cross_attention,
     search_parameters,
     with_dtype,
 )
 from tfm.devices import backend
+from tfm.devices.memory import count_elements
 from tfm.devices.mesh import place_rows
 from tfm.errors import UserError, check_count
 
