@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import json
 import logging
 import os
@@ -143,6 +144,12 @@ def read_limited(path: str, max_bytes: int) -> bytes:
                 "file."
             )
         return file.read()
+
+
+def hash_file(path: str) -> str:
+    """Returns the SHA-256 of a file in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_text(path: str, max_bytes: int) -> str:

@@ -6,7 +6,6 @@ contain it, and the run does not need the other run any longer.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -20,7 +19,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from tfm.checkpoints.trees import check_finite
 from tfm.config import OnResume, field
 from tfm.errors import UserError
-from tfm.io.files import atomic_file
+from tfm.io.files import atomic_file, hash_file
 from tfm.training.task import Variables
 
 SUFFIX = ".safetensors"  # of the asset of a field; no other asset has this ending
@@ -80,8 +79,7 @@ def read_frozen(workdir: str, name: str) -> FrozenModel:
     """
     path = os.path.join(workdir, name + SUFFIX)
     try:
-        with open(path, "rb") as file:
-            fingerprint = hashlib.file_digest(file, "sha256").hexdigest()
+        fingerprint = hash_file(path)
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = json.loads(file.metadata()[METADATA_KEY])
             model = dict(metadata["model"])

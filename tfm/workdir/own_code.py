@@ -5,7 +5,6 @@ after many changes of it, and the model then computes something else.
 """
 
 import dataclasses
-import hashlib
 import logging
 import sys
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from tfm.config import dotted_names
 from tfm.config.names import module_names
+from tfm.io.files import hash_file
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ def hash_modules(config: Any) -> dict[str, str]:
     """
     modules = {name: sys.modules.get(name) for name in module_names(dotted_names(dataclasses.asdict(config)))}
     files = {name: getattr(module, "__file__", None) for name, module in modules.items()}
-    return {name: _hash_file(path) for name, path in files.items() if path}
+    return {name: hash_file(path) for name, path in files.items() if path}
 
 
 def warn_of_changed_modules(folder: str, recorded: Mapping[str, str], config: Any) -> None:
@@ -45,8 +45,3 @@ def warn_of_changed_modules(folder: str, recorded: Mapping[str, str], config: An
             " and ".join(changed),
             folder,
         )
-
-
-def _hash_file(path: str) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -147,6 +147,7 @@ class RunFolder(ModelFolder):
             raise UserError(
                 f"The task {task.config.task} cannot evaluate an ensemble. Omit --ensemble, or use --average."
             )
+        warn_of_changed_modules(self.path, last_start(self.path).get("modules", {}), task.config)
         like = variable_shapes(task)
         check_parameters_fit(like["params"], choice.ensemble, sharers=partitioner.parameter_shards)
         if choice.average > 1:
@@ -164,7 +165,6 @@ class RunFolder(ModelFolder):
         self, task: Task, partitioner: Partitioner, like: Variables, choice: Choice
     ) -> tuple[Any, list[int]]:
         """Returns (placed variables, steps), or raises `CheckpointDeleted` if training deleted a step."""
-        warn_of_changed_modules(self.path, last_start(self.path).get("modules", {}), task.config)
         training = task.config.training
         with contextlib.closing(open_checkpoints(task, training, self.path)) as checkpoints:
             steps = choose_steps(checkpoints, choice, training.checkpoint_every)
