@@ -39,8 +39,7 @@ def main(options: command_options.Data) -> None:
     config, names = options.config, list(dict.fromkeys(options.splits))
     inspect_split = getattr(tasks.find(config.task), "inspect_split", None)
     recorded_run = None if options.config_file else options.workdir  # another config has other data
-    if options.workdir:
-        check_task(options.workdir, config.task)
+    run_config = read_run_config(options.workdir, config.task) if options.workdir else None
     if inspect_split is not None:
         contents = list(summarize_splits(config, names, inspect_split))
         warn_of_changed_splits(config, recorded_run, [split.name for split in contents])
@@ -48,7 +47,7 @@ def main(options: command_options.Data) -> None:
         return
     if not isinstance(getattr(config, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(f"tfm data cannot read the data of the task '{config.task}'.")
-    tokenizer = options.workdir and load_tokenizer(options.workdir)
+    tokenizer = load_tokenizer(options.workdir, run_config) if options.workdir else None
     summaries = inspect_splits(config, names, tokenizer)
     warn_of_changed_splits(config, recorded_run, [split.name for split in summaries])
     inspect_labels = getattr(tasks.find(config.task), "inspect_labels", None)
@@ -108,14 +107,15 @@ def _show_summary(summary: Summary) -> Iterator[str]:
     yield from (f"  hint: {hint}" for hint in summary.hints)
 
 
-def check_task(workdir: str, task: str) -> None:
-    """Raises a UserError if a run has another task."""
+def read_run_config(workdir: str, task: str) -> Any:
+    """Returns the config of a run, or raises a UserError if the run has another task."""
     config = runs.open_folder(workdir).config
     if config.task != task:
         raise UserError(
             f"The run in {workdir} has the task '{config.task}', but the config has '{task}'. "
             "Give a run of the same task."
         )
+    return config
 
 
 def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str]) -> None:
@@ -126,9 +126,8 @@ def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str
         warn_of_changed_split(config, workdir, name)
 
 
-def load_tokenizer(workdir: str) -> Any:
-    """Loads the tokenizer of a run, or raises a UserError if the run has none."""
-    config = runs.open_folder(workdir).config
+def load_tokenizer(workdir: str, config: Any) -> Any:
+    """Loads the tokenizer of a run with this config, or raises a UserError if the run has none."""
     return tasks.find(config.task).create(config, workdir, new=False).tokenizer
 
 
