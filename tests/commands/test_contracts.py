@@ -8,6 +8,7 @@ class TestCommands(CommandContract):
     cases = {
         "quickstart": (),
         "data": ("--config=quickstart", "--workdir={run}"),
+        "split": ("--config=quickstart", "--output={out}"),
         "train": ("--config=quickstart", "--workdir={out}", "--warm_start={run}"),
         "sweep": ("{run}.py", "--workdir={out}"),
         "evaluate": ("--workdir={run}", "--output_dir={out}"),

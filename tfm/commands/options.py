@@ -196,6 +196,21 @@ class Data(ConfigOptions):
 
 
 @options
+class Split(ConfigOptions):
+    """Divide a corpus of sentence pairs into splits that share no sentence."""
+
+    config_file: str = option(REQUIRED, CONFIG_HELP, flag="config")
+    output: str = output_option(REQUIRED, "Folder to write. It must be empty or not exist.")
+    rows: int = option(1000, "Number of pairs of the validation split and of the test split.", minimum=1)
+    seed: int = option(0, "Seed of the random choice.", minimum=0)
+
+    @classmethod
+    def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
+        """Reads the config file."""
+        return NewRun.read_base(values)
+
+
+@options
 class Train(NewRun, HostOptions):
     """Train a model from a config, or resume a run."""
 
@@ -439,7 +454,7 @@ class Systems:
 
 
 GROUPS: dict[str, tuple[type, ...]] = {
-    "Train": (Quickstart, Data, Train, Sweep),
+    "Train": (Quickstart, Data, Split, Train, Sweep),
     "Use a model": (Evaluate, Compare, Translate, Generate, Import, Export),
     "Look inside": (Visualize, Explore, Replay),
     "Look after runs": (Status, List, Systems),
