@@ -33,7 +33,7 @@ def test_the_splits_contain_each_pair_once(tmp_path):
         "test": 5,
     }
     assert sorted(itertools.chain.from_iterable(splits.values())) == sorted(PAIRS)
-    assert "train 20, validation 5, test 5 pairs; 1 pairs are left out" in result.output
+    assert "train 20, validation 5, test 5 pairs, left out 1" in result.output
 
 
 def test_data_of_the_splits_have_no_overlap(tmp_path):

@@ -56,7 +56,7 @@ def observe_word2vec(section: Any) -> Observation:
     observation = observe_system(config)
     if section.is_language:
         return observation
-    sentences, _ = open_sentences(section, "train", word_vectors.count_training_words(section))
+    sentences = open_sentences(section, "train", word_vectors.count_training_words(section))
     with tempfile.TemporaryDirectory() as workdir:
         task = word_vectors.create(config, workdir)
     vectors = np.random.default_rng(0).normal(size=(len(task.words), WORD2VEC.features)).astype(np.float32)

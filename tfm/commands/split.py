@@ -38,7 +38,7 @@ def main(options: Split) -> None:
     with only_writer(options.output, "--output"):
         counts = write_splits(data, options.output, options.rows, options.seed)
     pairs = ", ".join(f"{split} {counts[split]:,}" for split in ("train", *HELD_OUT))
-    print(f"wrote {local_copies.show(options.output)}: {pairs} pairs; {counts[None]:,} pairs are left out")
+    print(f"wrote {local_copies.show(options.output)}: {pairs} pairs, left out {counts[None]:,}")
 
 
 def write_splits(data: PairsConfig, folder: str, rows: int, seed: int) -> collections.Counter[str | None]:

@@ -137,7 +137,7 @@ def test_tables_and_compressed_files_have_the_words_of_text_files(folder):
 def test_sentences_of_the_cache_are_those_in_memory(folder):
     counts = collections.Counter(" ".join(read_texts(folder)).split())
     counts = {word: count for word, count in counts.most_common() if word != "the"}  # leaves words out
-    cached, _ = open_sentences(make_data(folder), "train", counts)
+    cached = open_sentences(make_data(folder), "train", counts)
     assert isinstance(cached.words, np.memmap)
     held = number_sentences([text.split() for text in read_texts(folder)], counts)
     rows = np.array([3, 0, 59, 3])
@@ -151,7 +151,7 @@ def test_lower_case_merges_words(folder):
     (folder / "train.txt").write_text("The the THE a\n")
     counts = [word_vectors.count_training_words(make_data(folder, lower_case=case)) for case in (True, False)]
     assert counts == [{"the": 3, "a": 1}, {"THE": 1, "The": 1, "a": 1, "the": 1}]
-    sentences, _ = open_sentences(make_data(folder, lower_case=True), "train", counts[0])
+    sentences = open_sentences(make_data(folder, lower_case=True), "train", counts[0])
     assert sentences.take(np.array([0]))[0].tolist() == [0, 0, 0, 1]
 
 

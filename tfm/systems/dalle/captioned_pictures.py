@@ -3,7 +3,6 @@
 For a batch, see `tfm.systems.dalle.captions`.
 """
 
-import hashlib
 import logging
 
 import numpy as np
@@ -60,8 +59,7 @@ class CaptionedPictures:
             )
         self._pictures = PictureFiles([stored.paths[index] for index in chosen], size, channels)
         self.size = len(chosen)
-        content = repr((stored.fingerprint, self._shape))
-        self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
+        self.fingerprint = stored.fingerprint
         if text is not None:
             self._captions = EncodedCaptions([stored.captions[index] for index in chosen], text)
             without = len(stored.paths) - len(chosen)

@@ -45,6 +45,17 @@ def open_pictures(data: CaptionsConfig, split: str, form: PictureForm) -> Pictur
     return CaptionedPictures(data, find_captions(data, split), **form._asdict())
 
 
+def identify_split(data: CaptionsConfig, split: str) -> str:
+    """Returns the fingerprint of the content of a split.
+
+    Raises:
+      UserError: if the data are missing or unusable.
+    """
+    if data.kind == "digits":
+        return CaptionedDigits(split).fingerprint
+    return find_captions(data, split).fingerprint
+
+
 def open_captions(data: CaptionsConfig, seed: int, form: PictureForm) -> GeneratedData:
     """Opens the training and validation pictures of a run, and checks the test pictures if they exist.
 

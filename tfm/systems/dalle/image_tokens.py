@@ -21,7 +21,14 @@ from tfm.data.inspection import Summary
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
 from tfm.systems.dalle.captions import SIZE, CaptionsConfig
-from tfm.systems.dalle.data import PictureForm, Pictures, count_evaluated, open_captions, open_pictures
+from tfm.systems.dalle.data import (
+    PictureForm,
+    Pictures,
+    count_evaluated,
+    identify_split,
+    open_captions,
+    open_pictures,
+)
 from tfm.systems.dalle.dvae import DVAEConfig, logit_laplace_nll
 from tfm.systems.dalle.inspection import summarize_captions
 from tfm.training.config import TrainingConfig
@@ -250,6 +257,11 @@ class ImageTokens(Task):
 def inspect_split(config: Config, split: str) -> Summary:
     """Returns what `tfm data` shows of a split."""
     return summarize_captions(split, config.data)
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Returns the fingerprint of the content of a split."""
+    return identify_split(config.data, split)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> ImageTokens:

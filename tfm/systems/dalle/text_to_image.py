@@ -44,6 +44,7 @@ from tfm.systems.dalle.data import (
     PictureForm,
     Pictures,
     count_evaluated,
+    identify_split,
     open_captions,
     open_pictures,
     prepare_caption_tokenizer,
@@ -441,6 +442,11 @@ class OwnTextToImage(TextToImage):
 def inspect_split(config: Config, split: str) -> Summary:
     """Returns what `tfm data` shows of a split."""
     return summarize_captions(split, config.data, getattr(config.model, "text_length", None))
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Returns the fingerprint of the content of a split."""
+    return identify_split(config.data, split)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:

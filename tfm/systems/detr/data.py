@@ -90,6 +90,17 @@ def _open(data: BoxedPicturesConfig, split: str) -> Pictures:
     return StoredPictures(data, open_source(data, split), is_training=split == "train")
 
 
+def identify_split(data: BoxedPicturesConfig, split: str) -> str:
+    """Returns the fingerprint of the content of a split.
+
+    Raises:
+      UserError: if the data are missing or damaged.
+    """
+    if data.kind == "digits":
+        return Scenes(data, split).fingerprint
+    return open_source(data, split).fingerprint
+
+
 def open_source(data: BoxedPicturesConfig, split: str) -> Source:
     """Opens the stored pictures of a split, without checking that their boxes fit the config.
 

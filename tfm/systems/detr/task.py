@@ -25,7 +25,7 @@ from tfm.evaluation.score import Score
 from tfm.interpret.observation import Observation, read_index
 from tfm.layers.observe import read_attention
 from tfm.systems.detr.batches import BoxedPicture, BoxedPicturesConfig, picture_size
-from tfm.systems.detr.data import Pictures, open_pictures, open_source, open_splits
+from tfm.systems.detr.data import Pictures, identify_split, open_pictures, open_source, open_splits
 from tfm.systems.detr.inspection import summarize_scenes, summarize_source
 from tfm.systems.detr.metrics import SIZES, Detections, Truth, detection_scores, to_pixels
 from tfm.systems.detr.model import Detections as LayerPredictions
@@ -292,6 +292,11 @@ class Detection(Task):
         """Returns probabilities of the classes [B, N, classes] and boxes [B, N, 4] of the last layer."""
         logits, boxes = (x[-1].astype(jnp.float32) for x in predictions)
         return {"probabilities": jax.nn.softmax(logits)[..., :-1], "boxes": boxes}
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Returns the fingerprint of the content of a split."""
+    return identify_split(config.data, split)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> Detection:

@@ -226,6 +226,11 @@ def parse_vocabulary(fields: Any) -> Vocabulary:
     return Vocabulary(words, answers)
 
 
+def fingerprint_stories(stories: list[Story]) -> str:
+    """Returns a hash of the questions of a split."""
+    return hashlib.sha256(json.dumps(stories).encode()).hexdigest()
+
+
 class BabiStories:
     """The questions of a split of bAbI's files, see `tfm.data.batches.generated.Generator`.
 
@@ -251,7 +256,7 @@ class BabiStories:
             max(len(story.sentences) for story in self.stories),
             max(len(text.split()) for story in self.stories for text in (*story.sentences, story.question)),
         )
-        self.fingerprint = hashlib.sha256(json.dumps(self.stories).encode()).hexdigest()
+        self.fingerprint = fingerprint_stories(self.stories)
         self._order = functools.lru_cache(maxsize=2)(self._draw_order)
 
     @property

@@ -34,8 +34,10 @@ from tfm.systems.memory_network.babi import (
     VOCABULARY_FILE,
     BabiStories,
     Vocabulary,
+    fingerprint_stories,
     learn_vocabulary,
     parse_vocabulary,
+    read_split,
 )
 from tfm.systems.memory_network.hops import Hops, draw_hops
 from tfm.systems.memory_network.model import MemoryNetworkConfig
@@ -347,6 +349,13 @@ def _describe(story: Story, answer: str) -> dict[str, str]:
 def _count(number: int, noun: str) -> str:
     """Returns a number with its noun, such as "1 task" or "20 tasks"."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def fingerprint(config: Config, split: str) -> str:
+    """Returns the fingerprint of the content of a split."""
+    if config.data.kind == BABI:
+        return fingerprint_stories(read_split(config.data, split))
+    return Stories(config.data, split).fingerprint
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> QuestionAnswering:

@@ -148,8 +148,8 @@ def count_corpus(config: SkipGramsConfig) -> dict[str, int]:
     return counts
 
 
-def open_sentences(config: SkipGramsConfig, split: str, counts: Mapping[str, int]) -> tuple[Sentences, str]:
-    """Returns the sentences of a split from the cache, and the fingerprint of its text.
+def open_sentences(config: SkipGramsConfig, split: str, counts: Mapping[str, int]) -> Sentences:
+    """Returns the sentences of a split from the cache.
 
     Raises:
       UserError: if the corpus is unusable, or no line has two words of the vocabulary.
@@ -161,4 +161,4 @@ def open_sentences(config: SkipGramsConfig, split: str, counts: Mapping[str, int
             f"Expected the split '{find_name(config, split)}' to have a line with two words of the "
             "vocabulary, but it has none. Check the data, or decrease data.minimum_count."
         )
-    return Sentences(*cache.stream(), gap=1), lines.fingerprint
+    return Sentences(*cache.stream(), gap=1)

@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tfm.data.sources.splits import find_name
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
 from tfm.evaluation.score import Score
-from tfm.systems.word2vec.corpus import open_sentences
+from tfm.systems.word2vec.corpus import open_lines, open_sentences
 from tfm.systems.word2vec.question_files import (
     ANALOGIES,
     SIMILARITIES,
@@ -34,7 +34,7 @@ from tfm.systems.word2vec.question_files import (
     score_analogies,
     score_similarities,
 )
-from tfm.systems.word2vec.skip_grams import SkipGramBatches
+from tfm.systems.word2vec.skip_grams import SkipGramBatches, SkipGramsConfig
 from tfm.systems.word2vec.task import (
     EVALUATION_SEED,
     LOSS,
@@ -71,14 +71,8 @@ class OwnTextVectors(WordVectors):
 
     @functools.cached_property
     def _questions(self) -> dict[str, Any]:
-        """The content of the files of questions: {"analogies": list, "similarities": {file: pairs}}."""
-        data = self.config.data
-        analogies = [q for path in find_paths(data.directory, data.analogies) for q in read_analogies(path)]
-        paths = find_paths(data.directory, data.similarities)
-        return {
-            ANALOGIES: analogies,
-            SIMILARITIES: {os.path.splitext(os.path.basename(path))[0]: read_pairs(path) for path in paths},
-        }
+        """The content of the files of questions, see `read_questions`."""
+        return read_questions(self.config.data)
 
     def check_questions(self) -> None:
         """Checks the files of questions.
@@ -111,9 +105,9 @@ class OwnTextVectors(WordVectors):
         self.check_questions()
         if self.config.data.validation:
             self._check_held_out_lines()
-        sentences, fingerprint = open_sentences(self.config.data, "train", self.counts)
-        fingerprints = {"train": fingerprint, "validation": self._identify("validation")}
-        return WordsData(self.config, sentences, self.counts, fingerprints)
+        data = self.config.data
+        fingerprints = {split: identify_split(data, split) for split in ("train", "validation")}
+        return WordsData(self.config, open_sentences(data, "train", self.counts), self.counts, fingerprints)
 
     def _check_held_out_lines(self) -> None:
         """Raises a UserError if the loss of validation cannot be computed, and not only after training."""
@@ -145,7 +139,7 @@ class OwnTextVectors(WordVectors):
         vectors = fetch(variables["params"]["centers"])
         outcome = self._answer(vectors)
         scores, outputs, examples = list(outcome.scores), outcome.outputs, outcome.examples
-        if self._has_lines(split):
+        if has_lines(self.config.data, split, self._questions):
             pairs = _count_pairs(self._measure_loss(split))
             signature = f"nats per pair, {pairs:,} random pairs of the split"
             scores.insert(0, Score(LOSS, self._compute_loss(variables, split), signature, digits=4))
@@ -153,29 +147,7 @@ class OwnTextVectors(WordVectors):
             examples = self._list_neighbours(vectors, range(min(REPORTED_WORDS, len(self.words))))
             outputs = [example["neighbours"] for example in examples]
         rate = len(examples) / (time.monotonic() - began)
-        yield Report(outputs, scores, examples, {}, rate, self._identify(split))
-
-    def _has_lines(self, split: str) -> bool:
-        """Returns whether a split has lines. Questions alone are enough for a split that does not exist."""
-        if not getattr(self.config.data, split, split) and any(self._questions.values()):
-            return False
-        try:
-            self._measure_loss(split)
-        except MissingFile as error:
-            if any(self._questions.values()):
-                return False
-            raise UserError(
-                f"Nothing scores the vectors of the split '{split}'. Set data.analogies or data.similarities "
-                f"to files of questions, or data.{split} to a file of lines. {error}"
-            ) from None
-        return True
-
-    def _identify(self, split: str) -> str:
-        """Returns a hash of the lines of a split and of all questions."""
-        lines = ""
-        if self._has_lines(split):
-            _, lines = open_sentences(self.config.data, split, self.counts)
-        return hashlib.sha256(json.dumps([lines, self._questions]).encode()).hexdigest()
+        yield Report(outputs, scores, examples, {}, rate, identify_split(self.config.data, split))
 
     def _answer(self, vectors: np.ndarray) -> Outcome:
         """Returns the answers to all questions, and their scores."""
@@ -198,7 +170,7 @@ class OwnTextVectors(WordVectors):
           UserError: if the split is missing or damaged, or subsampling leaves no pair of it.
         """
         data = self.config.data
-        sentences, _ = open_sentences(data, split, self.counts)
+        sentences = open_sentences(data, split, self.counts)
         batches = SkipGramBatches(sentences, self.counts, data, EVALUATION_SEED)
         drawn = [batches.batch(step) for step in range(-(-data.validation_pairs // data.batch_size))]
         if not _count_pairs(drawn):
@@ -229,6 +201,55 @@ class OwnTextVectors(WordVectors):
             {"word": self.words[number], "neighbours": ", ".join(self.words[other] for other in others)}
             for number, others in zip(numbers, neighbours, strict=True)
         ]
+
+
+def read_questions(data: SkipGramsConfig) -> dict[str, Any]:
+    """Returns the content of the files of questions: {"analogies": list, "similarities": {file: pairs}}."""
+    analogies = [q for path in find_paths(data.directory, data.analogies) for q in read_analogies(path)]
+    paths = find_paths(data.directory, data.similarities)
+    return {
+        ANALOGIES: analogies,
+        SIMILARITIES: {os.path.splitext(os.path.basename(path))[0]: read_pairs(path) for path in paths},
+    }
+
+
+def has_lines(data: SkipGramsConfig, split: str, questions: Mapping[str, Any]) -> bool:
+    """Returns whether a split has lines. Questions alone are enough for a split that does not exist.
+
+    Args:
+      data: the data section.
+      split: "validation" or "test". Any other text is itself the name of a file.
+      questions: see `read_questions`.
+
+    Raises:
+      UserError: if there are neither lines nor questions.
+    """
+    has_questions = any(questions.values())
+    if not getattr(data, split, split) and has_questions:
+        return False
+    try:
+        open_lines(data, split)
+    except MissingFile as error:
+        if has_questions:
+            return False
+        raise UserError(
+            f"Nothing scores the vectors of the split '{split}'. Set data.analogies or data.similarities "
+            f"to files of questions, or data.{split} to a file of lines. {error}"
+        ) from None
+    return True
+
+
+def identify_split(data: SkipGramsConfig, split: str) -> str:
+    """Returns the fingerprint of the lines of a split. All splits except training also have the questions.
+
+    Raises:
+      UserError: if a file is missing or damaged.
+    """
+    if split == "train":
+        return open_lines(data, split).fingerprint
+    questions = read_questions(data)
+    lines = open_lines(data, split).fingerprint if has_lines(data, split, questions) else ""
+    return hashlib.sha256(json.dumps([lines, questions]).encode()).hexdigest()
 
 
 def _count_pairs(batches: Sequence[Batch]) -> int:

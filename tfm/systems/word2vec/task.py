@@ -172,11 +172,14 @@ class WordVectors(Task):
     def open_data(self) -> WordsData:
         """Opens the training sentences."""
         sentences = read_sentences("train")[: self.config.data.sentences]
-        fingerprints = {
-            "train": hash_text(json.dumps(sentences)),
-            "validation": fingerprint_analogies(self.questions("validation")),
-        }
+        fingerprints = {split: self.identify_split(split) for split in ("train", "validation")}
         return WordsData(self.config, number_sentences(sentences, self.counts), self.counts, fingerprints)
+
+    def identify_split(self, split: str) -> str:
+        """Returns the fingerprint of the training sentences, or of the analogies of another split."""
+        if split == "train":
+            return hash_text(json.dumps(read_sentences(split)[: self.config.data.sentences]))
+        return hash_text(json.dumps(self.questions(split)))
 
     def assets(self) -> dict[str, str]:
         """Returns {file name: SHA-256} of the words."""
@@ -238,7 +241,7 @@ class WordVectors(Task):
             for q, answer in zip(questions, answers, strict=True)
         ]
         rate = len(questions) / (time.monotonic() - began)
-        yield Report(answers, scores, examples, {}, rate, fingerprint_analogies(questions))
+        yield Report(answers, scores, examples, {}, rate, self.identify_split(split))
 
     def _score(self, vectors: np.ndarray, split: str) -> tuple[list[str], list[Score]]:
         """Returns the answers to the analogies of a split, and the scores in per cent."""
@@ -269,9 +272,13 @@ class WordVectors(Task):
         return Score(NEIGHBOURS, 100 * float(np.mean(same)), signature)
 
 
-def fingerprint_analogies(questions: list[Analogy]) -> str:
-    """Returns a hash of analogies."""
-    return hash_text(json.dumps(questions))
+def fingerprint(config: Config, split: str) -> str:
+    """Returns the fingerprint of the content of a split."""
+    from tfm.systems.word2vec import own_text  # imported here because it imports this module
+
+    if not config.data.is_language:
+        return own_text.identify_split(config.data, split)
+    return WordVectors(config, count_training_words(config.data), "").identify_split(split)
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> WordVectors:
