@@ -32,6 +32,7 @@ TRAIN_MODULES = (
     "tensorflow_datasets",
     "yaml",
 )
+WARNING_MARK = "warning: "  # begins a warning in the log of a command
 EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 
 

@@ -28,7 +28,7 @@ def test_only_warnings_of_absl_are_shown(capsys):
     absl.logging.error("what is raised as well")
     logging.getLogger("tfm.training").info("step 1")
     lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(" ")[2] for line in lines] == ["Skipping merge of checkpoints", "step 1"]
+    assert [line.partition(" ")[2] for line in lines] == ["warning: Skipping merge of checkpoints", "step 1"]
 
 
 def test_late_callbacks_of_tensorstore_are_hidden(monkeypatch):

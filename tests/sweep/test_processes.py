@@ -20,6 +20,10 @@ command, workdir = sys.argv[1], next(each for each in sys.argv if each.startswit
 with open("calls", "a") as file:
     file.write(" ".join([os.environ["JAX_COMPILATION_CACHE_DIR"], *sys.argv[1:]]) + "\\n")
 print("first line", flush=True)
+if "warned" in workdir:
+    from tfm.commands import console
+    console.start_logging()
+    __import__("logging").getLogger("tfm").warning("The %s is high", "rate")
 if "bad" in workdir:
     print("error: the reason\\n", file=sys.stderr)
     sys.exit(2)
@@ -105,6 +109,13 @@ def test_failure_is_reported_and_the_other_runs_finish(execute):
     assert len(calls) == 3  # the failed run is not evaluated
     (failure,) = failures
     assert str(failure) == "bad seed 0 ended with exit code 2: error: the reason"
+
+
+def test_warnings_of_runs_are_logged_once(execute, caplog):
+    execute("warned_a", "warned_b", "quiet")
+    assert [each.getMessage() for each in caplog.records if each.levelname == "WARNING"] == [
+        "warned_a seed 0: The rate is high"
+    ]
 
 
 def test_interrupt_ends_the_processes_of_the_runs(execute, monkeypatch):

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from tfm.commands import terminal
-from tfm.errors import EXIT_CODE, UserError, first_line
+from tfm.errors import EXIT_CODE, WARNING_MARK, UserError, first_line
 from tfm.io.files import io_error_message
 from tfm.io.local_copies import show
 
@@ -38,7 +38,7 @@ def run(action: Callable[[], None]) -> None:
 def start_logging() -> None:
     """Sends the log of tfm and the warnings of all libraries to stderr."""
     handler = _StandardError()
-    handler.setFormatter(_LogFormatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    handler.setFormatter(_LogFormatter("%(asctime)s %(mark)s%(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("tfm").setLevel(logging.INFO)
     # Orbax logs every file that it writes, and logs errors with a traceback before it raises them.
@@ -49,9 +49,10 @@ def start_logging() -> None:
 
 
 class _LogFormatter(logging.Formatter):
-    """A formatter that names the URL of a working copy instead of its folder."""
+    """A formatter that marks warnings, and names the URL of a working copy instead of its folder."""
 
     def format(self, record: logging.LogRecord) -> str:
+        record.mark = WARNING_MARK if record.levelno >= logging.WARNING else ""
         return show(super().format(record))
 
 

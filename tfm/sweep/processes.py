@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tfm
-from tfm.errors import UserError
+from tfm.errors import WARNING_MARK, UserError
 from tfm.io.files import no_link
 from tfm.sweep.plan import PlannedRun
 from tfm.training.run_log import read_metrics
@@ -17,6 +18,7 @@ from tfm.training.trackers.run_ids import RUN_VARIABLES
 from tfm.workdir.compiled_programs import COMPILED_FOLDER
 
 LOG_FILE = "log.txt"
+WARNING = re.compile(rf"\d\d:\d\d:\d\d {WARNING_MARK}(.*)")  # a line of the log
 # Python imports nothing from the current folder in place of a library (-P), and finds tfm in a clone, too.
 PROGRAM = (
     f"import sys; sys.path.append({os.path.dirname(os.path.dirname(tfm.__file__))!r}); "
@@ -113,6 +115,12 @@ class RunProcess:
             lines = [line.strip() for line in file if line.strip()]
         return lines[-1] if lines else "it printed nothing"
 
+    def list_warnings(self) -> list[str]:
+        """Returns the warnings in the log, without their times and each text once."""
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            matches = map(WARNING.match, file)
+            return list(dict.fromkeys(match[1] for match in matches if match))
+
     def describe(self) -> str:
         """Returns the progress of the run for a log message."""
         if not self._left:
@@ -131,6 +139,8 @@ def execute_runs(
     on_finished: Callable[[PlannedRun], object],
 ) -> list[Failure]:
     """Trains and evaluates runs in separate processes. A failed run does not stop the other runs.
+
+    Logs the warnings of the runs. A warning that several runs have is logged once, with the first of them.
 
     If an exception ends this function, it first asks all processes to save and exit, and waits for them.
 
@@ -152,6 +162,7 @@ def execute_runs(
         )
     waiting, running = list(runs), list[RunProcess]()
     failures: list[Failure] = []
+    shown_warnings = set[str]()
     reported = time.monotonic()
     try:
         while waiting or running:
@@ -162,6 +173,10 @@ def execute_runs(
                     continue
                 running.remove(process)
                 process.wait()
+                for warning in process.list_warnings():
+                    if warning not in shown_warnings:
+                        log.warning("%s: %s", process.run.name, warning)
+                    shown_warnings.add(warning)
                 if code == 0:
                     on_finished(process.run)
                 else:

@@ -86,7 +86,7 @@ def judge(difference: Interval, published: float) -> str:
 
 
 def make_table(variants: Sequence[Variant], rows: Sequence[Row], names: Sequence[str]) -> str:
-    """Returns a Markdown table with a line for each variant that has finished runs.
+    """Returns a Markdown table with a line for each variant that has finished runs, without empty columns.
 
     Args:
       variants: the variants of the sweep. The first variant is the base.
@@ -100,6 +100,8 @@ def make_table(variants: Sequence[Variant], rows: Sequence[Row], names: Sequence
     lines = [
         list(_cells(variant, variants[0], rows, names)) for variant in variants if variant.name in finished
     ]
+    used = [index for index in range(len(head)) if not lines or any(line[index] for line in lines)]
+    head, *lines = ([line[index] for index in used] for line in (head, *lines))
     return format_table(head, lines) + "\n"
 
 
