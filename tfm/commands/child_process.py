@@ -14,7 +14,10 @@ from tfm.commands.main import main
 
 
 def run_with_parent(arguments: Sequence[str]) -> None:
-    """Runs a tfm command until it ends or the standard input is closed. Its own standard input is empty."""
+    """Runs a tfm command with an empty standard input.
+
+    When the other end of this process's standard input is closed, the process sends SIGTERM to itself.
+    """
     lifeline = os.dup(sys.stdin.fileno())
     os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     threading.Thread(target=_end_with_parent, args=(lifeline,), daemon=True).start()

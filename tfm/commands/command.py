@@ -153,7 +153,8 @@ def parse(cls: OptionsClass, argv: Sequence[str], stack: contextlib.ExitStack | 
       stack: closes the local copies of values that are URLs. None opens no copies.
 
     Raises:
-      UserError: if a flag is unknown, a value is invalid, or an argument is missing or superfluous.
+      UserError: if a flag is unknown, a value is invalid, an argument is missing or superfluous, the config
+        or a URL cannot be opened, or a flag and the config field that it is short for have different values.
     """
     values, rest = parse_flags(cls, argv)
     values = _open_urls(cls, values, stack)
@@ -214,6 +215,7 @@ def parse_flags(cls: OptionsClass, argv: Sequence[str]) -> tuple[dict[str, Any],
 
     Returns:
       {field: value} of all flags, and the remaining arguments: fields of the config and positional arguments.
+      If there are fields of the config, the positional arguments are not checked.
 
     Raises:
       UserError: as `parse`, except for the fields of the config.
@@ -229,10 +231,12 @@ def parse_flags(cls: OptionsClass, argv: Sequence[str]) -> tuple[dict[str, Any],
 
 
 def read_flags(cls: OptionsClass, argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Returns {field: value} of all flags, and the other arguments. A missing flag has the value `REQUIRED`.
+    """Returns {field: value} of all flags, and the other arguments, unknown flags among them.
+
+    A flag that is not given has its default, or `REQUIRED` if it has no default.
 
     Raises:
-      UserError: if a value is invalid.
+      UserError: if a value is invalid, or is empty and the flag does not allow that.
     """
     first_flag = getattr(cls, "FIRST_ARGUMENT", "")
     if first_flag and argv and not argv[0].startswith("-"):
@@ -292,7 +296,10 @@ def positional_names(cls: OptionsClass) -> list[str]:
 
 
 def describe_flag(cls: OptionsClass, name: str, field: dataclasses.Field) -> tuple[str, str]:
-    """Returns the flag with its default or a placeholder, and its meaning in one line."""
+    """Returns the flag with its default or a placeholder, such as "--samples=3", and its meaning in one line.
+
+    A flag that is true or false has only its name, such as "--dry_run".
+    """
     kind, left = value_class(hints_of(cls)[field.name]), f"--{name}"
     if kind is not bool:
         has_default = field.default not in (REQUIRED, None, "", ())

@@ -46,7 +46,7 @@ class System(NamedTuple):
 
 @command
 def main(options: Compare) -> None:
-    """Compares."""
+    """Prints the scores of two runs, the significance of the difference, and the most different sentences."""
     first, second = read_systems(options.first, options.second, options.split, options.names)
     show_scores(first, second)
     show_significance(first, second)
@@ -78,7 +78,12 @@ def read_systems(first: str, second: str, split: str, names: Sequence[str] = ())
 
 
 def most_different(first: System, second: System, count: int) -> list[tuple[int, float, float]]:
-    """Returns (number of the sentence from 1, chrF2 of both) where they differ most, the largest first."""
+    """Returns the sentences whose chrF2 differs most, at most `count`, the largest difference first.
+
+    Returns:
+      (number of the sentence from 1, chrF2 of the first system, chrF2 of the second) for each sentence, where
+      chrF2 is between 0 and 100. Sentences with equal scores are left out.
+    """
     scores = (
         translation_metrics.sentence_chrf(run.hypotheses, run.references, run.others)
         for run in (first, second)
@@ -88,7 +93,7 @@ def most_different(first: System, second: System, count: int) -> list[tuple[int,
 
 
 def show_scores(first: System, second: System) -> None:
-    """Prints all scores of both systems, one score on each line."""
+    """Prints the paths of both systems, the number of sentences, and all scores, one score on each line."""
     for name, system in (("A", first), ("B", second)):
         print(f"{name}  {local_copies.show(system.path)}")
     print(f"{len(first.references):,} sentences\n")
@@ -104,7 +109,7 @@ def show_scores(first: System, second: System) -> None:
 
 
 def show_significance(first: System, second: System) -> None:
-    """Prints the results of the paired bootstrap, one metric on each line."""
+    """Prints scores, intervals and the p-value of the paired bootstrap, one metric on each line."""
     print(
         f"\npaired bootstrap, {translation_metrics.RESAMPLES:,} resamples: "
         "score (mean ± half of the 95 % interval)\n"
@@ -127,6 +132,9 @@ def show_differences(first: System, second: System, count: int) -> None:
 
 def read_system(workdir: str, name: str, split: str, command: str = "tfm compare") -> System:
     """Reads the `System` of a work directory.
+
+    The sources and references come from the data that the evaluation recorded. If it has no record, they come
+    from the data of the run's config.
 
     Args:
       workdir: the work directory.

@@ -25,13 +25,14 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
     Args:
       path: FILE, FILE:VARIANT or FILE:TEXT, where FILE is the path of a Python file with get_config(), the
         path or the URL of the config.json of a run, or the name of a config that tfm ships, such as
-        "quickstart".
+        "quickstart". A Python file is executed. If it has no get_variants(), get_config(TEXT) is called.
 
     Returns:
-      The config as the dataclass of its task, and the arguments.
+      The config as the dataclass of its task, and the arguments. The list is empty without a variant.
 
     Raises:
-      UserError: if the file or the variant does not exist, the file raises an error, or it is not a config.
+      UserError: if the file or the variant does not exist, the file raises an error, it is not a config, a
+        config.json has a variant, or the URL is not the config.json of a run.
     """
     if is_url(path):
         return _read_config_of_store(path), []
@@ -70,9 +71,10 @@ def _read_config_of_store(url: str) -> Any:
 
 
 def split_variant(path: str) -> tuple[str, str]:
-    """Splits "FILE:VARIANT". The variant is "" if the path has none, or is a file with this name.
+    """Splits "FILE:VARIANT" into the file and the variant. The variant is "" if there is none.
 
-    The variant may be a text for get_config() that contains colons, too.
+    Both may contain colons. The file is the longest beginning of the path that exists or is the name of a
+    config that tfm ships. If there is no such beginning, the path is split at its last colon.
     """
     parts, shipped = path.split(":"), shipped_configs()
     for count in range(len(parts), 0, -1):
@@ -130,8 +132,10 @@ def shipped_configs() -> dict[str, str]:
 def find_config_file(path: str) -> str:
     """Returns the path of a config file, given its path or the name of a config that tfm ships.
 
+    A shipped name comes before a file of this name in the current folder. "./NAME" is the file.
+
     Raises:
-      UserError: if there is no such file.
+      UserError: if there is no such file, or the path is a folder, a pipe or a device.
     """
     shipped = shipped_configs()
     path = shipped.get(path, path)  # a file of this name in the current folder does not run; ./NAME does

@@ -80,7 +80,9 @@ def _is_warning(record: logging.LogRecord) -> bool:
 def exit_on_error() -> Iterator[None]:
     """Inside, errors that a user can fix end the process with an error message.
 
-    If the reader of the output closed it, the process ends without a message.
+    A UserError, an I/O error or a lack of memory ends it with exit code 2, and a KeyboardInterrupt with 130.
+    If the reader of the output closed it, the process ends with 141 and no message. With several hosts, an
+    error that says that another host is lost ends it with 1. Other errors pass through.
     """
     try:
         yield

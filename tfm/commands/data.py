@@ -35,7 +35,11 @@ log = logging.getLogger(__name__)
 
 @command
 def main(options: command_options.Data) -> None:
-    """Shows the data."""
+    """Prints statistics of the splits. Logs a warning for each split that has changed since the run read it.
+
+    Raises:
+      UserError: if the data cannot be used, or their task has no statistics.
+    """
     config, names = options.config, list(dict.fromkeys(options.splits))
     inspect_split = getattr(tasks.find(config.task), "inspect_split", None)
     recorded_run = None if options.config_file else options.workdir  # another config has other data
@@ -68,12 +72,12 @@ def summarize_splits(
 
     Args:
       config: config of the task.
-      names: names of the splits. If empty, all splits that exist.
+      names: names of the splits. If empty, all splits that the config has. A test split may be missing then.
       inspect_split: (config, name) returns the summary of a split, and raises a `MissingFile` if the split
         does not exist.
 
     Raises:
-      UserError: if a split cannot be used.
+      UserError: if a split cannot be used. A `MissingFile` is a UserError, too.
     """
     training = None
     named_splits = [split for split in SPLITS if getattr(config.data, split, split)]
@@ -132,12 +136,15 @@ def load_tokenizer(workdir: str, config: Any) -> Any:
 
 
 def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
-    """Reads splits, the training split first, and summarizes each.
+    """Reads splits, the training split first, and summarizes each. Logs the progress.
+
+    Only if the training split is read, the summaries of the other splits count the rows that are also in it.
 
     Args:
       config: config of a task with sentence pairs or documents.
       names: names of the splits. If empty, all splits of the data are read.
-      tokenizer: tokenizer to count tokens. None counts words, and so do tasks with batches of another kind.
+      tokenizer: tokenizer to count tokens. Its tokens are kept in the cache of the data. None counts words,
+        and so do tasks with batches of another kind.
 
     Raises:
       UserError: if a split cannot be used. The message lists all problems.

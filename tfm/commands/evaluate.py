@@ -35,7 +35,11 @@ log = logging.getLogger(__name__)
 
 @command
 def main(options: Evaluate) -> None:
-    """Evaluates."""
+    """Evaluates a split. Writes the hypotheses and the scores, and prints the scores.
+
+    Raises:
+      UserError: if the run cannot be loaded, the split cannot be used, or the files cannot be written.
+    """
     folder = options.output_dir or options.workdir
     stem = runs.evaluation_stem(folder, options.split, options.config.output_suffix, options.name)
     if options.output_dir:
@@ -51,7 +55,10 @@ def main(options: Evaluate) -> None:
 
 
 def check_output_dir(folder: str, workdir: str, new_config: Any) -> None:
-    """Raises a UserError if the folder contains a run other than `workdir`, or evaluations on other data."""
+    """Raises a UserError if the folder contains a run other than `workdir`, or evaluations of another run.
+
+    Evaluations on other data count as evaluations of another run.
+    """
     if os.path.realpath(folder) == os.path.realpath(workdir):
         return
     if is_bundle(folder) or os.path.isdir(os.path.join(folder, CHECKPOINT_FOLDER)):
@@ -74,8 +81,9 @@ def check_output_dir(folder: str, workdir: str, new_config: Any) -> None:
 def write_results(run: runs.Run, options: Evaluate, stem: str) -> None:
     """Evaluates a run. Writes the scores after each measurement, and prints them at the end.
 
-    If a measurement fails, the scores of the earlier measurements are written and printed. The text of a
-    KeyboardInterrupt says what is written. `stem` is the path of the files to write, without their endings.
+    The outputs are written after the first measurement, see `write_outputs`. If a measurement fails, the
+    scores of the earlier measurements are written and printed. The text of a KeyboardInterrupt says what is
+    written. `stem` is the path of the files to write, without their endings.
     """
     report, done, path = None, "", stem + SUFFIX
     before: list[Any] = []

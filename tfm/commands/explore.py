@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 @command
 def main(options: Explore) -> None:
-    """Serves the page."""
+    """Serves the page until Ctrl-C. Prints its address, and opens it in the browser unless --no_browser."""
     run = options.load()
     server = open_server(run, options)
     print(f"{server.url}\nCtrl-C stops the server.", flush=True)
@@ -85,7 +85,7 @@ def open_server(run: runs.Run, options: Explore) -> PageServer:
 
 
 def read_example(task: Observes, text: str) -> Example:
-    """Returns an example of the command line. It may be the path of a picture.
+    """Returns an example of the command line. For the path of a picture, it is its name and its bytes.
 
     Raises:
       UserError: if the file is too large.
@@ -96,7 +96,7 @@ def read_example(task: Observes, text: str) -> Example:
 
 
 def write_python(options: Explore, run: runs.Run, example: str, edits: str) -> str:
-    """Returns Python that computes an example with edits.
+    """Returns the text of a Python script that loads the run and computes an example with edits.
 
     Args:
       options: the options that loaded the run.

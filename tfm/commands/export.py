@@ -24,7 +24,12 @@ def _check_flags(options: Export) -> None:
 
 @command
 def main(options: Export) -> None:
-    """Exports."""
+    """Writes the export and prints its path.
+
+    Raises:
+      UserError: if the output exists, flags contradict each other, the run cannot be loaded, or the format
+        does not support its model.
+    """
     _check_flags(options)
     check_absent(options.output)
     with only_writer(options.output, "--output"):

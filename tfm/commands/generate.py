@@ -29,7 +29,12 @@ RULE = "-" * 20
 
 @command
 def main(options: Generate) -> None:
-    """Continues texts."""
+    """Prints the continuations of the prefixes, or of the lines of standard input.
+
+    Raises:
+      UserError: if a standard stream is closed, several hosts would read standard input, or the run cannot be
+        loaded or does not continue texts.
+    """
     terminal.check_open("stdout", "a file to write to")
     if options.prefixes is None:
         terminal.check_open("stdin", "--prefix=TEXT")
@@ -49,7 +54,8 @@ def numbered_chunks(prefixes: Sequence[str] | None) -> Iterator[tuple[int, Seque
     """Yields (index of the chunk's first prefix, prefixes of the chunk).
 
     Args:
-      prefixes: the prefixes, as a single chunk. None reads the lines of standard input.
+      prefixes: the prefixes, as a single chunk. None reads the lines of standard input, in chunks of
+        `CHUNK_LINES`, or of a single line from a terminal.
     """
     if prefixes is not None:
         yield 0, prefixes

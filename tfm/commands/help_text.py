@@ -43,6 +43,10 @@ def make_help(name: str, about: str, cls: type, argv: Sequence[str]) -> str:
       name, about: name of the command, and the text below its usage.
       cls: the options of the command.
       argv: arguments of the command.
+
+    Raises:
+      UserError: if a flag has an invalid value, or the config cannot be read. If `argv` sets a config field
+        to an invalid value, the help shows the config without the fields that `argv` sets.
     """
     flags = flag_fields(cls)
     usage = ["usage: tfm", name]

@@ -16,11 +16,14 @@ HEARTBEAT_SECONDS = 40
 def join_hosts(options: HostOptions) -> int:
     """Connects this process with the processes of other hosts, if --distributed or --coordinator is given.
 
+    With several processes, what libraries print to standard output goes to standard error.
+
     Returns:
-      The index of this process. Only the process with index 0 writes files.
+      The index of this process, 0 without these flags. Only the process with index 0 writes files.
 
     Raises:
-      UserError: if the flags are inconsistent, or JAX finds no other processes for --distributed.
+      UserError: if the flags are inconsistent, JAX finds no other processes for --distributed, or a process
+        that connects has no device.
     """
     if options.coordinator and not re.fullmatch(r".+:\d{1,5}", options.coordinator):
         raise UserError(f"--coordinator must be HOST:PORT, got {options.coordinator!r}.")

@@ -20,7 +20,11 @@ from tfm.io.files import only_writer
 
 @command
 def main(options: Import) -> None:
-    """Imports a folder and prints the path of the export."""
+    """Imports a folder or a file, and prints the path of the export.
+
+    Raises:
+      UserError: if a flag has no effect on this format, the model cannot be imported, or the output exists.
+    """
     if options.format:
         if options.source_language or options.target_language or options.source_prefix:
             raise UserError(

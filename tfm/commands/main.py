@@ -34,10 +34,12 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def run_command(name: str, arguments: Sequence[str]) -> None:
-    """Runs the command `name`, or prints the list of all commands or the version.
+    """Runs the command `name` or prints its help, or prints the list of all commands or the version.
 
     Raises:
-      UserError: if the command or one of its flags does not exist, or if the command raises it.
+      SystemExit: with code 0, after the help of a command.
+      UserError: if the command or one of its flags does not exist, if a package that it needs is missing, or
+        if the command raises it.
     """
     if name == "help" and arguments:  # tfm help train
         name, *arguments = [*arguments, "--help"]
@@ -69,6 +71,7 @@ def import_command(name: str) -> ModuleType:
 
     An import creates many objects that stay. Python would visit them all again and again, also when JAX
     traces the first program, which takes a tenth of the time to translate a sentence in a new process.
+    Therefore all objects that exist after the import are excluded from later collections.
     """
     name = f"tfm.commands.{name}"
     if name in sys.modules:

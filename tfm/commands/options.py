@@ -186,7 +186,7 @@ class Data(ConfigOptions):
 
     @classmethod
     def read_base(cls, values: dict[str, Any]) -> tuple[Any, list[str]]:
-        """Reads the config file, or the config of the run."""
+        """Reads the config file, or else the config of the run. Raises a UserError if both are missing."""
         if not values["config_file"] and not values["workdir"]:
             raise UserError(
                 "Give the config whose data to show (--config=FILE), or a run or an export (--workdir=DIR)."

@@ -41,11 +41,15 @@ def override(base: Any, arguments: Sequence[str]) -> Overridden:
     --config.SECTION.name=NAME, such as the name of a model, replaces the section by the defaults of that
     name. If the class of the new section is a subclass of the old one, or the same class, the section keeps
     the fields that differ from their defaults. The command line is trusted, so the modules that it names may
-    be imported.
+    be imported. `shorten_warmup` may change two further fields. The log reports this, and a section whose
+    fields are dropped.
 
     Args:
       base: the config, the dataclass of its task.
       arguments: arguments such as --config.training.steps=3, and any others.
+
+    Returns:
+      The changed config, or `base` itself if no argument sets a field, the fields, and the other arguments.
 
     Raises:
       UserError: if a field does not exist, or a value is invalid.
@@ -97,8 +101,9 @@ def _keep_last_values(fields: Mapping[str, Any], arguments: Sequence[str]) -> li
 def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> None:
     """Shortens a warm-up for which --config.training.steps leaves no time, and logs the change.
 
-    The warm-up becomes a tenth of the steps, and the peak of the learning rate stays the same. A warm-up or a
-    scale from the command line stays as it is.
+    The warm-up becomes a tenth of the steps, at least 1, and the peak of the learning rate stays the same. A
+    warm-up or a scale from the command line stays as it is. Without training.steps in `fields`, nothing
+    changes.
 
     Args:
       config: the config with the fields of the command line. Its warm-up changes.

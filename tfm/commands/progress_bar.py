@@ -49,7 +49,7 @@ class ProgressBar(Hook):
         self._loss = self._rest = ""
 
     def on_step(self, step: int, metrics: Mapping[str, tuple[float, float]]) -> None:
-        """Moves the bar to the step."""
+        """Moves the bar to the step, and shows the mean loss of the step. The first call draws the bar."""
         if self._task is None:  # begins here, so that the compilation does not count for the speed
             self._bar.start()
             self._bar.console.show_cursor(True)  # a signal may kill the process before it could show it again

@@ -63,7 +63,11 @@ def write_arrays(path: str, replay: Replay) -> None:
 
 @command
 def main(options: command_options.Replay) -> None:
-    """Replays a step."""
+    """Recomputes a step and prints it. With --output, also writes its arrays.
+
+    Raises:
+      UserError: if --output does not end in .npz, the folder is an export, or `replay_step` raises it.
+    """
     if options.output and not options.output.endswith(".npz"):
         raise UserError(f"--output must end in .npz, got {options.output!r}.")
     folder = runs.open_folder(options.workdir)

@@ -19,10 +19,10 @@ MAX_ORIGIN_BYTES = 1 << 20
 
 @contextlib.contextmanager
 def open_output(path: str) -> Iterator[BinaryIO]:
-    """Opens the file `path`.part, locked, for a new output. Renames it to `path` after a success.
+    """Opens the file `path`.part to append, and locks it. Renames it to `path` after a success.
 
     After an error, `path`.part keeps its content, so that `count_finished_lines` can find it. If it is empty,
-    it is removed.
+    it is removed. The file `path`.part.origin is removed when `path`.part is renamed or removed.
 
     Raises:
       UserError: if `path` has the ending of a compressed file, `path` or a foreign `path`.part.origin exists,
@@ -59,16 +59,21 @@ def open_output(path: str) -> Iterator[BinaryIO]:
 
 
 def count_finished_lines(target: BinaryIO, source: BinaryIO, origin: dict[str, Any]) -> int:
-    """Returns the number of lines that the earlier, interrupted call wrote. Removes an incomplete last line.
+    """Returns the number of lines that the earlier, interrupted call wrote, or 0 for a new output.
+
+    Removes an incomplete last line from the target. Writes the file .part.origin with the origin and the
+    checksum of the input next to the target, unless the input is a pipe.
 
     Args:
       target: the file of `open_output`.
-      source: the input. An output resumes only if the input is a file with the same content, and not a pipe.
+      source: the input. Its position does not change. An output resumes only if the input is a file with the
+        same content, and not a pipe.
       origin: dict for JSON with everything else that decides the output. A resumed output must have an equal
         origin.
 
     Raises:
-      UserError: if the output was begun with a different input or origin, or its input is a pipe.
+      UserError: if the target is not empty, and was begun with a different input or origin, or the earlier or
+        the present input is a pipe. An empty target accepts any input.
     """
     part = target.name
     checksum = _checksum(source)

@@ -46,7 +46,8 @@ def write_splits(data: PairsConfig, folder: str, rows: int, seed: int) -> collec
 
     Args:
       data: the data section of a config.
-      folder: the folder to write. After an error, it is not written.
+      folder: the folder to write, with the files train.LANGUAGE, validation.LANGUAGE and test.LANGUAGE of
+        both languages. It must be empty or not exist. After an error, it is not written.
       rows: number of pairs of the validation and of the test split.
       seed: seed of the random choice.
 
@@ -55,6 +56,7 @@ def write_splits(data: PairsConfig, folder: str, rows: int, seed: int) -> collec
 
     Raises:
       UserError: if the pairs cannot be read, are too few, or both languages are the same.
+      OSError: if the folder cannot be written.
     """
     languages = data.source_language, data.target_language
     if languages[0] == languages[1]:

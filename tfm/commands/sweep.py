@@ -46,7 +46,11 @@ log = logging.getLogger(__name__)
 
 @command
 def main(options: Sweep) -> None:
-    """Runs the sweep."""
+    """Runs the sweep, see `sweep`.
+
+    Raises:
+      UserError: if --config names a variant, or if `sweep` raises it.
+    """
     if split_variant(options.config_file)[1]:
         raise UserError("A sweep needs the file without a variant. Choose variants with --only.")
     with open_folder(options.workdir, is_view=options.dry_run) as folder:
@@ -70,7 +74,13 @@ def open_folder(workdir: str, *, is_view: bool) -> Iterator[str]:
 
 
 def sweep(options: Sweep) -> None:
-    """Runs the sweep in a local folder."""
+    """Runs the sweep in a local folder. Creates and locks the folder. With --dry_run, only prints the plan.
+
+    Raises:
+      UserError: if a variant is invalid, --score names an unknown score, a run may not have its config,
+        another process has locked the folder, or runs failed.
+      KeyboardInterrupt, SystemExit: see `execute`.
+    """
     folder, variants = options.workdir, read_variants(options.config_file)
     planned = plan_runs(variants, options)
     known = planned + plan_others(variants, planned, options)
@@ -127,7 +137,11 @@ def plan_runs(variants: Sequence[Variant], options: Sweep) -> list[PlannedRun]:
 def plan_others(
     variants: Sequence[Variant], planned: Sequence[PlannedRun], options: Sweep
 ) -> list[PlannedRun]:
-    """Plans the other runs that have a folder in the sweep, because their results belong into the table."""
+    """Plans the other runs that have a folder in the sweep, because their results belong into the table.
+
+    Raises:
+      UserError: if `plan_each` raises.
+    """
     names = {run.name for run in planned}
     pairs = [(variant, seed) for variant in variants for seed in _seeds_of(variant, options.workdir)]
     pairs.sort(key=lambda pair: pair[1])  # in the order of the seeds, like the plan
@@ -170,7 +184,10 @@ def execute(
     known: Sequence[PlannedRun],
     options: Sweep,
 ) -> None:
-    """Trains and evaluates the planned runs that are not finished, and reports all `known` runs.
+    """Trains and evaluates the planned runs that are not finished.
+
+    Writes the table of all `known` runs that are finished to table.md after each run, and prints it at the
+    end.
 
     Raises:
       UserError: if runs failed. All other runs have finished by then.

@@ -92,7 +92,13 @@ class UploadHook(Hook):
 
 
 def train(options: Train, hooks: list[Hook]) -> None:
-    """Checks the options, and trains in a local folder with additional hooks."""
+    """Checks the options, and trains in a local folder with additional hooks, or calls `dry_run`.
+
+    Raises:
+      SystemExit: see `tfm.workdir.train.train`.
+      UserError: if options contradict each other or the run, there is no device, the package of a tracker is
+        missing, or training raises it.
+    """
     config = options.config
     for leaf in walk_fields(config):
         if is_url(leaf.value):
@@ -154,7 +160,11 @@ def make_hooks(task: Task, options: Train) -> list[Hook]:
 
 
 def dry_run(config: Any, options: Train) -> None:
-    """Prints memory, arithmetic and batches of the run. The work directory does not change."""
+    """Prints memory, arithmetic and batches of the run. The work directory does not change.
+
+    Raises:
+      UserError: if the run may not have this config, or its data or its task cannot be opened.
+    """
     workdir = options.workdir
     resume.check_config(config, workdir, allow_change=options.allow_change)
     with tempfile.TemporaryDirectory() as elsewhere:
@@ -165,7 +175,7 @@ def dry_run(config: Any, options: Train) -> None:
 
 
 def create_task(config: Any, options: Train, elsewhere: str) -> Task:
-    """Returns the task of a dry run, with the assets that the run has or would make.
+    """Returns the task of a dry run, with the assets that the run has or would make. Writes into `elsewhere`.
 
     Args:
       config: config of the run.

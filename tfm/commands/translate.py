@@ -143,8 +143,9 @@ def as_json(
 ) -> list[str]:
     """Returns a JSON object for each line, with the fields "source" and "translations".
 
-    Each translation has the fields "text", "score" (see `tfm.tasks.translation.pipeline.Hypothesis`) and, if
-    `alignments`, "alignment". The first line has the index `start_index` in the input.
+    "source" has no phrases. Each translation has the fields "text", "score" (see
+    `tfm.tasks.translation.pipeline.Hypothesis`) and, if `alignments`, "alignment", a text such as "0-0 1-2"
+    (see `Translator.align`). The first line has the index `start_index` in the input.
     """
     sources, wanted = split_phrases(lines) if phrases else (lines, None)
     hypotheses = translator.hypotheses(sources, n_best=n_best, phrases=wanted, start_index=start_index)
@@ -180,7 +181,7 @@ def translate_lines(
       language: the source language, see `read_lines`. None reads tags as text.
 
     Raises:
-      UserError: if the source has fewer than `done` lines.
+      UserError: if the source has fewer than `done` lines, or `read_lines` or `translate` raises it.
       KeyboardInterrupt: if the user interrupts. Its text says how many lines are translated.
     """
     lines = read_lines(source, language)
@@ -212,9 +213,12 @@ def translate_file(
 ) -> None:
     """Calls `translate_lines` with the file of `open_output`, and resumes an interrupted output.
 
+    The part must not exist if the source is a pipe. `options` are the further arguments of `translate_lines`.
+
     Raises:
       UserError: if the existing part of the output was made from another input or with another origin (see
-        `count_finished_lines`), or has more lines than the source.
+        `count_finished_lines`), or has more lines than the source, or if an I/O error occurs.
+      KeyboardInterrupt: if the user interrupts.
     """
     done = _share_done(count_finished_lines(target, source, origin))
     if done:
@@ -225,7 +229,13 @@ def translate_file(
 
 @command
 def main(options: Translate) -> None:
-    """Translates."""
+    """Translates the input, and writes or prints the translations.
+
+    Raises:
+      UserError: if flags contradict each other, the input cannot be read, the run cannot be loaded or does
+        not translate, or the output cannot be written.
+      KeyboardInterrupt: if the user interrupts. Its text says how many lines are complete.
+    """
     check_flags(options)
     is_first = join_hosts(options) == 0  # the first host writes what all hosts translate
     with open_source(options) as source:
@@ -258,7 +268,11 @@ def print_output(options: Translate, source: BinaryIO, *, is_first: bool) -> Non
 
 
 def write_output(options: Translate, source: BinaryIO, *, is_first: bool) -> None:
-    """Translates into the file of --output. Hosts other than the first write nothing."""
+    """Translates into the file of --output, or resumes it. Hosts other than the first write nothing.
+
+    Raises:
+      UserError: if `open_output` or `translate_file` raises it, or the run cannot be loaded.
+    """
     language = options.config.data.source_language
     if is_first:
         with open_output(options.output) as part:
@@ -278,7 +292,11 @@ def _share_done(done: int) -> int:
 
 @contextlib.contextmanager
 def open_source(options: Translate) -> Iterator[BinaryIO]:
-    """The unpacked input as a binary file. Raises a UserError if it is missing, closed or damaged."""
+    """Yields the unpacked input, --input or standard input, as a binary file. The input may be a pipe.
+
+    Raises:
+      UserError: if the input is missing, a folder or damaged, or standard input is closed.
+    """
     if not options.input:
         terminal.check_open("stdin", "--input=FILE")
         yield sys.stdin.buffer

@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @command
 def main(options: Visualize) -> None:
-    """Draws."""
+    """Draws all figures and the page, and prints their paths."""
     folder = options.output or os.path.join(options.workdir, FIGURES_FOLDER)
     with only_writer(os.path.join(folder, PAGE), "--output"):
         remove_temporary(folder, FIGURE_NAME)
@@ -62,11 +62,12 @@ def main(options: Visualize) -> None:
 def draw_run(run: runs.Run, options: Visualize, folder: str) -> list[str]:
     """Draws all figures of a run or an export and the page to explore it. Returns the paths of the files.
 
-    The page always shows all of the attention.
+    Creates the folder, and replaces files of the same names. The page always shows all of the attention. The
+    log says if there are no curves or no attention.
 
     Raises:
-      UserError: if an example is empty or too long, its figures are too large, or the model does not have the
-        selected attention. Nothing is drawn then.
+      UserError: if an example is empty or too long, its figures are too large, the model does not have the
+        selected attention, or the run is an ensemble. Nothing is drawn then.
     """
     variables = runs.single_model_variables(run)
     selection = Selection(options.layer, parse_head(options.head), options.words, options.measure)
@@ -124,7 +125,7 @@ def warn_of_another_search(decoding: Any) -> None:
 
 
 def choose_examples(given: Sequence[str], task: Any) -> list[str]:
-    """Returns the given examples, or the default examples of the task. Other tasks have no examples.
+    """Returns the given examples, or the default examples of the task. A task without observations has none.
 
     Raises:
       UserError: if examples are given for a task whose model cannot be looked into.
@@ -141,6 +142,8 @@ def choose_examples(given: Sequence[str], task: Any) -> list[str]:
 
 def list_figures(observations: Sequence[Observation], selection: Selection) -> Drawings:
     """Returns the figures of all examples, for each kind of attention that has the selected layer and head.
+
+    Their names are such as "attention-1-encoder", where 1 is the number of the example.
 
     Args:
       observations: one for each example.
@@ -192,7 +195,12 @@ def list_line_figures(observations: Sequence[Observation], selection: Selection,
     """Returns the figures of lines, for each kind of attention that has the selected layer and head.
 
     A kind has a figure only if every example has the word as a query. If several heads are selected, the
-    figure shows the head whose attention differs most between the examples.
+    figure shows the head whose attention differs most between the examples. The log names the head.
+
+    Args:
+      observations: one for each example, at least one.
+      selection: the part of the attention to draw.
+      word: the word, or several words separated by commas. An example needs only one of them.
 
     Raises:
       UserError: if no kind of attention has the selected layer and head, no kind has the word in every
