@@ -67,7 +67,10 @@ def last_part(path: str) -> str:
 
 
 def io_error_message(error: BaseException) -> str | None:
-    """Returns the message for an I/O error or an error that an I/O error caused, None for any other error."""
+    """Returns the message and the advice for an I/O error, or for an error that an I/O error caused.
+
+    Returns None for any other error, and for I/O errors whose code is not in `ADVICE`.
+    """
     code, path = _error_code(error), getattr(error, "filename", None)
     if code not in ADVICE:
         return None
@@ -326,6 +329,8 @@ def _is_same_file(file: BinaryIO, path: str) -> bool:
 def atomic_file(path: str, mode: str = "wb") -> Iterator[IO]:
     """Yields a file to write. It replaces `path` if the context ends without an error.
 
+    The folder of `path` must exist. A text file (mode "w") is in UTF-8.
+
     Raises:
       UserError: for an I/O error.
     """
@@ -367,7 +372,7 @@ def clean_folder(folder: str) -> Iterator[None]:
     """A context for writing into `folder`. It first removes the temporary files of killed processes.
 
     Nothing is removed while another process is in such a context, or if the file system has no locks. The
-    folder is created if it is missing.
+    folder is created if it is missing. An empty file with the ending .lock is created next to it and stays.
 
     Raises:
       OSError: for an I/O error.
@@ -391,7 +396,8 @@ def remove_temporary(folder: str, names: str | re.Pattern[str] = ".*") -> None:
 
     Args:
       folder: the folder.
-      names: the names of the files and folders that no other process writes.
+      names: regular expression for the names of the files and folders that no other process writes, without
+        the ending of temporary files.
     """
     for entry in os.scandir(folder):
         name, is_temporary = TEMPORARY_NAME.subn("", entry.name)

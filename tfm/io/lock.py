@@ -36,10 +36,12 @@ class DirectoryGuard:
             self._files[os.path.join(self.path, LOCK_FILE)] = os.dup(lock.fileno())
 
     def check(self) -> None:
-        """Checks that the path still leads to the same folder. Takes a few microseconds.
+        """Checks that the folder and the lock file, if any, were not deleted, moved or replaced.
+
+        Takes a few microseconds.
 
         Raises:
-          UserError: if the path leads to nothing or to another folder.
+          UserError: if a path leads to nothing or to another folder or file.
         """
         for path, descriptor in self._files.items():
             try:
@@ -94,7 +96,9 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
 
 
 def find_holder(workdir: str) -> str:
-    """Returns the process that has locked a run folder, as "process 7 on HOST since TIME", or "".
+    """Returns the process that has locked a run folder, as "process 7 on HOST since TIME", or "" if none has.
+
+    Returns "another process" if the lock file does not name it.
 
     Processes of other hosts are found if the file system has locks between hosts, as NFS has.
     """

@@ -113,7 +113,7 @@ class RemoteFolder:
         return {name: size for name, size in names.items() if name and not name.endswith("/")}
 
     def size(self, name: str) -> int | None:
-        """Returns the bytes of an object, or None if it does not exist."""
+        """Returns the number of bytes of an object, or None if it does not exist or is a folder."""
         try:
             info = self._repeat(lambda: self._files.info(self._path(name)))
         except FileNotFoundError:
@@ -132,7 +132,10 @@ class RemoteFolder:
         self._repeat(lambda: self._pipe(name, content), patience)
 
     def create(self, name: str, content: bytes) -> bool:
-        """Writes an object if it does not exist, and returns whether it was written.
+        """Writes an object if it does not exist, and returns whether the object has the content now.
+
+        Returns True also if the object existed with the same content, because a repeated request may meet its
+        own object.
 
         Google Cloud Storage, S3 and a local disk check this atomically. Any other store is only asked before,
         so the caller has to read the object again.
@@ -337,7 +340,11 @@ _objects: dict[str, tuple[RemoteFolder, str, int]] = {}
 def list_locally(url: str) -> str:
     """Returns a local folder that has the names and sizes of the objects below a URL, until the process ends.
 
-    `open_object` reads their content. The folder does not exist if there are no objects.
+    Its files contain only zeros. `open_object` reads the content of the objects. The folder does not exist if
+    there are no objects.
+
+    Raises:
+      UserError: if `RemoteFolder` raises it, or the name of an object would lead out of the folder.
     """
     folder = RemoteFolder(url)
     base = tempfile.TemporaryDirectory(prefix="tfm-data-", ignore_cleanup_errors=True)

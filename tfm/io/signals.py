@@ -73,7 +73,11 @@ class SignalHandler:
             raise SystemExit(128 + number)
 
     def watch(self, reader: socket.socket) -> None:
-        """Reads signals as they arrive, in a thread that no long library call blocks."""
+        """Reads signals as they arrive, in a thread that no long library call blocks.
+
+        Logs a warning for the first signal. A signal that arrives more than `REPEAT_SECONDS` later ends the
+        process at once, with exit code 128 + its number. Returns when the other end of the socket is closed.
+        """
         numbers = (data[0] for data in iter(lambda: reader.recv(1), b""))
         first_time = None
         for number in numbers:
