@@ -43,7 +43,8 @@ def is_bundle(folder: str) -> bool:
 def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     """Reads the variables of a bundle, and the steps of the checkpoints that they come from.
 
-    Names and sizes are checked before anything as large as the parameters is allocated.
+    Names and sizes are checked before anything as large as the parameters is allocated. The variables are
+    NumPy arrays. A warning names the user's modules that have changed since the bundle was written.
 
     Args:
       folder: a folder that `tfm.export.write.write_bundle` wrote.
@@ -52,6 +53,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     Raises:
       UserError: if a file is missing, damaged, of a different version, or belongs to a different model, or if
         parameters are not finite.
+      OSError: if a file cannot be read.
     """
     path = os.path.join(folder, PARAMETERS_FILE)
     try:
@@ -85,7 +87,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
 
 
 def write_parameters(folder: str, variables: Variables, steps: list[int], task: Task) -> None:
-    """Writes the variables of a bundle.
+    """Writes the variables of a bundle into the file `PARAMETERS_FILE` of a folder, parameters in float32.
 
     The metadata of the file are the steps of the checkpoints, and the fingerprints of the assets and of the
     user's own modules.

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 def enable_compilation_cache(folder: str) -> None:
-    """Stores compiled programs below `folder`, so that the same program starts sooner next time.
+    """Stores compiled programs in `folder`/compiled, so that the same program starts sooner next time.
 
     The cached programs are executed, so the folder must be trusted. Training uses its work directory.
     Commands that only read a run use the user's cache, because the run may come from someone else. If

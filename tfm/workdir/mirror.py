@@ -78,7 +78,14 @@ class Mirror:
         return listed
 
     def fetch(self, name: str) -> None:
-        """Downloads the files of a checkpoint that its manifest lists and that are not here."""
+        """Downloads the files of a checkpoint that its manifest lists and that are not here.
+
+        Does nothing if the manifest is not here or is damaged. If only an object is missing in the store, the
+        other files may be downloaded, and the caller reports the damage.
+
+        Raises:
+          FileNotFoundError: if training has deleted the checkpoint. Its folder is then removed here, too.
+        """
         path = os.path.join(self._path(name), manifest.FILE)
         if not os.path.isfile(path):
             return

@@ -54,7 +54,9 @@ class Owner:
         self._thread = threading.Thread(target=self._beat, name="owner", daemon=True)
 
     def claim(self, prepare: Callable[[bool], None]) -> None:
-        """Becomes the owner.
+        """Becomes the owner, and starts the thread that writes signs of life.
+
+        Waits up to `SILENT_SECONDS` if the last owner has not released the folder, see the class.
 
         Args:
           prepare: called before with whether the last owner had the same working copy.

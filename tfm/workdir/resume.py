@@ -46,7 +46,7 @@ def check_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] =
     Raises:
       UserError: if fields may not change. The message has the old and the new value of each field, and the
         flag that allows the change if there is one. Also if `allow_change` contains an unknown field or a
-        field that can never change, or if the folder is an export.
+        field that can never change, if the folder is an export, or if it has checkpoints and no config.
     """
     if is_bundle(workdir):
         raise UserError(

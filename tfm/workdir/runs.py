@@ -312,7 +312,7 @@ def spaced_steps(steps: Sequence[int], count: int, every: int) -> list[int]:
       every: `training.checkpoint_every`.
 
     Returns:
-      The steps in ascending order, or [] if there are too few.
+      The steps in ascending order, or [] if there are not `count` steps at equal distances.
     """
     if count > len(steps):
         return []

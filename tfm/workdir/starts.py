@@ -38,7 +38,7 @@ def record_start(workdir: str, config: Any, identity: dict[str, str], step: int)
 
     The line contains everything that is needed to repeat the run. Its field "changed" contains the fields of
     the config that differ from the previous start, as {path: [old, new]}. If the run resumes, warnings name
-    changes of the validation data and of options that change the numbers.
+    changes of the data, of the user's own modules and of options that change the numbers.
 
     Args:
       workdir: folder of the run.

@@ -159,7 +159,7 @@ def find_runs(folder: str, unreadable: dict[str, OSError] | None = None) -> list
     """Returns the sorted work directories of the runs in a folder. The folder itself may be one of them.
 
     Symbolic links are followed, and each run is returned once. A run that has checkpoints is not searched for
-    other runs.
+    other runs. Hidden folders, and folders more than `DEPTH` levels below `folder`, are not searched.
 
     Args:
       folder: Folder of the runs.
@@ -193,7 +193,11 @@ def find_runs(folder: str, unreadable: dict[str, OSError] | None = None) -> list
 
 
 def measure_folder(folder: str) -> DiskUse:
-    """Returns the disk use of all files in a folder. Skips files that training deletes during the count."""
+    """Returns the sum of the sizes of all files below a folder, and the number of folders it could not read.
+
+    Skips files that training deletes during the count. A folder that does not exist has 0 bytes. Symbolic
+    links inside the folder are not followed.
+    """
     total, unreadable = 0, 0
     try:
         with os.scandir(folder) as entries:

@@ -119,6 +119,9 @@ def train(
 ) -> None:
     """Trains up to `config.steps`. A run that was stopped resumes from its newest intact checkpoint.
 
+    Writes checkpoints, metrics and samples into the folder, a line about the start, and the config. If the
+    run is complete, logs why there is nothing to do, and returns.
+
     Args:
       task: see `tfm.training.task`.
       config: the procedure.

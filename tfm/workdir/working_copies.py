@@ -151,7 +151,9 @@ def open_to_train(url: str, *, everything: bool = False) -> Iterator[tuple[str, 
 
 @contextlib.contextmanager
 def open_to_read(url: str, *, patience: float = PATIENCE, is_view: bool = False) -> Iterator[str]:
-    """Opens a temporary copy of a run, an export or a folder for results. Uploads the files that are new.
+    """Opens a temporary copy of a run, an export or a folder for results. Uploads what is new at the end.
+
+    Removes nothing in the store. If the upload fails, the results stay in a folder that the error names.
 
     Args:
       url: URL of the folder.
@@ -162,6 +164,9 @@ def open_to_read(url: str, *, patience: float = PATIENCE, is_view: bool = False)
 
     Yields:
       The folder. It does not exist if there are no objects.
+
+    Raises:
+      UserError: if the store fails for too long.
     """
     remote = RemoteFolder(url, patience)
     with tempfile.TemporaryDirectory(prefix="tfm-", ignore_cleanup_errors=True) as base:
@@ -202,6 +207,10 @@ def open_output_file(url: str) -> Iterator[str]:
     Yields:
       The path of the file. What is written there is uploaded, also after an error. If the object exists, the
       file exists and is empty.
+
+    Raises:
+      UserError: if the URL contains credentials, or the store fails for too long. The results then stay in a
+        local folder that the message names.
     """
     check_url(url)
     parent, name = url.rsplit("/", 1)
