@@ -29,7 +29,10 @@ class MissingFile(DataError):
 
 @contextlib.contextmanager
 def collect(problems: list[str]) -> Iterator[None]:
-    """Appends the message of a UserError or an I/O error to `problems` instead of raising it."""
+    """Appends the message of a UserError or an I/O error to `problems` instead of raising it.
+
+    A `DataError` appends each of its problems. I/O errors without an `io_error_message` are raised.
+    """
     try:
         yield
     except DataError as error:
@@ -58,8 +61,9 @@ def damage_error(
 ) -> Exception:
     """Returns the error to raise in place of a library's error for damaged files.
 
-    An OSError of the system has a number, and is returned itself. PyArrow's OSErrors for a damaged file have
-    no number.
+    An OSError of the system has a number, and is returned itself, except for a missing file. PyArrow's
+    OSErrors for a damaged file have no number. Otherwise, returns a `kind` with the text "PROBLEM (first line
+    of the error): ADVICE."
     """
     if getattr(error, "errno", None) is not None and not isinstance(error, FileNotFoundError):
         return error

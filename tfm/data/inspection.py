@@ -298,6 +298,8 @@ def find_hints(split: Split) -> list[str]:
 def compare_with_training(summary: Summary, training: Summary | None) -> Summary:
     """Adds the number of duplicates in a split, and of its examples that the training split contains as well.
 
+    Returns the summary itself if it has no hashes. Without `training`, the value "overlap" is None.
+
     Args:
       summary: summary of the split.
       training: summary of the training split. None if this is the training split or if it was not read.

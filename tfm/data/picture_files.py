@@ -125,6 +125,8 @@ def find_picture_tables(directory: str, name: str, pictures: str) -> list[tuple[
 def split_slice(name: str) -> tuple[str, int, int]:
     """Returns a name without its slice such as [:90%], and the two percentages of the slice.
 
+    Without a slice of this form, returns the name, 0 and 100.
+
     Raises:
       UserError: if the slice is empty.
     """
@@ -167,7 +169,10 @@ class PictureFolder:
         self._list("")
 
     def find(self, name: str) -> str | None:
-        """Returns the path of a picture in the folder, as the disk spells it, or None if there is none."""
+        """Returns the path of a picture in the folder, as the disk spells it, or None if there is none.
+
+        The name may lack its ending if only one picture has this name.
+        """
         path = ""
         *folders, file = os.path.normpath(name).split(os.sep)
         for part in folders:
@@ -214,7 +219,8 @@ class PictureFinder:
     def find(self, path: str) -> str | None:
         """Returns the path of a picture as the disk spells it, or None if there is none.
 
-        The path may end in the number of a caption, such as #0.
+        The path may end in the number of a caption, such as #0, and it may lack the ending of the file if
+        only one picture has this name.
         """
         folder, name = os.path.split(os.path.normpath(path))
         if folder not in self._folders:

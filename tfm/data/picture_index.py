@@ -63,13 +63,17 @@ def index_files(paths: Sequence[str], root: str, cache_dir: str) -> PictureIndex
 def index_pictures(
     names: Sequence[str], read: Callable[[int], bytes | str], key: object, cache_dir: str
 ) -> PictureIndex:
-    """Returns the index of pictures. Decodes them if the cache has no index for the key.
+    """Returns the index of pictures. Decodes them and writes the cache if it has no index for the key.
 
     Args:
       names: what error messages call the pictures.
       read: returns the content of a picture, or the path of its file.
       key: identifies the pictures, as an object that JSON can write.
       cache_dir: folder of all caches.
+
+    Raises:
+      DataError: if pictures are damaged.
+      UserError: if the cache cannot be written.
     """
     digest = hashlib.sha256(json.dumps([FORMAT, key]).encode("utf-8", "surrogatepass")).hexdigest()[:32]
     path = os.path.join(cache_dir, "pictures", f"{digest}.npz")

@@ -128,7 +128,8 @@ def fit_picture(
 
     Args:
       picture: the PIL image.
-      size: height and width of the square in pixels. 0 returns the picture itself, or its box.
+      size: height and width of the square in pixels. 0 keeps height and width: returns the picture itself, or
+        its box resized to the size of the picture.
       how: "crop" cuts the longer side in the middle, "pad" adds black margins to the shorter side, and
         "stretch" changes the aspect ratio.
       box: left, top, right and bottom of the part of the picture that fills the square, in pixels. `how` is

@@ -119,6 +119,8 @@ class TokenCache:
 def check_folder(cache_dir: str) -> None:
     """Checks that caches can be written below `cache_dir`, before the long work that precedes them.
 
+    Creates the folder of the caches.
+
     If the folder cannot be written but contains caches, this only warns because the required caches may
     exist.
 

@@ -180,12 +180,15 @@ def split_documents(ends: np.ndarray, length: int) -> Pieces:
 def score_windows(ends: np.ndarray, length: int, stride: int) -> Pieces:
     """Returns windows in which each token of each text counts once.
 
-    The first window of a text counts all its tokens. Each further window begins `stride` later and counts
-    only new tokens, which have at least `length - stride` tokens of context. Windows do not cross texts.
+    The first window of a text counts all its tokens. Each further window has `length` tokens and counts only
+    the last `stride` of them, because the earlier windows count the others. The last window ends with the
+    text and may count fewer. So each token after the first window has at least `length - stride` tokens of
+    context. Windows do not cross texts. A text of at most `length` tokens is one window, and an empty text
+    has none.
 
     Args:
-      ends: int [texts], where each text ends.
-      length: tokens of a window.
+      ends: int [texts], where each text ends in the stream of tokens.
+      length: maximum number of tokens of a window.
       stride: from 1 to `length`.
     """
     windows = []
@@ -200,7 +203,11 @@ def score_windows(ends: np.ndarray, length: int, stride: int) -> Pieces:
 
 
 def window_batches(stream: np.ndarray, windows: Pieces, batch_tokens: int) -> Iterator[tuple[Pieces, Batch]]:
-    """Yields (windows of the batch, batch) with one window in each row, the longest first, in few shapes."""
+    """Yields (windows of the batch, batch) with one window in each row, the longest first, in few shapes.
+
+    A batch has as many rows as fit into `batch_tokens`, at least 1. Padding rows fill the last batch. There
+    must be at least one window.
+    """
     order = np.argsort(-windows.lengths, kind="stable")
     longest, first = int(windows.lengths.max()), 0
     while first < len(order):

@@ -162,7 +162,8 @@ def open_train_batches(
 def eval_batches(cache: TokenCache, config: PairsConfig) -> Iterator[Batch]:
     """Yields each usable pair of a cache once, in batches ordered by width, without shuffling and mixing.
 
-    The last batch of a width is padded with empty rows. See `make_rows` for the usable pairs.
+    The last batch of a width is padded with empty rows. See `make_rows` for the usable pairs, and for the log
+    and the error if pairs are left out.
     """
     epochs = PairEpochs(cache, dataclasses.replace(config, mixing=""), seed=0)
     for cut in epochs.cuts:
@@ -177,6 +178,8 @@ def make_empty_batch(shape: tuple[int, int]) -> Batch:
 
 def make_rows(lengths: np.ndarray, config: PairsConfig, seed: int) -> Rows:
     """Returns rows of the usable pairs, and logs how many pairs are left out.
+
+    A pair is usable if both sides have a token besides EOS, and at most `config.max_side_length` tokens.
 
     Args:
       lengths: int [pairs, 2], tokens of both sides.

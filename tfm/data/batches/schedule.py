@@ -160,7 +160,7 @@ def count_sizes(cuts: Sequence[Cut]) -> dict[tuple[int, int], int]:
 
 
 def cut_batches(widths: Collection[tuple[int, int]], batch_tokens: int) -> Sequence[Cut]:
-    """Divides rows into batches of at most `batch_tokens` on a side, in few shapes.
+    """Divides rows into batches of at most `batch_tokens` on a side, but at least one row, in few shapes.
 
     Args:
       widths: (width, number of rows), of rows that are ordered by width.

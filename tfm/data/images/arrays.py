@@ -69,7 +69,11 @@ class ArrayImages:
 
 
 def open_digits(split: str) -> ArrayImages:
-    """Returns a split of the digits. The index modulo 10 is 0 in validation, and 4 or 9 in test."""
+    """Returns a split of the digits. The index modulo 10 is 0 in validation, and 4 or 9 in test.
+
+    Raises:
+      UserError: if there is no such split, or scikit-learn is not installed.
+    """
     images, labels, names = read_digits()
     rest = np.arange(len(images)) % 10
     masks = {"validation": rest == 0, "test": rest % 5 == 4, "train": (rest != 0) & (rest % 5 != 4)}
@@ -164,7 +168,10 @@ def read_arrays(path: str, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Returns {name: array} for the required `names` of an .npz file, and for `label_names` if it exists.
 
     Raises:
-      UserError: if the file is missing, damaged, no file, or has more than `MAX_ARRAY_BYTES` in these arrays.
+      MissingFile: if the file has none of the required arrays.
+      UserError: if the file is missing, damaged or a pipe, lacks some of the required arrays, or has more
+        than `MAX_ARRAY_BYTES` in these arrays.
+      OSError: if the file cannot be read.
     """
     check_no_pipe(path)
     try:

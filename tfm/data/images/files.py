@@ -52,7 +52,7 @@ class FileImages(LabelledPictures):
 
 
 def open_folder(config: ImagesConfig, name: str) -> FileImages:
-    """Opens a split whose pictures are in a folder for each class.
+    """Opens a split whose pictures are in a folder for each class. Keeps an index in the cache folder.
 
     Args:
       config: the data section.
@@ -77,7 +77,7 @@ def open_folder(config: ImagesConfig, name: str) -> FileImages:
 
 
 def open_tables(config: ImagesConfig, name: str) -> FileImages:
-    """Opens a split whose pictures and labels are in the rows of tables.
+    """Opens a split whose pictures and labels are in the rows of tables. Keeps an index in the cache folder.
 
     Args:
       config: the data section.

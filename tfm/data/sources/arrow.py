@@ -44,6 +44,9 @@ def open_parquet(
 ) -> Source:
     """Returns the texts of a Parquet file. Some rows are read at a time.
 
+    Reading the source raises a UserError if the file is damaged, has no rows, or unpacks to far more bytes
+    than it has, or if `find_text_columns` or `read_texts` raises it.
+
     Args:
       path: the path of the file.
       columns: the columns of the texts of a row.

@@ -63,7 +63,7 @@ class CocoFile:
         COCO often keep them. A warning counts them.
 
         Raises:
-          UserError: if an annotation has no image.
+          UserError: if the id of an annotation's image is neither an integer nor a text.
         """
         groups: list[list[Entry]] = [[] for _ in self.images]
         self.left_out = 0
@@ -166,7 +166,16 @@ class Entry:
 
 
 def load_sections(path: str, content: bytes, names: Sequence[str]) -> dict[str, list[Entry]]:
-    """Returns the entries of each section of a JSON file."""
+    """Returns the entries of each section of a JSON file.
+
+    Args:
+      path: the file, for error messages.
+      content: its content.
+      names: the sections, each a list that the file must have. Other sections are left out.
+
+    Raises:
+      UserError: if the content is not JSON, has no such list, or an entry is not an object.
+    """
     try:
         sections = json.loads(content)
     except (ValueError, RecursionError) as error:
@@ -189,7 +198,11 @@ def load_sections(path: str, content: bytes, names: Sequence[str]) -> dict[str, 
 
 
 def read_images(entries: list[Entry]) -> dict[int | str, Image]:
-    """Returns {id: image} in the order of the file."""
+    """Returns {id: image} in the order of the file.
+
+    Raises:
+      UserError: if a field is missing or invalid, a name leads out of the folder, or two images have one id.
+    """
     images: dict[int | str, Image] = {}
     for entry in entries:
         key = entry.identity("id")

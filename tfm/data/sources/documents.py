@@ -25,7 +25,7 @@ def open_files(directory: str, name: str, unit: str, separator: str = "") -> Sou
       separator: text between two documents. If it is not empty, `unit` is ignored.
 
     Raises:
-      UserError: if a file is missing.
+      UserError: if a file is missing. Reading the source raises it for a file that is not UTF-8 text.
     """
     files = [
         TextFile(find_file(path), EXPECTED, MAX_LINE_BYTES, may_be_empty=True)

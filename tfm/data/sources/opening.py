@@ -94,9 +94,12 @@ def open_documents(config: DocumentsConfig, split: str) -> Source:
 def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
     """Returns the source texts and the target texts of a split, after checking it.
 
-    The texts are unchanged, for an evaluation. They are not joined (`data.joined_share`) and have no
-    prefixes (`data.source_prefix`, `data.target_prefix`). The target texts are normalized
-    (`data.normalization`).
+    The texts are the user's, for an evaluation. They are not joined (`data.joined_share`) and have no
+    prefixes (`data.source_prefix`, `data.target_prefix`). The source texts have their tags (`data.tags`), and
+    the target texts are normalized (`data.normalization`).
+
+    Raises:
+      UserError: if the split cannot be used. The message lists all problems.
     """
     check_splits(config, [split])
     config = without_prefixes(dataclasses.replace(config, joined_share=0.0))
@@ -107,7 +110,8 @@ def read_sides(config: PairsConfig, split: str) -> tuple[list[str], list[str]]:
 def read_references(config: PairsConfig, split: str) -> list[list[str | None]]:
     """Returns the texts of each of `data.references`, normalized like the target texts of `read_sides`.
 
-    A missing text is None, so that sacreBLEU scores the sentence with its other references.
+    A missing text is None, so that sacreBLEU scores the sentence with its other references. Returns [] if
+    `data.references` is empty.
 
     Raises:
       UserError: if the texts cannot be read, or belong to other sources than the targets.
@@ -151,9 +155,10 @@ def check_splits(config: PairsConfig | DocumentsConfig, splits: Sequence[str] = 
 
 
 def find_problems(config: PairsConfig | DocumentsConfig, splits: Sequence[str]) -> list[str]:
-    """Returns why splits cannot be used, one message for each problem.
+    """Returns why splits cannot be used, one message for each problem, or [].
 
-    A test split of the default name may be missing. A test split that exists must be usable.
+    Reads all rows, and downloads a TFDS data set that does not exist yet. A test split of the default name
+    may be missing. A test split that exists must be usable.
     """
     if len({*config.columns}) < len(config.columns):
         return [

@@ -85,7 +85,11 @@ def find_tables(directory: str, name: str) -> list[str]:
 
 
 def open_table(path: str, options: TableOptions) -> Source:
-    """Returns the rows of one file; see `open_tables`."""
+    """Returns the rows of one file; see `open_tables`.
+
+    Reading the source raises a UserError with the number of the line if a row cannot be read, or if there is
+    no row.
+    """
     form = options.form or _find_format(path)
     if form == "parquet":
         from tfm.data.sources.arrow import open_parquet  # PyArrow takes a third of a second to import

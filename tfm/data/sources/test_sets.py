@@ -69,8 +69,7 @@ def open_xml(path: str, languages: Sequence[str], reference: str = "") -> Source
       languages: the source and the target language.
       reference: the translator of the targets. By default, the first translator of the file.
 
-    Raises:
-      UserError: if the file is damaged, or has other languages or no such reference.
+    Reading the source raises a UserError if the file is damaged, or has other languages or no such reference.
     """
     file = TextFile(path, "a test set in WMT's XML")
 
@@ -89,8 +88,7 @@ def open_sgml(source: str, target: str, reference: str = "") -> Source:
       source, target: the paths of the file with the sources and of the file with the references.
       reference: the `sysid` of the references, if the file has several. By default, the first.
 
-    Raises:
-      UserError: if a file is damaged, or a segment has no partner.
+    Reading the source raises a UserError if a file is damaged, or a segment has no partner or occurs twice.
     """
     files = [TextFile(path, "a test set in SGML") for path in (source, target)]
 
@@ -135,6 +133,9 @@ def read_documents(blocks: Iterable[bytes], shown_as: str) -> Iterator[Document]
     Args:
       blocks: the content of the file.
       shown_as: what error messages call the file.
+
+    Raises:
+      UserError: with the number of the line if the file is damaged or is no such test set.
     """
     yield from read_xml(blocks, _DocumentHandler(shown_as), shown_as)
 

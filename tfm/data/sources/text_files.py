@@ -194,7 +194,7 @@ class TextFile:
 
     @contextlib.contextmanager
     def open(self) -> Iterator[BinaryIO]:
-        """The unpacked file, from its beginning.
+        """Yields the unpacked file, from its beginning.
 
         Raises:
           UserError: if the file is damaged, or was written to after this object was made.
@@ -352,7 +352,7 @@ def _identify(state: os.stat_result) -> tuple[int, ...]:
 
 @contextlib.contextmanager
 def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Iterator[BinaryIO]:
-    """The unpacked content of an open file. The ending of its path says how it is compressed.
+    """Yields the unpacked content of an open file. The ending of its path says how it is compressed.
 
     Args:
       content: the file.
@@ -360,7 +360,8 @@ def unpack(content: BinaryIO | io.BufferedReader, path: str, packed: int) -> Ite
       packed: its size in bytes.
 
     Raises:
-      UserError: if the content is damaged or unpacks to far more than its size.
+      UserError: if the content is damaged, unpacks to far more than its size, or is compressed in another way
+        than the ending says.
     """
     start = content.peek(BLOCK_BYTES) if isinstance(content, io.BufferedReader) else b""
     found = next((ending for magic, ending in MAGIC.items() if start.startswith(magic)), "")
@@ -449,6 +450,8 @@ def require_folder(directory: str) -> None:
 
 def expand_names(directory: str, name: str, endings: Sequence[str] = ENDINGS) -> list[str]:
     """Returns the paths that a split's name stands for, without their endings.
+
+    Only patterns are looked up. The path of any other name is returned whether or not there is such a file.
 
     Args:
       directory: folder of the files; "" is the current folder.

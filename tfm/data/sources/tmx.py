@@ -27,14 +27,13 @@ log = logging.getLogger(__name__)
 def open_tmx(path: str, languages: Sequence[str]) -> Source:
     """Returns the pairs of a TMX file, which is read as a stream.
 
-    Units without text in one of the languages are left out. The check of the data logs their number.
+    Units without text in one of the languages are left out. `find_problems` of the source logs their number,
+    and returns a problem if no unit is left. Reading raises a UserError with the number of the line if the
+    file is damaged.
 
     Args:
       path: the path of the file.
       languages: the source and the target language. "en" fits en-US and EN, and "en-US" fits en.
-
-    Raises:
-      UserError: if the file is damaged (with the number of the line), or has no pair of the languages.
     """
     file = TextFile(path, "a TMX file")
 
@@ -63,6 +62,9 @@ def read_units(blocks: Iterable[bytes], shown_as: str) -> Iterator[Unit]:
     Args:
       blocks: the content of a TMX file.
       shown_as: what error messages call the file.
+
+    Raises:
+      UserError: see `read_xml`.
     """
     yield from read_xml(blocks, _UnitHandler(), shown_as)
 

@@ -22,7 +22,7 @@ KEYBOARD = {
 
 @contextlib.contextmanager
 def normalization_options(rule: str) -> Iterator[dict[str, Any]]:
-    """The options with which SentencePiece trains a model that normalizes texts.
+    """Yields the options with which SentencePiece trains a model that normalizes texts.
 
     Args:
       rule: one of `NORMALIZATIONS`.

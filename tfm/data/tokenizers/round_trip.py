@@ -27,7 +27,7 @@ def count_changed(tokenizer: Tokenizer, texts: Iterable[str], encoded: Iterable[
 
 
 def check_round_trip(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """Logs how many of the first texts a tokenizer changes.
+    """Logs a warning if a tokenizer changes some of the first `MAX_CHECKED_TEXTS` texts.
 
     Raises:
       UserError: if the tokenizer loses too many words, because its decoder is missing or it is for another

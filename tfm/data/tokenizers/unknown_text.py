@@ -107,6 +107,8 @@ class UnknownTextWarning:
     def check(self, tokenizer: Tokenizer, texts: Sequence[str]) -> None:
         """Warns of the unknown parts of texts that no earlier warning has named.
 
+        All warnings together name at most `MAX_NAMED_PARTS` parts. After that, there are no warnings.
+
         Args:
           tokenizer: the tokenizer that encodes the texts.
           texts: texts that the model reads.
