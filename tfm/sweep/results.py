@@ -138,7 +138,8 @@ def choose_scores(
 
     Args:
       variants: all variants of the sweep.
-      names: the names of --score. Without names, the table has the published scores, or the first score.
+      names: the names of --score. Without names, the table has the published scores, or the first score of
+        the results. Without both and without results, it has no score.
       results: the finished runs.
       config: config of the task. Its attribute `SCORES`, if it exists, has shell patterns of its scores.
 
@@ -164,7 +165,7 @@ def choose_scores(
 def write_table(
     folder: str, variants: Sequence[Variant], results: Sequence[Result], names: Sequence[str], title: str
 ) -> str:
-    """Writes the table of the finished runs into the folder of the sweep. Returns the table.
+    """Writes the table of the finished runs into table.md in the folder of the sweep. Returns its text.
 
     Args:
       folder: folder of the sweep.
