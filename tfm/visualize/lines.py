@@ -21,7 +21,7 @@ WORD_COLOUR, OTHER_COLOUR = "#0072B2", "#555555"
 
 
 def find_word(queries: Axis, words: str) -> int | None:
-    """Returns the index of the last query that is one of some words, or None.
+    """Returns the index of the last query that is one of some words, or None. Upper and lower case are equal.
 
     Args:
       queries: the queries. Punctuation around them does not count.
@@ -40,7 +40,8 @@ def select_differing_head(sentences: Sequence[Panels], word: str) -> list[Panels
     other sentence, over the keys that correspond.
 
     Args:
-      sentences: `Panels` of the same layers and heads for each sentence. Each has the word as a query.
+      sentences: `Panels` of the same layers and heads for each sentence, at least two. Each has the word as a
+        query.
       word: the query, see `find_word`.
     """
     first, *others = sentences

@@ -126,6 +126,11 @@ class LiveExamples:
             or None; "off", the parts that are turned off as a list of [point, index]; and "known", the "id"
             of each example of the page.
 
+        Returns:
+          "example", see `tfm.visualize.page.describe`, with the field "live" for `live.js`; "alignments",
+          {id: see `tfm.visualize.page.align_tracks`} with the known examples; and "notes", texts for the
+          reader.
+
         Raises:
           UserError: if the request has another form, or the example cannot be used.
         """

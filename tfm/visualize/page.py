@@ -74,7 +74,7 @@ def make_model_page(examples: Sequence[str], title: str, live: Mapping[str, Any]
       model: the model in the form that `compute_start.js` reads.
 
     Raises:
-      UserError: if the page would be larger than `MAX_BYTES`.
+      UserError: if the packed model has more than `MAX_BYTES`.
     """
     # Base 85 is smaller than base 64. A comma replaces "<", because "<" could begin an HTML element.
     content = base64.b85encode(gzip.compress(model, mtime=0)).decode("ascii").replace("<", ",")

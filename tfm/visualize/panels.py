@@ -50,7 +50,8 @@ def selectable_kinds(attention: dict[str, AttentionMap], selection: Selection) -
     """Returns the kinds of attention that have the selected layer and head.
 
     The kinds can differ, because the encoder and the decoder can have different numbers of layers, and
-    because not all have a rollout.
+    because not all have a rollout. If a rollout is selected and no kind has one, returns all of them, and
+    `select` raises the error.
 
     Raises:
       UserError: if there are kinds, but none has the selected layer and head.
