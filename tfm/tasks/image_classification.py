@@ -297,7 +297,15 @@ class Classification(Task):
         return self._observe_image(variables, images, title)
 
     def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
-        """Returns the pixels of a picture that is resized like the data, uint8 [height, width, C]."""
+        """Returns the pixels of a picture that is resized like the data, uint8 [height, width, C].
+
+        Args:
+          content: path of the file, or its content.
+          name: what an error message calls the picture.
+
+        Raises:
+          UserError: if the picture cannot be read, or the model does not read 1 or 3 channels.
+        """
         model = self.config.model
         if model.channels not in (1, 3):
             raise UserError(
@@ -407,7 +415,8 @@ def find_names(config: Config, sources: Mapping[str, Images]) -> list[str]:
     """Returns the names of the classes of a new run, by label.
 
     The training split may lack the last classes of the other splits. If the data have no names, all splits
-    together may lack the last classes of the model.
+    together may lack the last classes of the model. If the classes of pictures are names, such as the names
+    of folders, a split may lack any class. A warning reports classes that cannot be learned.
 
     Args:
       config: config of the run.

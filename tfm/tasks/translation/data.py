@@ -24,7 +24,10 @@ log = logging.getLogger(__name__)
 
 
 def take_from_each(corpora: Sequence[Source], count: int) -> list[Row]:
-    """Returns `count` rows, the first ones of each corpus, about equally many of each."""
+    """Returns `count` rows, the first ones of each corpus, about equally many of each.
+
+    A corpus with fewer rows gives all its rows, and the result has fewer than `count`.
+    """
     shares = [len(range(index, count, len(corpora))) for index in range(len(corpora))]
     return [row for corpus, share in zip(corpora, shares, strict=True) for row in corpus[:share]]
 

@@ -70,7 +70,10 @@ def score_corpora(
     tokenizer: str,
     others: Sequence[Sequence[str | None]] = (),
 ) -> list[Score]:
-    """Returns the BLEU of each corpus of a split. Returns nothing for a single corpus."""
+    """Returns the BLEU of each corpus of a split, with the name "BLEU, CORPUS".
+
+    Returns [] if the data have neither tags nor mixing, because all pairs are then one corpus.
+    """
     if not data.tags and not data.mixing:
         return []
     names = [name.strip() for name in find_name(data, split).split(",")]
