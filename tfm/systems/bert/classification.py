@@ -537,8 +537,11 @@ def inspect_labels(config: Config, splits: Sequence[str]) -> dict[str, Summary]:
 def find_names(config: Config) -> list[str]:
     """Returns the names of the classes of a new run: the labels of all its splits.
 
+    A warning names the classes that have at most one example in the training split.
+
     Raises:
-      UserError: if the model has a different number of classes, or a row has no label.
+      UserError: if the model has a different number of classes, there are fewer than two, or a row has no
+        label.
     """
     has_tags, classes = config.model.head == "tags", config.model.classes
     labels: dict[str, Counter[str]] = {}

@@ -80,7 +80,9 @@ def open_conll(config: Any, split: str) -> Source:
       split: the files, between commas, or a pattern such as corpus/*.conll.
 
     Raises:
-      UserError: if a file is missing, or a column is no number.
+      UserError: if a file is missing, a column is no number, or the config names a second text. Reading the
+        source raises it with the number of a line that lacks a tag or has another number of columns, and if
+        there are no words.
     """
     columns = (
         _find_column(config, "text_column", WORD_COLUMN),

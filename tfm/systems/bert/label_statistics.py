@@ -22,6 +22,9 @@ def summarize_labels(labels: Mapping[str, Labels], head: str, column: str) -> di
       labels: {split: label of each row}. A label of "" is missing.
       head: "classes", "tags" or "regression", see `tfm.systems.bert.model.BertConfig`.
       column: name of the column of the labels.
+
+    Raises:
+      UserError: if tags mark entities and the package seqeval is missing.
     """
     if head == "regression":
         return {split: _summarize_numbers(split, rows, column) for split, rows in labels.items()}

@@ -226,6 +226,8 @@ def encode_rows(
 ) -> list[LabelledText]:
     """Returns the arrays of rows of texts and classes.
 
+    Texts with a class are cut to `max_length` tokens, and a warning counts them.
+
     Args:
       rows: one or two texts, and the label.
       tokenizer: a `Tokenizer`.
@@ -263,6 +265,8 @@ def encode_numbers(
     locate: Callable[[int], str] = locate_by_number,
 ) -> list[LabelledText]:
     """Returns the arrays of rows of texts and numbers.
+
+    Texts are cut to `max_length` tokens, and a warning counts them.
 
     Args:
       rows, tokenizer, max_length, locate: see `encode_rows`.

@@ -94,6 +94,8 @@ def make_figures(
 ) -> dict[str, Callable[[str], None]]:
     """Returns functions that draw the pictures of captions, and pictures whose lower half was drawn.
 
+    Their names are "drawn" and "completed". Each function writes a figure into the path that it gets.
+
     Args:
       rows: {"caption": text} of each picture, for example the result of `describe_drawings`.
       images: drawn pictures of the captions, [N, height, width, C] from -1 to 1.

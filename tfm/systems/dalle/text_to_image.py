@@ -450,7 +450,10 @@ def fingerprint(config: Config, split: str) -> str:
 
 
 def create(config: Config, workdir: str, *, new: bool = True) -> TextToImage:
-    """Creates the task of a run.
+    """Creates the task of a run. A new run with the user's own captions also writes their tokenizer.
+
+    Args:
+      config, workdir, new: see `tfm.training.assets.prepare_tokenizer`.
 
     Raises:
       UserError: if the model has a different size of captions, the run has no first stage or no classifier,

@@ -31,6 +31,9 @@ class Objects(NamedTuple):
 def describe_objects(objects: Objects, names: list[str], size: Sequence[int]) -> str:
     """Returns a line with the label and the center of each object, in pixels, from left to right.
 
+    An object is for example "cat at (12.5, 40.0)", and "; " stands between two objects. Objects whose score
+    is below `SHOWN_SCORE` are left out, so the line may be empty.
+
     Args:
       objects: the objects of a picture.
       names: names of the classes.
@@ -45,7 +48,7 @@ def describe_objects(objects: Objects, names: list[str], size: Sequence[int]) ->
 
 
 def make_boxes(objects: Objects, names: list[str], scale: Sequence[float] = (1.0, 1.0)) -> list[Box]:
-    """Returns the boxes of objects whose score is at least `SHOWN_SCORE`.
+    """Returns the boxes of objects whose score is at least `SHOWN_SCORE`, or of all objects without scores.
 
     Args:
       objects: the objects of a picture.

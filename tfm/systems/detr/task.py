@@ -208,7 +208,11 @@ class Detection(Task):
         return self._observe_picture(variables, picture, f"picture {index} of the {split} split")
 
     def read_picture(self, content: str | bytes, name: str) -> np.ndarray:
-        """Returns a picture, resized until it fits, float32 [h, w, C] from -1 to 1."""
+        """Returns a picture, resized until it fits, float32 [h, w, C] from -1 to 1.
+
+        Raises:
+          UserError: if the picture cannot be read.
+        """
         return resize(read_picture(content, name, self.config.model.channels), self.config.data)
 
     def observe_picture(self, variables: Variables, picture: np.ndarray, title: str) -> Observation:

@@ -40,7 +40,12 @@ class Description(NamedTuple):
 
 
 def read_description(folder: str) -> Description:
-    """Returns what the YAML file or the file of class names in a folder says."""
+    """Returns what the YAML file or the file of class names in a folder says.
+
+    Raises:
+      UserError: if there is no such folder or file, the YAML file is damaged, or there are several YAML files
+        and not exactly one of them is called data or dataset.
+    """
     try:
         names = sorted(os.listdir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -122,13 +127,17 @@ def _read_names(path: str, content: Mapping[str, Any]) -> list[str]:
 def find_pictures(folder: str, split: str, description: Description) -> list[str]:
     """Returns the sorted paths of the pictures of a split.
 
+    If a place in the YAML file does not exist, a warning says that the pictures come from SPLIT/images or
+    images/SPLIT instead.
+
     Args:
       folder: the folder.
       split: a field of the YAML file, or the name of a folder. The names in `SAME_SPLITS` are equal.
       description: the content of the YAML file.
 
     Raises:
-      UserError: if there are no pictures. The error is a `MissingFile` if there is no such split.
+      UserError: if there are no pictures, or a list names pictures that do not exist. The error is a
+        `MissingFile` if there is no such split.
     """
     names = list(dict.fromkeys([split, *SAME_SPLITS])) if split in SAME_SPLITS else [split]
     listed = next((description.places[name] for name in names if name in description.places), [])

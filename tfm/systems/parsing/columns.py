@@ -42,8 +42,8 @@ def convert_columns(lines: Iterable[str], shown_as: str) -> Iterator[str]:
       shown_as: name of the file in error messages.
 
     Raises:
-      UserError: with the number of the line if a part of the tree is missing, or a sentence ends inside
-        brackets.
+      UserError: with the number of the line if a part of the tree or a word is missing, a word is outside the
+        brackets of a tree, or a sentence ends inside brackets.
     """
     depth = number = 0
     for number, line in enumerate(lines, 1):

@@ -65,6 +65,8 @@ def open_builtin_trees(config: PairsConfig, name: str) -> Source:
 def collect_trees(trees: Iterable[Node], name: str) -> Source:
     """Returns the pairs of trees, without empty elements and function tags.
 
+    Trees without words are left out, and a warning counts them.
+
     Args:
       trees: the trees.
       name: what error messages call them.

@@ -201,8 +201,8 @@ def split_documents(documents: Sequence[str], before_summary: str) -> tuple[list
 def cut_articles(documents: Source, tokenizer: Any, config: SummariesConfig, split: str) -> Source:
     """Returns documents whose articles are cut, so that article and summary fit into a row.
 
-    As in the paper, the first tokens of an article stay. Documents that fit are unchanged. After the first
-    whole reading, a message has the number of articles that were cut.
+    As in the paper, the first tokens of an article stay. Documents that fit are unchanged. If articles were
+    cut, a warning counts them after the first whole reading.
 
     Args:
       documents: documents that end in their summary.

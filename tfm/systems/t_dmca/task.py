@@ -80,7 +80,14 @@ class Summarization(language_modeling.LanguageModeling):
         yield Report(summaries, scores, examples, self.config.evaluation_settings, rate, identity)
 
     def cut_prefixes(self, prefixes: Sequence[str]) -> list[str]:
-        """Cuts articles, so that a packed row has `decoding.max_tokens` more tokens, at most half of them."""
+        """Cuts articles, so that a packed row has `decoding.max_tokens` more tokens, at most half of them.
+
+        The text before the summary stays at the end. A warning counts the articles that were cut. With
+        contiguous rows, nothing is cut.
+
+        Args:
+          prefixes: articles with the text before the summary, see `split_documents`.
+        """
         data, tokenizer = self.config.data, self.tokenizer
         if data.rows != "packed":
             return list(prefixes)

@@ -24,12 +24,20 @@ LENGTHS = {"test": MAX_TRAINED, "double": 2 * MAX_TRAINED, "quadruple": 4 * MAX_
 
 
 def copy(config: PairsConfig, split: str) -> Source:
-    """Returns random sequences and their copies. Raises MissingFile if there is no such split."""
+    """Returns random sequences of letters between blanks, and their copies.
+
+    Raises:
+      MissingFile: if there is no such split.
+    """
     return _make_source("copy", split, lambda rng, length: 2 * (_draw_symbols(rng, length),))
 
 
 def reverse(config: PairsConfig, split: str) -> Source:
-    """Returns random sequences and their reversals. Raises MissingFile if there is no such split."""
+    """Returns random sequences of letters between blanks, and their reversals.
+
+    Raises:
+      MissingFile: if there is no such split.
+    """
 
     def draw(rng: random.Random, length: int) -> Row:
         text = _draw_symbols(rng, length)
@@ -39,7 +47,14 @@ def reverse(config: PairsConfig, split: str) -> Source:
 
 
 def add(config: PairsConfig, split: str) -> Source:
-    """Returns sums of two numbers and their values. Raises MissingFile if there is no such split."""
+    """Returns sums of two numbers and their values, lowest digit first, with blanks between all symbols.
+
+    For example, "2 1 + 9 0" (12 + 9) has the value "1 2" (21). Both numbers have equally many digits, of
+    which the last may be zeros. Each has at least one digit, so a sum has at least three symbols.
+
+    Raises:
+      MissingFile: if there is no such split.
+    """
 
     def draw(rng: random.Random, length: int) -> Row:
         digits = max((length - 1) // 2, 1)

@@ -177,7 +177,8 @@ class VisionTransformer(layers.TransformerBase):
 def resize_positions(table: np.ndarray, size: int) -> np.ndarray | None:
     """Interpolates the vectors of a square grid of patches linearly, as the authors' code does.
 
-    The vectors of the four corners and the vector of the class token, which is the first, stay as they are.
+    The vectors of the four corners and the vector of the class token, which is the first, stay as they are. A
+    new grid of a single patch gets the vector of the upper left corner.
 
     Args:
       table: [1 + n * n, D] for any n.

@@ -151,6 +151,8 @@ def count_corpus(config: SkipGramsConfig) -> dict[str, int]:
 def open_sentences(config: SkipGramsConfig, split: str, counts: Mapping[str, int]) -> Sentences:
     """Returns the sentences of a split from the cache.
 
+    Without a cache, reads the text and writes the cache first. Words that `counts` lacks are left out.
+
     Raises:
       UserError: if the corpus is unusable, or no line has two words of the vocabulary.
     """

@@ -17,7 +17,14 @@ LOAD = "from gensim.models import KeyedVectors\n\nvectors = KeyedVectors.load_wo
 
 
 def export_word2vec(task: Any, params: dict[str, np.ndarray], folder: str) -> str:
-    """Writes the vectors of all words as text and in binary form. Returns code that loads them."""
+    """Writes the vectors of all words into vectors.txt and, in binary form, into vectors.bin of a folder.
+
+    Returns:
+      Python code that loads the binary file, in which FOLDER stands for the folder.
+
+    Raises:
+      UserError: if the task does not learn word vectors.
+    """
     vectors = _find_vectors(task, params)
     write_text(os.path.join(folder, TEXT_FILE), task.words, vectors, header=True)
     write_binary(os.path.join(folder, BINARY_FILE), task.words, vectors)
@@ -25,7 +32,14 @@ def export_word2vec(task: Any, params: dict[str, np.ndarray], folder: str) -> st
 
 
 def export_glove(task: Any, params: dict[str, np.ndarray], folder: str) -> str:
-    """Writes the vectors of all words as text without a header. Returns code that loads them."""
+    """Writes the vectors of all words into vectors.txt of a folder, without a header.
+
+    Returns:
+      Python code that loads the file, in which FOLDER stands for the folder.
+
+    Raises:
+      UserError: if the task does not learn word vectors.
+    """
     write_text(os.path.join(folder, TEXT_FILE), task.words, _find_vectors(task, params), header=False)
     return LOAD.format(arguments=f'"FOLDER/{TEXT_FILE}", no_header=True')
 
@@ -44,6 +58,9 @@ def import_vectors(path: str) -> tuple[Any, dict[str, np.ndarray], dict[str, byt
 
     The file has no counts. They become V / rank, as by Zipf's law, because the words are usually ordered by
     frequency. The file has no vectors of the contexts, so they are 0.
+
+    Raises:
+      UserError: if there is no such file, or `read_vectors` raises it.
     """
     if not os.path.isfile(path):
         raise UserError(f"Expected a file of word vectors for --format=word2vec, got {path}.")

@@ -52,6 +52,8 @@ def find_paths(directory: str, names: str) -> list[str]:
 def read_analogies(path: str) -> list[Analogy]:
     """Returns the analogies of a file. A line such as ": capital-world" begins a section.
 
+    Lines that begin with # or // are left out. Before the first section, its name is the name of the file.
+
     Raises:
       UserError: if a line has another form, or the file has no analogy.
     """
@@ -216,9 +218,10 @@ def score_analogies(vectors: np.ndarray, index: WordIndex, analogies: Sequence[A
 
 
 def score_similarities(vectors: np.ndarray, index: WordIndex, files: Mapping[str, Sequence[Pair]]) -> Outcome:
-    """Returns Spearman's correlation between cosines and similarities: of each file, and their mean.
+    """Returns Spearman's correlation between cosines and similarities, times 100: of each file, and the mean.
 
-    Pairs with unknown words are left out.
+    With a single file, there is no mean. Pairs with unknown words are left out. The correlation of a file is
+    0 if all its cosines or all its similarities are equal.
 
     Args:
       vectors: [V, D].

@@ -240,7 +240,10 @@ class SkipGramBatches:
         self._host_index, self._host_count = host_index, host_count
 
     def batch(self, step: int) -> Batch:
-        """Returns this host's share of the batch of `step`, counted from 0."""
+        """Returns this host's share of the batch of `step`, counted from 0.
+
+        If subsampling leaves too few words, the batch has padding rows.
+        """
         rng = np.random.default_rng((self._seed, step))
         blocks: list[np.ndarray] = []
         while sum(map(len, blocks)) < self._config.batch_size and len(blocks) < MAX_BLOCKS:

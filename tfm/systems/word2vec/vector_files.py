@@ -62,12 +62,13 @@ def write_binary(path: str, words: Sequence[str], vectors: np.ndarray) -> None:
 def read_vectors(path: str) -> WordVectorsFile:
     """Returns the words and vectors of a file, whose form its content decides. It may be compressed.
 
-    The first of several equal words counts. A word may have white space other than spaces and line feeds. In
-    the text form, a word may also have spaces if the file has a header or the first word has none. Bytes that
-    are not UTF-8 become U+FFFD.
+    The first of several equal words counts. Empty words are left out, and a warning counts what was left out.
+    A word may have white space other than spaces and line feeds. In the text form, a word may also have
+    spaces if the file has a header or the first word has none. Bytes that are not UTF-8 become U+FFFD.
 
     Raises:
-      UserError: if the file has another form. The message has the number of the line or the row.
+      UserError: if the file has another form, or a value is not finite. The message has the number of the
+        line or the row.
     """
     file = TextFile(path, EXPECTED)
     with file.open() as content:
