@@ -106,7 +106,11 @@ def write_results(run: runs.Run, options: Evaluate, stem: str) -> None:
 def run_measurements(run: runs.Run, options: Evaluate) -> Iterator[tuple[Report, list[Any]]]:
     """Yields (report so far, scores of the last checkpoint without averaging) after each measurement.
 
-    The second part is empty until the final item of an `--average` run.
+    The second part is empty until the final item of an `--average` run. Logs a warning if the split has
+    changed since the last start of the run.
+
+    Raises:
+      UserError: if the split cannot be used.
     """
     log.info("Evaluating %s", options.split)
     warn_of_changed_split(run.task.config, options.workdir, options.split)

@@ -28,7 +28,11 @@ HELD_OUT = ("validation", "test")
 
 @command
 def main(options: Split) -> None:
-    """Writes the splits and prints the number of pairs in each."""
+    """Writes the splits and prints the number of pairs in each.
+
+    Raises:
+      UserError: if the task has no sentence pairs, the output exists, or `write_splits` raises it.
+    """
     data = getattr(options.config, "data", None)
     if not isinstance(data, PairsConfig):
         raise UserError(

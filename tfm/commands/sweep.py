@@ -61,7 +61,11 @@ def main(options: Sweep) -> None:
 def open_folder(workdir: str, *, is_view: bool) -> Iterator[str]:
     """Yields the folder of a sweep, or a working copy if it is a URL.
 
-    The processes of the runs cannot fetch checkpoints, so the copy has the checkpoints of all runs.
+    The processes of the runs cannot fetch checkpoints, so the copy has the checkpoints of all runs. With
+    `is_view`, the copy is only for the plan. Otherwise, it is uploaded during the sweep and at its end.
+
+    Raises:
+      UserError: if another process uses the folder, or the store fails for too long.
     """
     if not is_url(workdir):
         yield workdir

@@ -65,6 +65,9 @@ def open_run(options: Train) -> Iterator[tuple[Train, list[Hook]]]:
     Yields:
       The options with the path of the working copy, and the hooks that end training if the store fails. For a
       local folder, the options as they are, and no hooks.
+
+    Raises:
+      UserError: if another process trains in the folder, or the store fails for too long.
     """
     if not is_url(options.workdir):
         yield options, []
@@ -147,7 +150,7 @@ def train(options: Train, hooks: list[Hook]) -> None:
 def make_hooks(task: Task, options: Train) -> list[Hook]:
     """Returns the hooks of the first host: a profiler for --profile, and a progress bar on a terminal.
 
-    The other hosts have no hooks.
+    Returns [] on the other hosts.
     """
     hooks: list[Hook] = []
     if jax.process_index() > 0:
@@ -181,6 +184,9 @@ def create_task(config: Any, options: Train, elsewhere: str) -> Task:
       config: config of the run.
       options: flags of the command.
       elsewhere: empty folder for the assets.
+
+    Raises:
+      UserError: if the task cannot be created, or another run that it begins with or uses cannot be used.
     """
     # Before the first checkpoint, a user may have copied a tokenizer there.
     made_from_fields = {leaf.info.asset for leaf in walk_fields(config)}

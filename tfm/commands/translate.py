@@ -172,6 +172,8 @@ def translate_lines(
 ) -> None:
     """Translates the lines of a binary file into another file, chunk by chunk. Flushes each chunk.
 
+    The log shows the progress every `PROGRESS_SECONDS`.
+
     Args:
       translate: function that translates a chunk, such as `as_text` with a translator. Its arguments are the
         lines and the index of the first of these lines in the source.
@@ -256,7 +258,13 @@ def check_flags(options: Translate) -> None:
 
 
 def print_output(options: Translate, source: BinaryIO, *, is_first: bool) -> None:
-    """Translates to standard output. Hosts other than the first print nothing."""
+    """Translates to standard output. Hosts other than the first print nothing.
+
+    A terminal as input is translated line by line, and any other input in chunks.
+
+    Raises:
+      UserError: if standard output is closed, the run cannot be loaded, or `translate_lines` raises it.
+    """
     if is_first:
         terminal.check_open("stdout", "--output=FILE")
     at_once = 1 if source.isatty() else CHUNK_LINES
