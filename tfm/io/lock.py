@@ -67,11 +67,13 @@ def lock_workdir(workdir: str) -> Iterator[DirectoryGuard]:
     """Locks a run folder and yields its guard. The kernel unlocks the folder when the process ends.
 
     The lock file names the process that has the lock. A process empties the file before it unlocks it.
-    Therefore, an unlocked file with content belongs to a killed process. The file is never deleted, because
-    two processes could then lock two files of the same name.
+    Therefore, an unlocked file with content belongs to a killed process, and the log says that its lock is
+    taken over. The file is never deleted, because two processes could then lock two files of the same name.
 
     Raises:
-      UserError: if another process has the lock, or the folder was deleted or replaced at this moment.
+      UserError: if another process has the lock, or the folder was deleted or replaced at this moment, or the
+        file cannot be written.
+      OSError: if the file cannot be opened, for example because there is no such folder.
     """
     with (
         # Without a buffer, because closing a buffered file would repeat a failed write.
