@@ -91,6 +91,9 @@ def write_parameters(folder: str, variables: Variables, steps: list[int], task: 
 
     The metadata of the file are the steps of the checkpoints, and the fingerprints of the assets and of the
     user's own modules.
+
+    Raises:
+      UserError: see `flatten`.
     """
     metadata = {
         "format_version": FORMAT_VERSION,

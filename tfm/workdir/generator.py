@@ -57,6 +57,9 @@ class Generator:
           prefixes: texts to continue. "" begins a new text.
           decoding: fields of the run's `tfm.decoding.config.GenerationConfig` to replace, such as
             samples=3, temperature=0.8, max_tokens=100.
+
+        Raises:
+          UserError: see `continuations`.
         """
         return [[sample.text for sample in samples] for samples in self.continuations(prefixes, **decoding)]
 
@@ -74,6 +77,10 @@ class Generator:
 
         Returns:
           A list of `tfm.decoding.generate.Continuation` for each prefix.
+
+        Raises:
+          UserError: if `prefixes` is not a list of texts, a field does not exist or has an invalid value, or
+            `tfm.decoding.generate.generate_ids` raises it.
         """
         fields = replace_fields(self.run.task.config.decoding, decoding)
         self._unknown_text.check(self.run.task.tokenizer, check_texts("prefixes", prefixes))

@@ -113,6 +113,9 @@ class Mirror:
 
         Returns:
           The uploaded bytes.
+
+        Raises:
+          UserError: if the folder has another owner, or the store fails for too long.
         """
         with self._pushing:
             self._check()
@@ -165,7 +168,8 @@ class Mirror:
     def set_aside(self, path: str) -> None:
         """Empties the folder, because another machine has trained the run.
 
-        Files that were not uploaded are moved to `path`.
+        If there are files that were not uploaded, the whole content moves to `path`, whose earlier content is
+        deleted, and a warning says so. Otherwise, the content is deleted.
         """
         local = self._scan()
         if any(self.synced.get(name) != stat for name, stat in local.items()):
@@ -182,7 +186,11 @@ class Mirror:
         self.synced = {}
 
     def remove_incomplete(self, objects: Iterable[str]) -> None:
-        """Removes the objects of checkpoints without a manifest, such as a kill leaves."""
+        """Removes the objects of checkpoints without a manifest, such as a kill leaves. Logs their number.
+
+        Args:
+          objects: names of all objects in the store.
+        """
         names = set(objects)
         steps = {name: match[1] for name in names if (match := STEP_OBJECT.fullmatch(name))}
         left = [name for name, step in steps.items() if f"{step}/{manifest.FILE}" not in names]

@@ -36,6 +36,9 @@ class Observer:
         """Returns what the model computes for an example. The example may be the path of a picture.
 
         See `tfm visualize --help` for the examples.
+
+        Raises:
+          UserError: if the example is empty, too long or no example of this task.
         """
         return observe_example(self.run.task, self._variables, example, max_tokens)
 
@@ -45,6 +48,9 @@ class Observer:
         Args:
           examples: the examples. None of them means the default examples of the task.
           max_tokens: maximum number of tokens of an example.
+
+        Raises:
+          UserError: if there is no example, an example cannot be used, or the page would be too large.
         """
         chosen = list(examples) or self.run.task.default_examples()
         if not chosen:

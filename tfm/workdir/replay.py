@@ -67,7 +67,8 @@ def replay_step(task: Task, config: TrainingConfig, workdir: str, step: int) -> 
     """Recomputes one training step.
 
     Restores the newest earlier checkpoint that is intact, and repeats the steps in between. The result is
-    identical bit for bit on the same devices and versions. Writes nothing.
+    identical bit for bit on the same devices and versions. Writes no files. A warning names the fields of the
+    config that have changed since the run trained the step.
 
     Args:
       task, config, workdir: of the run, as `tfm.workdir.train.train` takes them.

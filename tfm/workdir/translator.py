@@ -47,9 +47,10 @@ class Translator:
         return cls(runs.load(workdir, **options))
 
     def translate(self, sentences: Iterable[str], *, start_index: int = 0, **decoding: Any) -> list[str]:
-        """Translates texts. Further arguments replace fields of the `DecodingConfig`, such as beam_size=1.
+        """Returns the best translation of each text. An empty text has an empty translation.
 
-        The samples of a text depend on its index, see `hypotheses`.
+        Further arguments replace fields of the `DecodingConfig`, such as beam_size=1. The samples of a text
+        depend on its index. See `hypotheses`, also for the errors.
         """
         fields = self._decoding(decoding)
         return self.run.task.translate(self.run.params, sentences, fields, start_index=start_index)
@@ -79,6 +80,10 @@ class Translator:
         Returns:
           A list of `Hypothesis` (text, score; see `tfm.tasks.translation.pipeline`) for each sentence, with
           the best first. Each list has at least one hypothesis.
+
+        Raises:
+          UserError: if a field of `decoding` does not exist or has an invalid value, or
+            `tfm.tasks.translation.pipeline.TextTranslation.hypotheses` raises it.
         """
         return self.run.task.hypotheses(
             self.run.params,
@@ -91,13 +96,20 @@ class Translator:
         )
 
     def score(self, sources: Iterable[str], targets: Iterable[str]) -> list[np.ndarray]:
-        """Returns a float32 array for each pair: the log-probabilities of the target's pieces and its end."""
+        """Returns a float32 array for each pair: the log-probabilities of the target's pieces and its end.
+
+        Raises:
+          UserError: if the arguments are not lists of texts with equal lengths, or a text has more tokens
+            than the model has positions.
+        """
         return self.run.task.score(self.run.params, sources, targets)
 
     def align(self, sources: Iterable[str], targets: Iterable[str]) -> list[str]:
         """Returns the word alignment of each pair in Pharaoh format.
 
-        The text "0-0 1-2" aligns source word 0 with target word 0 and source word 1 with target word 2.
+        The text "0-0 1-2" aligns source word 0 with target word 0 and source word 1 with target word 2. For
+        pairs whose text is empty and for the errors, see
+        `tfm.tasks.translation.pipeline.TextTranslation.align`.
         """
         return [to_pharaoh(pairs) for pairs in self.run.task.align(self.run.params, sources, targets)]
 

@@ -78,8 +78,8 @@ def check_map(source: str, new_config: Any, workdir: str, entries: Sequence[str]
 def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
     """Copies the assets of `source`, such as its vocabulary, into the folder of a new run.
 
-    Does nothing if the run has a checkpoint. With a map, the new run makes its own assets, because its task
-    may be another.
+    Does nothing if the run has a checkpoint, except that the log says so. Creates the folder. With a map, the
+    new run makes its own assets, because its task may be another.
 
     Args:
       source, new_config, workdir, entries: see `check_warm_start`.
@@ -121,6 +121,9 @@ def find_initial_variables(
       task: task of the run.
       source: run or export of --warm_start. "" returns None, because the run begins with random variables.
       entries: see `check_warm_start`.
+
+    The function loads the run when it is called, and then raises a UserError if the run or the entries cannot
+    be used. A warning says if assets of both runs differ.
     """
     if not source:
         return None

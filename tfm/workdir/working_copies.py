@@ -239,6 +239,9 @@ def open_input(url: str) -> Iterator[str]:
 
     Yields:
       The path. It does not exist if there is no such object.
+
+    Raises:
+      UserError: if the URL contains credentials, or the store fails for too long.
     """
     check_url(url)
     parent, name = url.rstrip("/").rsplit("/", 1)
