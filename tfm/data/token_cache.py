@@ -87,6 +87,8 @@ class TokenCache:
     def open(cls, pairs: Any, tokenizer: Any, cache_dir: str) -> "TokenCache":
         """Opens the cache of some texts. Tokenises the texts first if there is no cache or it is damaged.
 
+        The log reports a damaged cache, and the progress with many texts.
+
         Args:
           pairs: a source (see `tfm.data.source`) whose rows have a text for each side.
           tokenizer: encodes the texts.

@@ -57,7 +57,11 @@ class RecordImages:
         return self._read_fingerprint()
 
     def take(self, indices: np.ndarray, crops: Crops | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """See `ArrayImages.take`."""
+        """See `ArrayImages.take`.
+
+        Raises:
+          UserError: if the files are damaged, or some of these images have no label or differ in size.
+        """
         with tfds.reading(self._folder):
             records = self._records.__getitems__([int(index) for index in indices])
             contents = [record["image"] for record in records]

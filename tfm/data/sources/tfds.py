@@ -148,6 +148,9 @@ def find_imported_feature(name: str) -> Any:
     """Returns the class of a feature, replacing the function of TFDS that imports the module of the class.
 
     A features.json may come from somebody else, and importing the module that it names would run its code.
+
+    Raises:
+      ValueError: if the class is not part of TFDS.
     """
     import tensorflow_datasets as tfds
 

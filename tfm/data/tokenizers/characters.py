@@ -73,6 +73,9 @@ def learn_characters(texts: Iterable[str], path: str) -> Characters:
     """Returns a tokenizer of the characters of `texts` and writes it to `path`.
 
     If writing fails, no partial file remains.
+
+    Raises:
+      UserError: if the file cannot be written.
     """
     characters: set[str] = set()
     for text in texts:
