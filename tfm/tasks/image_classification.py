@@ -481,7 +481,13 @@ def open_split(config: Config, split: str, label_names: list[str] | None) -> Ima
 
 
 def fit_images(config: Config, split: str, source: Images, label_names: list[str] | None) -> Images:
-    """Returns the images of an open split with the labels of the model. For the errors, see `open_split`."""
+    """Returns the images of an open split with the labels of the model.
+
+    For the arguments, see `open_split`.
+
+    Raises:
+      UserError: if the image size, channels or class names differ from the model's.
+    """
     (image,), _ = source.take(np.zeros(1, int))
     _check_shape(config, split, image.shape)
     if label_names is not None and isinstance(source, LabelledPictures) and source.has_class_names:

@@ -35,7 +35,7 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
       task, params: task and parameters of a model that translates.
       sentence: the source text.
       max_tokens: maximum number of source tokens. If the translation is longer, only its first
-        `max_tokens` tokens are observed.
+        `max_tokens` tokens are observed, and a warning says so.
 
     Raises:
       UserError: if the sentence is blank or too long, the attention weights do not fit into the memory, or

@@ -130,7 +130,11 @@ class TextTranslation:
         start_index: int = 0,
         phrases: Sequence[Sequence[str]] | None = None,
     ) -> list[list[Hypothesis]]:
-        """Returns hypotheses in the form that the decoder predicts, for results of `TextForm.read_source`."""
+        """Returns hypotheses in the form that the decoder predicts, for results of `TextForm.read_source`.
+
+        For the arguments, the result and the errors, see `hypotheses`. The length of `prefixes` and `phrases`
+        is not checked.
+        """
         parts = [
             (i, number, part)
             for i, source in enumerate(self.form.encode_sources(sources))
@@ -184,7 +188,8 @@ class TextTranslation:
 
         Words are separated by white space. The alignment of a pair is empty if a side is empty or, including
         EOS, longer than `decoding.max_input` tokens, or if the text that the model reads differs in its words
-        from the user's text, for example because the vocabulary splits it at an invisible character.
+        from the user's text, for example because the vocabulary splits it at an invisible character. Warnings
+        count the pairs without an alignment, except for empty sides.
 
         Returns:
           For each pair a set of (source word, target word), counted from 0.

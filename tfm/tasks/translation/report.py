@@ -29,6 +29,10 @@ def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
 
     For the test split of the built-in language, translated from English to German, yields it a second time
     with the scores of the challenges.
+
+    Raises:
+      UserError: if the split or its further references cannot be used, a package for the scores is missing,
+        or all pairs are too long for the model.
     """
     data = task.config.data
     sources, references = read_sides(data, split)
@@ -158,7 +162,8 @@ def score_challenges(
     Returns:
       A list of `Score`: exact matches on the test split, accuracy on the split "pronoun" (how often the right
       translation is more probable than the translation whose pronoun has the wrong gender), BLEU on the split
-      "long", and the alignment error rate on the test split if the model has attention to the source.
+      "long", and the alignment error rate on the test split if the model has attention to the source. A
+      warning says why there is no alignment error rate.
     """
     name = find_name(task.config.data, "test")  # such as test[:50]
     pronoun_sources, right = read_sides(task.config.data, "pronoun")
