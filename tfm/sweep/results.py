@@ -173,6 +173,9 @@ def write_table(
       results: the finished runs.
       names: names of the scores in the table.
       title: first line of the table.
+
+    Raises:
+      UserError: if the file cannot be written.
     """
     rows = [
         Row(result.run.variant.name, result.run.seed, result.scores, count_parameters(result.run.config))
