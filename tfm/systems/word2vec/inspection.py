@@ -73,6 +73,9 @@ def count_questions(data: SkipGramsConfig, words: list[str]) -> dict[str, tuple[
 
     Words of analogies are known if they are among the `data.most_frequent` words, and words of pairs if they
     are in the vocabulary. A kind without questions is left out, and the built-in language has none.
+
+    Raises:
+      UserError: if a file of questions is missing or damaged.
     """
     if data.is_language:
         return {}
