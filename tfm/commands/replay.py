@@ -27,7 +27,10 @@ from tfm.workdir.replay import Change, Replay, describe_changes, replay_step
 
 
 def format_changes(changes: Iterable[Change]) -> list[str]:
-    """Returns the lines of a table with a row for each parameter."""
+    """Returns the lines of a table: a header, and for each parameter its path and the norms of `Change`.
+
+    Norms have four significant digits. Columns are aligned with spaces.
+    """
     changes = list(changes)
     width = max((len(change.name) for change in changes), default=0)
     header = f"{'parameter':<{width}}  {'norm':>10}  {'gradient':>10}  {'update':>10}"

@@ -29,7 +29,10 @@ def main(options: command_options.Status) -> None:
 
 
 def describe(status: Status) -> Iterator[tuple[str, str]]:
-    """Yields (name, text) for each line of the status."""
+    """Yields (name, text) for each line of the status, such as ("step", "1,000 of 20,000").
+
+    Leaves out the lines that the run has no values for.
+    """
     yield "run", f"{local_copies.show(status.workdir)} ({status.config.task}, {status.config.model.name})"
     yield "state", describe_state(status)
     if not status.is_export:
@@ -67,7 +70,7 @@ def format_disk_use(size: DiskUse) -> str:
 
 
 def describe_state(status: Status) -> str:
-    """Returns the state with the time left or what to do."""
+    """Returns the state with the time left or what to do, such as "training: HOLDER, about 1:15 left"."""
     left = "" if status.seconds_left is None else f", about {format_duration(status.seconds_left)} left"
     resumes = "stopped: the same command resumes the run"
     texts = {
@@ -81,7 +84,11 @@ def describe_state(status: Status) -> str:
 
 
 def describe_training(status: Status) -> str:
-    """Returns loss, speed, step and age of the last log line."""
+    """Returns loss, speed, step and age of the last log line with a loss.
+
+    For example, "loss 2.1034  25,000 tokens/s  at step 1,000, 3:15 ago". An unknown speed or age is left
+    out.
+    """
     row = status.training
     rate = row.get(f"train/{status.unit}_per_second")
     speed = "" if rate is None else f"  {rate:,.0f} {status.unit}/s"
