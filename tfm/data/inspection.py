@@ -274,7 +274,11 @@ def make_histogram(lengths: Counter[int]) -> dict[str, int]:
 
 
 def find_hints(split: Split) -> list[str]:
-    """Returns a sentence for each property of a split that may be a mistake."""
+    """Returns a text for each property of a split that may be a mistake.
+
+    The text has no period, such as "12.5 % of the rows repeat an earlier row". Copies, repeated rows and
+    empty sides have a text only if they are more than `MIN_HINT_FRACTION` of the rows.
+    """
     hints = []
     counts = {
         "are copies: source and target are equal": split.identical,

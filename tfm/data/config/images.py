@@ -154,7 +154,7 @@ class ImagesConfig(DataSection):
 
     @property
     def summary(self) -> str:
-        """Description of the data for a line of the model card."""
+        """Description of the data for the model card, such as "TFDS mnist, train, validated on test"."""
         of = {
             "folder": "folders of pictures",
             "table": "pictures in tables",

@@ -120,7 +120,7 @@ class TextSection(DataSection):
 
     @property
     def summary(self) -> str:
-        """Description of the data for a line of the model card."""
+        """Description of the data for the model card, such as "text files, train, validated on dev"."""
         is_named = self.name in BUILTIN_DOCUMENTS
         where = {
             "text": "text files",
