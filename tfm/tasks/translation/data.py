@@ -94,6 +94,8 @@ class TranslationData(PrefetchedData):
 def describe_training_texts(config: PairsConfig, usable: int) -> str:
     """Returns the number of training texts and, if neighbours are joined, the number of pairs.
 
+    For example, "29,000 training pairs", or "20,000 training texts joined from 29,000 pairs".
+
     Args:
       config: data section of the config.
       usable: number of texts that training uses.
