@@ -55,7 +55,10 @@ def plan_folder(workdir: str, variant: Variant, seed: int) -> str:
 
 
 def describe_plan(runs: Sequence[PlannedRun], finished: Collection[str]) -> list[str]:
-    """Returns the lines of a table with seeds, parameters and overrides of each variant.
+    """Returns the lines of a table, a header and a line for each variant.
+
+    A line has the name, the finished seeds such as 1/3, the number of parameters or "-" if it is unknown, and
+    the overrides such as model.heads=4.
 
     Args:
       runs: the runs of the sweep.

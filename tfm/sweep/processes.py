@@ -122,7 +122,11 @@ class RunProcess:
             return list(dict.fromkeys(match[1] for match in matches if match))
 
     def describe(self) -> str:
-        """Returns the progress of the run for a log message."""
+        """Returns the progress of the run for a log message.
+
+        For example, "base seed 1: step 100/1,000 loss 2.1034". Before the first log line, the text after the
+        name is "starts". After the training, it is "evaluates".
+        """
         if not self._left:
             return f"{self.run.name}: evaluates"
         step, loss = read_step(self.run)

@@ -88,6 +88,10 @@ def judge(difference: Interval, published: float) -> str:
 def make_table(variants: Sequence[Variant], rows: Sequence[Row], names: Sequence[str]) -> str:
     """Returns a Markdown table with a line for each variant that has finished runs, without empty columns.
 
+    The columns are the name of the variant, the number of seeds, and the parameters in millions. For each
+    score follow our mean with its interval, the published value, our difference and the published difference
+    from the base, and the result of `judge`. A cell without a value is empty.
+
     Args:
       variants: the variants of the sweep. The first variant is the base.
       rows: the finished runs.
