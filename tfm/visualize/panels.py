@@ -36,6 +36,8 @@ ALL = Selection()
 def parse_head(text: str | None) -> int | str | None:
     """Returns the value of `Selection.head` for the text of the flag --head.
 
+    This is None without a text, the key of a summary such as "mean", or the number of a head from 0.
+
     Raises:
       UserError: if the text is neither a number nor a key of `SUMMARIES`.
     """
