@@ -37,6 +37,9 @@ def has_columns(line: str) -> bool:
 def convert_columns(lines: Iterable[str], shown_as: str) -> Iterator[str]:
     """Yields a line of bracketed text for each line with columns, so that the numbers of lines stay.
 
+    For example, the word "The" with the tag DT and the part "(TOP(S(NP*" becomes "(TOP(S(NP(DT The)". Blank
+    lines and comments become empty lines.
+
     Args:
       lines: lines of the file.
       shown_as: name of the file in error messages.
