@@ -62,18 +62,19 @@ def count_finished_lines(target: BinaryIO, source: BinaryIO, origin: dict[str, A
     """Returns the number of lines that the earlier, interrupted call wrote, or 0 for a new output.
 
     Removes an incomplete last line from the target. Writes the file .part.origin with the origin and the
-    checksum of the input next to the target, unless the input is a pipe.
+    checksum of the input next to the target. A pipe and a compressed file have no checksum, because they
+    cannot be read twice. An output of such an input has no .part.origin and cannot be resumed.
 
     Args:
       target: the file of `open_output`.
-      source: the input. Its position does not change. An output resumes only if the input is a file with the
-        same content, and not a pipe.
+      source: the input. Its position does not change. An output resumes only if the rest of the input has the
+        same content.
       origin: dict for JSON with everything else that decides the output. A resumed output must have an equal
         origin.
 
     Raises:
       UserError: if the target is not empty, and was begun with a different input or origin, or the earlier or
-        the present input is a pipe. An empty target accepts any input.
+        the present input is a pipe or compressed. An empty target accepts any input.
     """
     part = target.name
     checksum = _checksum(source)

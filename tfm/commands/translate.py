@@ -215,7 +215,8 @@ def translate_file(
 ) -> None:
     """Calls `translate_lines` with the file of `open_output`, and resumes an interrupted output.
 
-    The part must not exist if the source is a pipe. `options` are the further arguments of `translate_lines`.
+    If the source is a pipe or compressed, the output must be new. `options` are the further arguments of
+    `translate_lines`.
 
     Raises:
       UserError: if the existing part of the output was made from another input or with another origin (see
