@@ -81,7 +81,10 @@ def locate_by_number(row: int) -> str:
 
 
 def join(sources: Sequence[Source]) -> Source:
-    """Returns one source with the rows of one or more sources in turn."""
+    """Returns one source with the rows of one or more sources in turn. A single source is returned itself.
+
+    The fingerprint depends on the order of the sources. The problems are those of all sources.
+    """
     if len(sources) == 1:
         return sources[0]
 

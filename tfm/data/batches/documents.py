@@ -219,7 +219,11 @@ def window_batches(stream: np.ndarray, windows: Pieces, batch_tokens: int) -> It
 
 
 def assemble(stream: np.ndarray, pieces: Pieces, counts: np.ndarray, shape: tuple[int, int]) -> Batch:
-    """Returns the batch [rows, width] whose row r has the next `counts[r]` of the pieces."""
+    """Returns the batch [rows, width] whose row r has the next `counts[r]` of the pieces.
+
+    Rows without pieces, and the places after the last piece of a row, are padding. Of each piece, only the
+    last `counted` tokens have the weight 1.
+    """
     index = concatenate_ranges(pieces.starts, pieces.lengths)
     places = place(pieces.lengths, counts, shape[1])
     values = {

@@ -81,7 +81,11 @@ def crop_arrays(images: np.ndarray, crops: Crops) -> np.ndarray:
 
 
 def shift(images: np.ndarray, shifts: np.ndarray) -> np.ndarray:
-    """Moves images [n, height, width, C] down and right by shifts, int [n, 2]. Zeros fill the margin."""
+    """Moves images [n, height, width, C] by shifts, int [n, 2]. Zeros fill the margin.
+
+    The first shift of an image is in pixels down, and the second in pixels to the right. Negative shifts move
+    the image up and to the left.
+    """
     _, height, width, _ = images.shape
     most = int(np.abs(shifts).max(initial=0))
     padded = np.pad(images, ((0, 0), (most, most), (most, most), (0, 0)))
