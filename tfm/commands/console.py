@@ -36,7 +36,10 @@ def run(action: Callable[[], None]) -> None:
 
 
 def start_logging() -> None:
-    """Sends the log of tfm and the warnings of all libraries to stderr."""
+    """Sends the log of tfm, from level INFO on, and the warnings of all libraries to stderr.
+
+    Replaces the handlers that the root logger had.
+    """
     handler = _StandardError()
     handler.setFormatter(_LogFormatter("%(asctime)s %(mark)s%(message)s", "%H:%M:%S"))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)

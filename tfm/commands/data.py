@@ -112,7 +112,11 @@ def _show_summary(summary: Summary) -> Iterator[str]:
 
 
 def read_run_config(workdir: str, task: str) -> Any:
-    """Returns the config of a run, or raises a UserError if the run has another task."""
+    """Returns the config of a run.
+
+    Raises:
+      UserError: if there is no run, or it has another task.
+    """
     config = runs.open_folder(workdir).config
     if config.task != task:
         raise UserError(

@@ -154,7 +154,10 @@ def write_outputs(report: Report, run: runs.Run, stem: str) -> None:
 
 
 def make_record(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> EvaluationRecord:
-    """Returns the record of an evaluation that continues. The arguments are as for `show`."""
+    """Returns the record of an evaluation that continues, so `complete` is False.
+
+    The arguments are as for `show`.
+    """
     is_single = options.average == options.ensemble == 1
     checkpoint = "" if is_bundle(options.workdir) else options.checkpoint
     return EvaluationRecord(
