@@ -27,7 +27,11 @@ def documents(split: str) -> list[str]:
 
 
 def drop_repeats(texts: list[str]) -> list[str]:
-    """Removes long paragraphs that occurred before, and texts without any new long paragraph."""
+    """Removes long paragraphs that occurred before, and texts without any new long paragraph.
+
+    A paragraph ends at a blank line, and is long with `SHARED_CHARACTERS` characters or more. The shorter
+    paragraphs of the other texts stay, also if they are repeated.
+    """
     seen, remaining = set(), []
     for text in texts:
         kept, has_new_paragraph = [], False
