@@ -229,7 +229,14 @@ class Classification(Task):
         return Evaluation({f"validation/{name}": mean for name, mean in scores.items()})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the predicted class of each image, the cross-entropy, and the accuracies."""
+        """Yields one report, whose outputs are the names of the predicted classes in the order of the split.
+
+        The scores are the accuracy, the top-5 accuracy if there are more than five classes, the
+        cross-entropy, the accuracy of each class, and the most frequent mistakes.
+
+        Raises:
+          UserError: see `open_split`.
+        """
         source = open_split(self.config, split, self.label_names)
         began = time.monotonic()
         log_probabilities, labels = self._predict(variables, source)

@@ -379,7 +379,13 @@ class LanguageModeling(Task):
         return Samples(rows, {})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the scores of a split and the bits per byte of each document."""
+        """Yields one report, whose outputs are the bits per byte of each document, with four decimals.
+
+        For the scores, see `tfm.evaluation.language_modeling_metrics.likelihood_scores`.
+
+        Raises:
+          UserError: if the documents are missing, unusable or have no text.
+        """
         documents = TokenizedDocuments(self.config, self.tokenizer, split)
         began = time.monotonic()
         nats = self.document_nats(parameters_of(variables), documents)

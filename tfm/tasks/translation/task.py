@@ -242,7 +242,11 @@ class Translation(TextTranslation, Task):
         return assets
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes loss and BLEU of the validation split, and samples of its translations."""
+        """Computes loss and accuracy of the validation split, and scores and samples of some translations.
+
+        The first `config.validation_sentences` sentences are translated greedily. With 0 of them, there are
+        only loss and accuracy. `validation_scores` has the names of the metrics.
+        """
         params = variables["params"]
         scores = mean_metrics(self, variables, data.validation_batches)
         hypotheses: list[str] = []
