@@ -31,6 +31,8 @@ def parallel(config: Any, split: str) -> Source:
 def noun_genders(config: Any, split: str) -> Source:
     """Returns (German sentence, tags), with the tags of `toy_language.read_noun_tags`.
 
+    These are the first sentences of each split, see `toy_language.TAGGED_SIZES`.
+
     Raises:
       UserError: if there is no such split.
     """

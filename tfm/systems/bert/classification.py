@@ -227,7 +227,7 @@ class TextClassification(Task):
         return {VOCABULARY_FILE: self.tokenizer.fingerprint, LABELS_FILE: self._fingerprint}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the loss and the scores of the validation split."""
+        """Computes the loss and the scores of the validation split. `validation_scores` has their names."""
         sums: dict[str, tuple[float, float]] = {}
         labelled: list[tuple[np.ndarray, np.ndarray]] = []  # predictions and labels of the rows
         for numbers, batch in data.validation.in_order():
@@ -261,7 +261,14 @@ class TextClassification(Task):
         return [[self.label_names[label] for label in row] for row in rows]
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the predicted labels, the cross-entropy and the accuracies."""
+        """Yields one report, whose outputs are the predicted labels in the form of the data.
+
+        The scores are the accuracies and the cross-entropy. Classes also have F1 and the Matthews
+        correlation. Tags that mark entities also have precision, recall and F1 of the entities.
+
+        Raises:
+          UserError: see `open_split`.
+        """
         texts, identity = self.open_split(split)
         began = time.monotonic()
         counted: list[tuple[np.ndarray, np.ndarray]] = []  # log-probabilities and labels of the rows
@@ -419,7 +426,13 @@ class TextRegression(TextClassification):
         return summarize_numbers(np.concatenate(predictions), np.concatenate(labels))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the predicted numbers and their scores."""
+        """Yields one report, whose outputs are the predicted numbers with four significant digits.
+
+        For the scores, see `number_scores`.
+
+        Raises:
+          UserError: see `open_split`.
+        """
         texts, identity = self.open_split(split)
         began = time.monotonic()
         predictions, labels = np.zeros((2, texts.pieces), np.float32)
@@ -438,7 +451,10 @@ class TextRegression(TextClassification):
         yield Report(outputs, number_scores(predictions, labels), examples, {}, rate, identity)
 
     def observe(self, variables: Variables, example: str, max_tokens: int) -> Observation:
-        """Records what the model computes for a text or a pair of texts. The result is the number."""
+        """Records what the model computes for a text or a pair of texts. The result is the number.
+
+        There are no predictions. For the arguments and the errors, see `TextClassification.observe`.
+        """
         tokens, types = self._read_example(example, max_tokens)
         inputs = self._pad_example(tokens, types)
         labels, lengths = np.zeros(1, int), {"read": len(tokens)}

@@ -131,7 +131,10 @@ class MaskedLanguageModeling(Task):
         return self.model.init(rng, jnp.ones((1, 1), jnp.int32), train=False)
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
-        """Computes the cross-entropy of hidden tokens ("masked") and of `follows` ("next"), two terms."""
+        """Computes the cross-entropy of hidden tokens ("masked") and of `follows` ("next"), two terms.
+
+        The metrics are "masked_nll", "masked_accuracy", "next_nll" and "next_accuracy".
+        """
         ((x, table), logits), state = self._outputs(variables, batch, context)
         chunk, rows = self.config.loss_chunk_size, batch["rows"].astype(jnp.float32)
         masked = fused_linear_cross_entropy(x, table, batch["targets"], batch["weights"], 0.0, chunk)
@@ -181,7 +184,14 @@ class MaskedLanguageModeling(Task):
         return Evaluation({f"validation/{name}": value for name, value in scores.items()})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the scores of a split and the predicted tokens of each row."""
+        """Yields one report, whose outputs are the predicted tokens of each row, separated by blanks.
+
+        The scores are the accuracy and the perplexity of the hidden tokens, and the accuracy of the next
+        sentence. The same tokens are hidden in every run.
+
+        Raises:
+          UserError: see `open_split`.
+        """
         pairs, fingerprint = self.open_split(split, EVALUATION_SEED)
         began = time.monotonic()
         sums: dict[str, tuple[float, float]] = {}

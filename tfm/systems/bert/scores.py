@@ -85,7 +85,10 @@ def class_scores(predictions: np.ndarray, labels: np.ndarray, names: Sequence[st
 
 
 def summarize_numbers(predictions: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Returns the Pearson and the Spearman correlation of numbers. They are NaN if all numbers are equal."""
+    """Returns the correlations of numbers, {"pearson": value, "spearman": value}.
+
+    Both are NaN if all predictions or all labels are equal.
+    """
     if min(np.ptp(predictions), np.ptp(labels)) == 0:
         return {"pearson": float("nan"), "spearman": float("nan")}
     predictions, labels = predictions.astype(np.float64), labels.astype(np.float64)
@@ -135,6 +138,9 @@ class EntityScores(NamedTuple):
     def of(cls, predicted: Sequence[Sequence[str]], labelled: Sequence[Sequence[str]]) -> "EntityScores":
         """Compares the entities of sentences of tags.
 
+        Args:
+          predicted, labelled: the tags of the words of each sentence, as many in both.
+
         Raises:
           UserError: if the package seqeval is missing.
         """
@@ -179,7 +185,10 @@ def require_seqeval() -> None:
 
 
 def entity_scores(predicted: Sequence[Sequence[str]], labelled: Sequence[Sequence[str]]) -> list[Score]:
-    """Returns precision, recall and F1 of all entities, and the F1 of each type, in per cent."""
+    """Returns precision, recall and F1 of all entities, and the F1 of each type, in per cent.
+
+    For the arguments and the errors, see `EntityScores.of`.
+    """
     scores = EntityScores.of(predicted, labelled)
     entities = f"{scores.counts.sum():,} entities"
     names = ("entity precision", "entity recall", "entity F1")

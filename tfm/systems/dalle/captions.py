@@ -152,7 +152,10 @@ class CaptionedDigits:
         self.fingerprint = hashlib.sha256(f"captions {split} {source.fingerprint}".encode()).hexdigest()
 
     def make(self, *numbers: int) -> CaptionedPicture:
-        """Returns the picture of these numbers."""
+        """Returns the picture of these numbers: `EVALUATION` and an index, or seed, step and row.
+
+        The same numbers give the same picture.
+        """
         rng = np.random.default_rng((self._split, *numbers))
         relation = int(rng.integers(len(RELATIONS)))
         image = np.zeros((SIZE, SIZE, 3), np.float32)

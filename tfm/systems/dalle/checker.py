@@ -26,7 +26,10 @@ class PictureParts(NamedTuple):
 
 
 def find_digits(images: np.ndarray) -> PictureParts:
-    """Finds the two brightest cells of pictures [N, 16, 16, 3] from -1 to 1."""
+    """Finds the two brightest of the four cells of pictures [N, 16, 16, 3] from -1 to 1, the brightest first.
+
+    There are always two. `is_readable` says whether exactly two cells have ink.
+    """
     count = len(images)
     grid = (images + 1).reshape(count, 2, DIGIT, 2, DIGIT, 3).transpose(0, 1, 3, 2, 4, 5)
     cells = grid.reshape(count, 4, DIGIT, DIGIT, 3)

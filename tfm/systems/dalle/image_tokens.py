@@ -95,7 +95,11 @@ class Config:
 
 
 def check_pictures(autoencoder: DVAEConfig, data: CaptionsConfig) -> None:
-    """Raises a UserError if an autoencoder cannot read the pictures of the data."""
+    """Raises a UserError if an autoencoder cannot read the pictures of the data.
+
+    Generated pictures have 16 x 16 pixels and 3 channels. The user's own pictures are read with 1 or 3
+    channels and any size.
+    """
     allowed: dict[str, tuple[int, ...]] = {"image_size": (SIZE,), "channels": (3,)}
     if data.kind != "digits":
         allowed = {"channels": (1, 3)}
@@ -149,7 +153,11 @@ class ImageTokens(Task):
         return final + (1 - final) * (1 + jnp.cos(jnp.pi * progress)) / 2
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
-        """Computes the reconstruction and the divergence per number of an image, and their errors."""
+        """Computes the terms "reconstruction" and "divergence", both per number of an image.
+
+        The metrics are "nats_per_code", the divergence of a code, and "temperature". Without training, the
+        codes are the most probable ones and pixels have no noise.
+        """
         config = self.config
         model = config.model
         images = jnp.asarray(batch["images"])
@@ -190,7 +198,10 @@ class ImageTokens(Task):
         return PictureForm(self.config.model.image_size, self.config.model.channels)
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Computes the error of reconstructed validation images, and draws a few of them."""
+        """Computes the squared error of restored validation images and the number of different codes.
+
+        Also draws `config.validation_samples` images next to their restored versions.
+        """
         result = self.reconstruct(variables, data.validation, self.config.validation_samples)
         scores = {
             "validation/squared_error": result.squared_error,
@@ -206,7 +217,13 @@ class ImageTokens(Task):
         return Evaluation(scores, Samples(rows, {"restored": draw}))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the codes of each image of a split, the error of the restored images and the used codes."""
+        """Yields one report, whose outputs are the codes of each image, row by row, separated by blanks.
+
+        The scores are the squared error of the restored images and the number of different codes.
+
+        Raises:
+          UserError: if the split cannot be used.
+        """
         pictures = open_pictures(self.config.data, split, self._form)
         began = time.monotonic()
         result = self.reconstruct(variables, pictures, samples=0)

@@ -177,7 +177,10 @@ class TextToImage(Task):
         return assets
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
-        """Computes the cross-entropy per token of the text and of the image, and weighs both."""
+        """Computes the cross-entropy per token of the text and of the image, and weighs both.
+
+        The terms are "text" and "image". The metrics "text_nll" and "image_nll" are not weighed.
+        """
         codes: Any = self.first_stage.module.apply(context.constants, batch["images"], method="encode")
         row = make_inputs(batch["text"], codes.reshape(len(batch["text"]), -1), self.config.model)
         inputs, tokens = row[:, :-1], row[:, 1:]
@@ -234,7 +237,14 @@ class TextToImage(Task):
         return Drawn(images[:count], rows, {"validation/satisfied": float(satisfied.mean())})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields whether the drawn picture of each caption of a split is right."""
+        """Yields one report, whose outputs are "yes" or "no": whether the picture of a caption is right.
+
+        The scores are the share of satisfied captions and, except for an ensemble, the nats of a caption and
+        of a code.
+
+        Raises:
+          UserError: if the split cannot be used.
+        """
         pictures = open_pictures(self.config.data, split, self._form)
         began = time.monotonic()
         texts = self._read_texts(pictures)

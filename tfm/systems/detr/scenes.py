@@ -42,7 +42,11 @@ class Scenes:
         self.fingerprint = hashlib.sha256(content.encode()).hexdigest()
 
     def make(self, *numbers: int) -> BoxedPicture:
-        """Returns the scene of these numbers."""
+        """Returns the scene of these numbers: `EVALUATION` and an index, or seed, step and row.
+
+        The same numbers give the same scene. It has 1 to `max_objects` digits, but a digit for which no place
+        is found is left out.
+        """
         config = self._config
         rng = np.random.default_rng((self._split, *numbers))
         image = np.zeros((config.height, config.width, 1), np.uint8)

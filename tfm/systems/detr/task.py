@@ -174,7 +174,13 @@ class Detection(Task):
         return Evaluation(scores, Samples(_describe(shown, names), {"detected": draw}))
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the detected objects of each picture of a split, and the average precision."""
+        """Yields one report, whose outputs are the detected objects of each picture, see `describe_objects`.
+
+        For the scores, see `detection_scores`.
+
+        Raises:
+          UserError: if the split cannot be used.
+        """
         pictures = open_pictures(self.config.data, split, self.config.model)
         began = time.monotonic()
         results = self._detect(self._predict, variables, pictures)

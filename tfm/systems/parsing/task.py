@@ -120,7 +120,13 @@ class Parsing(translation.Translation):
         return {SCORE_NAMES[score.name]: score.value for score in scores if score.name in SCORE_NAMES}
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields a report with the parses, the bracketing scores and the share of well-formed outputs."""
+        """Yields a report with the parses, the bracketing scores and the share of well-formed outputs.
+
+        The outputs are trees in bracketed text, also for outputs of the model that needed repairs.
+
+        Raises:
+          UserError: if the split cannot be used.
+        """
         sentences, references = read_sides(self.config.data, split)
         words = list(map(self.form.read_source, sentences))
         began = time.monotonic()

@@ -153,7 +153,7 @@ def list_spans(tree: Node, start: int = 0) -> list[Span]:
 
 
 def linearize(tree: Node) -> list[str]:
-    """Returns the tokens of the sequence, without brackets for TOP."""
+    """Returns the tokens of the sequence without brackets for TOP, such as ["(S", "NNP", "VBZ", ")S"]."""
     tokens: list[str] = []
     for child in tree.children:
         if isinstance(child, Leaf):

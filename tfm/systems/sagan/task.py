@@ -184,7 +184,11 @@ class ImageGeneration(Task):
         return {LABELS_FILE: self._fingerprint, **judge}
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Scores generated images against the validation split, and draws a few of them."""
+        """Scores generated images against the validation split, and draws a few of them.
+
+        The metrics are "validation/accuracy", the share of images of the requested class, and
+        "validation/frechet".
+        """
         _, scores = self._score(variables, data.validation)
         accuracy, distance = (score.value for score in scores)
         values = {"validation/accuracy": accuracy / 100, "validation/frechet": distance}

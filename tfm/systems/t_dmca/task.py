@@ -59,7 +59,14 @@ class Summarization(language_modeling.LanguageModeling):
     """A task that trains a language model to summarize. For the attributes, see `LanguageModeling`."""
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Checks a split, and yields its summaries and their scores."""
+        """Checks a split, and yields one report, whose outputs are the summaries.
+
+        They come from the search of the config, because `decoding.samples` is ignored. For the scores, see
+        `summary_scores`.
+
+        Raises:
+          UserError: if the split cannot be used, or a document does not contain `data.before_summary`.
+        """
         check_splits(self.config.data, [split])
         documents = [text for (text,) in open_documents(self.config.data, split)]
         prefixes, references = split_documents(documents, self.config.data.before_summary)

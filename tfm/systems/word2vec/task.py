@@ -155,7 +155,10 @@ class WordVectors(Task):
         return {"noise": (np.cumsum(noise) / noise.sum()).astype(np.float32)}
 
     def loss(self, variables: Variables, batch: Batch, context: Context) -> LossOutput:
-        """Computes the negative-sampling loss per pair (equation 4). An evaluation has constant noise."""
+        """Computes the negative-sampling loss per pair (equation 4). An evaluation has constant noise.
+
+        Noise words that equal the context are left out.
+        """
         key = context.row_rng if context.train else jax.random.key(EVALUATION_SEED)
         draws = jax.random.uniform(key, (len(batch["centers"]), self.config.negatives))
         noise = jnp.searchsorted(context.constants["noise"], draws, side="right")
@@ -206,7 +209,10 @@ class WordVectors(Task):
         self.questions("validation")
 
     def evaluate(self, variables: Variables, data: Any) -> Evaluation:
-        """Scores the analogies and the neighbours, and draws a map of the words."""
+        """Scores the analogies of the validation and the neighbours, and draws a map of the words.
+
+        The metrics are shares, see `validation_scores`. Without `config.validation_samples`, there is no map.
+        """
         vectors = fetch(variables["params"]["centers"])
         scores = self._score(vectors, "validation")[1]
         values = {
@@ -232,7 +238,11 @@ class WordVectors(Task):
         return Samples(rows, {"words": draw})
 
     def report(self, variables: Any, split: str) -> Iterator[Report]:
-        """Yields the answers to the analogies of a split, and their scores."""
+        """Yields one report, whose outputs are the answers to the analogies of a split.
+
+        Raises:
+          UserError: see `questions`.
+        """
         began = time.monotonic()
         questions = self.questions(split)
         answers, scores = self._score(fetch(variables["params"]["centers"]), split)

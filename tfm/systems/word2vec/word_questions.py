@@ -65,7 +65,11 @@ def read_word_classes() -> dict[str, str]:
 
 
 def list_pairs(relation: str) -> list[tuple[str, str]]:
-    """Returns all pairs of words of a relation, in alphabetical order."""
+    """Returns all pairs of words of a relation, in alphabetical order.
+
+    Args:
+      relation: "gender", or a key of `INFLECTIONS`.
+    """
     if relation == "gender":
         return sorted(GENDERS)
     bases, inflected, endings = INFLECTIONS[relation]
@@ -76,7 +80,9 @@ def list_pairs(relation: str) -> list[tuple[str, str]]:
 
 
 def make_analogies(split: str) -> list[Analogy]:
-    """Returns the analogies of a split. Both splits have different pairs.
+    """Returns the analogies of a split, "validation" or "test". Both splits have different pairs.
+
+    A pair is the beginning of at most `QUESTIONS_OF_A_PAIR` analogies, with the next pairs of its relation.
 
     Raises:
       UserError: if there is no such split.
