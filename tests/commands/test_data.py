@@ -191,3 +191,12 @@ def test_pictures_with_a_run_of_another_task_are_an_error(tmp_path):
     workdir = make_workdir(tmp_path / "run")
     with pytest.raises(UserError, match="but the config has 'image_classification'"):
         data.main(["--config=vit", f"--workdir={workdir}"])
+
+
+def test_named_test_split_that_is_missing_is_an_error(tmp_path):
+    for split in ("train", "validation"):
+        write_pictures(tmp_path, split, 2)
+    flags = ["--config=vit", "--config.data.kind=folder", f"--config.data.directory={tmp_path}"]
+    data.main(flags)  # nobody named the test split
+    with pytest.raises(UserError, match="tset"):
+        data.main([*flags, "--config.data.test=tset"])

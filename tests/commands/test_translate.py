@@ -266,6 +266,13 @@ def test_too_long_line_is_cut(caplog):
     assert caplog.text.count("ignored the rest") == 1
 
 
+def test_too_long_line_is_cut_between_characters(caplog):
+    with caplog.at_level("WARNING", "tfm"):
+        lines = list(read_lines(io.BytesIO(("日" * LINE_BYTES + "\nb\n").encode())))
+    assert lines == ["日" * (LINE_BYTES // 3), "b"]
+    assert "not valid UTF-8" not in caplog.text
+
+
 @pytest.mark.parametrize(("ending", "pack"), [("", bytes), (".gz", gzip.compress), (".xz", lzma.compress)])
 def test_input_is_unpacked_as_its_ending_says(tmp_path, ending, pack):
     path = tmp_path / f"x.en{ending}"

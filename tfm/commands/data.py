@@ -72,7 +72,8 @@ def summarize_splits(
 
     Args:
       config: config of the task.
-      names: names of the splits. If empty, all splits that the config has. A test split may be missing then.
+      names: names of the splits. If empty, all splits that the config has. A test split of the default name may be
+        missing then.
       inspect_split: (config, name) returns the summary of a split, and raises a `MissingFile` if the split
         does not exist.
 
@@ -81,11 +82,13 @@ def summarize_splits(
     """
     training = None
     named_splits = [split for split in SPLITS if getattr(config.data, split, split)]
+    default = PairsConfig.test
+    optional = "test" if not names and getattr(config.data, "test", default) == default else None
     for name in sorted(names, key=lambda name: name != "train") or named_splits:
         try:
             summary = inspect_split(config, name)
         except MissingFile:
-            if names or name != "test":
+            if name != optional:
                 raise
             continue
         yield compare_with_training(summary, training)

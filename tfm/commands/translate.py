@@ -10,6 +10,7 @@ interrupted, the same command resumes after the last complete line there, unless
 compressed. A second command cannot write the same output at the same time.
 """
 
+import codecs
 import collections
 import contextlib
 import functools
@@ -79,13 +80,15 @@ def read_lines(source: BinaryIO, language: str | None = None) -> Iterator[str]:
             return
         if number == 1 and (problem := find_problem(line, {b"\0": NULS})):
             raise UserError(f"The input {problem}.")
-        if len(line) == LINE_BYTES and not line.endswith(b"\n"):
+        is_cut = len(line) == LINE_BYTES and not line.endswith(b"\n")
+        if is_cut:
             warn(number, f"has more than {LINE_BYTES:,} bytes: ignored the rest")
             while rest := source.readline(LINE_BYTES):
                 if rest.endswith(b"\n"):
                     break
         line = line.rstrip(b"\r\n")
-        text = line.decode("utf-8", errors="replace")
+        # The cut may be inside a character, which is then left out.
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(line, final=not is_cut)
         if text.count("\ufffd") > line.count("\ufffd".encode()):  # the input may contain the character
             warn(number, "is not valid UTF-8: replaced the invalid bytes")
         if number == 1:

@@ -407,3 +407,9 @@ def test_exports_have_no_paths(tmp_path):
         exported = dataclasses.replace(data, tokenizer=str(tokenizer)).without_paths()
         assert exported.tokenizer == name
         assert str(tmp_path) not in repr(exported)
+
+
+def test_exports_keep_folders_inside_the_folder_of_the_data(tmp_path):
+    names = {"train": "sub/train.csv", "test": "sub/test.csv", "pictures": "img/all"}
+    exported = write_captions(tmp_path, **names).without_paths()
+    assert {name: getattr(exported, name) for name in names} == names

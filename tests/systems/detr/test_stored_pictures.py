@@ -411,7 +411,7 @@ def test_training_pictures_without_objects_may_come_first(tmp_path):
 
 @pytest.mark.parametrize("write", [write_coco, write_arrays])
 def test_configs_of_exports_have_no_paths_and_training_needs_them(tmp_path, write):
-    config = write(tmp_path)
+    config = dataclasses.replace(write(tmp_path), test=str(tmp_path / "sub" / "test"))
     exported = config.without_paths()
     assert str(tmp_path) not in repr(exported)
     with pytest.raises(UserError, match=r"data\.(file|directory)"):

@@ -9,7 +9,7 @@ from tfm.config import OnResume, field, field_like
 from tfm.data.config.pairs import PairsConfig
 from tfm.data.config.sections import HUGGINGFACE_NAME, TFDS_NAME, DataSection, remove_folders
 from tfm.errors import UserError
-from tfm.io.files import last_part, user_cache
+from tfm.io.files import user_cache
 
 shared_field = functools.partial(field_like, PairsConfig)
 
@@ -139,7 +139,7 @@ class ImagesConfig(DataSection):
         return dataclasses.replace(
             self,
             directory="." if self.kind in ("folder", "table") else "",  # these kinds need a folder
-            pictures=last_part(self.pictures),
+            pictures=remove_folders(self.pictures),
             file=os.path.basename(self.file),
             cache_dir="",
             train=remove_folders(self.train),

@@ -25,13 +25,13 @@ from tfm.data.config import (
     DocumentsConfig,
     ImagesConfig,
     PairsConfig,
+    remove_folders,
     remove_tokenizer_folder,
     require_local,
     vocabulary_field,
 )
 from tfm.data.images import open_images
 from tfm.errors import UserError
-from tfm.io.files import last_part
 
 DIGIT = 8  # height and width of a digit in pixels
 SIZE = 2 * DIGIT  # height and width of a picture
@@ -115,7 +115,7 @@ class CaptionsConfig:
 
     def without_paths(self) -> "CaptionsConfig":
         """Returns this section without the paths of this machine, for an export."""
-        names: dict[str, Any] = {name: last_part(getattr(self, name)) for name in (*SPLITS, "pictures")}
+        names: dict[str, Any] = {name: remove_folders(getattr(self, name)) for name in (*SPLITS, "pictures")}
         tokenizer = remove_tokenizer_folder(self.tokenizer)
         return dataclasses.replace(self, directory="", tokenizer=tokenizer, **names)
 

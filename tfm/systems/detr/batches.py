@@ -12,13 +12,13 @@ A batch is a dict of
 
 import dataclasses
 import os
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tfm.config import OnResume, check_fields, field
 from tfm.data.batches.generated import Batch
-from tfm.data.config import require_local
+from tfm.data.config import SPLITS, remove_folders, require_local
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,8 @@ class BoxedPicturesConfig:
 
     def without_paths(self) -> "BoxedPicturesConfig":
         """Returns this section without the paths of this machine, for an export."""
-        return dataclasses.replace(self, directory="", file=os.path.basename(self.file))
+        names: dict[str, Any] = {name: remove_folders(getattr(self, name)) for name in SPLITS}
+        return dataclasses.replace(self, directory="", file=os.path.basename(self.file), **names)
 
 
 class BoxedPicture(NamedTuple):
