@@ -179,10 +179,9 @@ def _open(
     """Opens the rows of a name. A name may stand for several files. See `open_corpora` for `reference`."""
     if (rows := config.open_rows(name)) is not None:
         return rows
-    reads_files = config.kind in ("text", "table")
-    directory = (
-        list_locally(config.directory) if reads_files and is_url(config.directory) else config.directory
-    )
+    directory = config.directory
+    if config.kind in config.URL_KINDS and is_url(directory):
+        directory = list_locally(directory)
     if config.kind == "text" and isinstance(config, DocumentsConfig):
         return open_files(directory, name, config.documents, config.separator)
     if config.kind == "text":
