@@ -72,8 +72,8 @@ def summarize_splits(
 
     Args:
       config: config of the task.
-      names: names of the splits. If empty, all splits that the config has. A test split of the default name may be
-        missing then.
+      names: names of the splits. If empty, all splits that the config has. Then a test split of the default
+        name may be missing.
       inspect_split: (config, name) returns the summary of a split, and raises a `MissingFile` if the split
         does not exist.
 

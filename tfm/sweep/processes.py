@@ -144,9 +144,9 @@ def execute_runs(
 ) -> list[Failure]:
     """Trains and evaluates runs in separate processes. A failed run does not stop the other runs.
 
-    Logs the progress and each run that fails. Logs the warnings of the runs, and a warning that several runs have
-    once, with the first of them. If an exception ends this function, it first asks all processes to save and exit,
-    and waits for them.
+    Logs the progress and each run that fails. Logs the warnings of the runs, and a warning that several runs
+    have once, with the first of them. If an exception ends this function, it first asks all processes to save
+    and exit, and waits for them.
 
     Args:
       runs: the runs in the order in which they start.

@@ -11,7 +11,8 @@
     fingerprint(config, split)            optional: returns the fingerprint of a split's content
 
 A batch is a dict of NumPy arrays whose first axis is the rows. Training pads a batch with rows of zeros, so
-that its rows divide evenly over devices and micro-batches. A loss must not count such a row.
+that its rows divide evenly over devices and micro-batches. A loss must not count such a row. The batches of
+a run may differ in their shapes and in the names of their arrays: the step is compiled once for each form.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -86,7 +87,8 @@ class Update(NamedTuple):
     Attributes:
       name: names the optimizer state in checkpoints and, if there are several updates, the metrics.
       loss: the loss that the update descends.
-      parameters: shell patterns of the paths of the parameters that it trains, such as "discriminator/*".
+      parameters: shell patterns of the paths of the parameters that it trains, such as "discriminator/*". Two
+        updates cannot train the same parameter.
       optimizer: an optimizer config such as `tfm.training.optimizers.Adam`; None is
         `config.training.optimizer`.
       schedule: learning rate as a function of the number of earlier updates; None is the schedule of
@@ -161,7 +163,7 @@ class Data(Protocol):
         ...
 
     def example(self) -> Batch:
-        """Returns a batch of the largest shape, to compile the step."""
+        """Returns a batch of the largest shape with all arrays that a batch may have, to compile the step."""
         return next(iter(self.train_batches(0)))
 
     def describe_batch(self, step: int) -> dict[str, Any]:
