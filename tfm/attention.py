@@ -40,8 +40,11 @@ def dot_product_attention(
       query: [..., L, H, K].
       key: [..., M, H, K].
       value: [..., M, H, V]. V may differ from K.
-      mask: as in `attention_weights`, or an `AttentionMask`. The latter needs a batch axis.
-      bias, scale: see `attention_weights`.
+      mask: booleans [..., H, L, M], True where a query may attend to a key, or an `AttentionMask`. Each axis
+        of the booleans may have size 1. They need all batch axes, except in a mask [1, L, M]. An
+        `AttentionMask` needs arguments with one batch axis. None shows all keys.
+      bias: added to the logits, broadcastable to [..., H, L, M].
+      scale: factor of the logits. None means K ** -0.5.
       dropout_rate: dropout rate of the weights (0 in the paper). A positive rate needs `dropout_rng`.
       dropout_rng: a JAX random key.
       implementation: None computes the equation as written here. "xla" and "cudnn" call fused kernels. They
@@ -49,10 +52,11 @@ def dot_product_attention(
         `tfm.blockwise_attention`, whose memory is linear in the number of keys.
 
     Returns:
-      [..., L, H, V] in the dtype of `value`.
+      [..., L, H, V] in the dtype of `value`. A query without a visible key gets zeros.
 
     Raises:
-      ValueError: if shapes do not fit, or if the implementation is unknown.
+      ValueError: if shapes do not fit, if the implementation is unknown, if the dropout rate is out of range
+        or has no `dropout_rng`, or if the dtypes differ with "xla" or "cudnn".
       UserError: if the implementation does not support the options.
     """
     if implementation not in IMPLEMENTATIONS:
@@ -121,7 +125,11 @@ def attention_logits(
 def masked_softmax(
     logits: Float[Array, "*batch M"], mask: Bool[Array, "*#batch #M"] | None
 ) -> Float[jax.Array, "*batch M"]:
-    """Computes a softmax over the last axis of float32 logits. Rows without visible keys become zeros."""
+    """Computes a softmax over the last axis of float32 logits. Rows without visible keys become zeros.
+
+    `mask` is True where a key is visible, and broadcasts to the logits. None shows all keys. The function
+    raises a ValueError if the mask does not fit, see `tfm.masks.check_mask_axes`.
+    """
     if mask is None:
         return jax.nn.softmax(logits)
     check_mask_axes(mask, logits.ndim)

@@ -31,7 +31,9 @@ def choose_implementation(
       options: bias and dropout_rate.
 
     Returns:
-      The implementation and a sentence for the log that says why.
+      The implementation, and a sentence for the log that says why. The implementation is "cudnn" if the
+      device and the call allow it, otherwise "blockwise" for many keys if the call allows it, otherwise None,
+      which means equation 1.
     """
     capability = backend.cuda_capability()
     reasons = {"cudnn": unsupported_reason("cudnn", query, key, value, train=True, **options)}
@@ -125,10 +127,17 @@ def _sequence_lengths(mask: AttentionMask, batch: tuple[int, ...], length: int) 
 
 
 def fused_attention(query: Array, key: Array, value: Array, mask: AnyMask, **terms: Any) -> jax.Array:
-    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`. It also receives the terms.
+    """Computes `dot_product_attention` by `jax.nn.dot_product_attention`.
 
     The kernels may return NaN for a query that sees no key. Such queries see other keys there, and their
     output is replaced by zeros.
+
+    Args:
+      query, key, value, mask: see `tfm.attention.dot_product_attention`.
+      terms: further arguments of the JAX function: bias, scale and implementation ("xla" or "cudnn").
+
+    Returns:
+      [..., L, H, V].
     """
     batch, length, heads = query.shape[:-3], query.shape[-3], query.shape[-2]
     has_keys: Array | None = None

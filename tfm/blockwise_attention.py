@@ -30,11 +30,21 @@ def blockwise_attention(
     scale: float | None = None,
     block: int = BLOCK,
 ) -> Float[jax.Array, "*batch L H V"]:
-    """Computes `tfm.attention.dot_product_attention` without bias and dropout.
+    """Computes softmax(scale * Q K^T) V, equation 1, without an array of all logits.
 
     Args:
-      query, key, value, mask, scale: see `tfm.attention.dot_product_attention`.
+      query: [..., L, H, K].
+      key: [..., M, H, K].
+      value: [..., M, H, V]. V may differ from K.
+      mask: booleans [..., H, L, M], True where a query may attend to a key, or an `AttentionMask`. Each axis
+        of the booleans may have size 1. They need all batch axes, except in a mask [1, L, M]. An
+        `AttentionMask` needs arguments with one batch axis, and saves the blocks that it hides. None shows
+        all keys.
+      scale: factor of the logits. None means K ** -0.5.
       block: number of positions of a block, S. It changes only time, memory and the order of sums.
+
+    Returns:
+      [..., L, H, V] in the dtype of `value`. A query without a visible key gets zeros.
 
     Raises:
       ValueError: if shapes do not fit.

@@ -39,6 +39,7 @@ EXIT_CODE = 2  # of a command that a `UserError` or an I/O error ends
 class UserError(ValueError):
     """A mistake of the user. Its message says what was expected, what was given, and what to do.
 
+    The message is the given text after `escape`. The middle of a text that is too long becomes " ... ".
     The commands print the message and exit with `EXIT_CODE`. Python code that calls tfm may catch it.
     """
 
@@ -122,7 +123,7 @@ def replace_fields(section: Any, fields: dict[str, Any]) -> Any:
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Returns "did you mean 'NEAREST'?", or the known names if none of them is similar."""
+    """Returns "did you mean 'NEAREST'?", or "expected one of A, B." if none of the names is similar."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known)}."
@@ -132,7 +133,8 @@ def check_count(name: str, given: Any, what: str) -> None:
     """Checks that the argument `name`, a number of `what`, is an integer of at least 1.
 
     Raises:
-      UserError: if it is not.
+      UserError: if it is smaller, or is not an `int` of Python. Booleans and NumPy's integers are not
+        accepted.
     """
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise UserError(f"Expected at least 1 {what} as {name}, got {given!r}.")

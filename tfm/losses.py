@@ -58,7 +58,11 @@ def smoothed_cross_entropy(
 
 
 def smoothing_entropy(smoothing: float, classes: int) -> float:
-    """Returns the entropy of the smoothed target in nats: the lowest loss, to subtract in comparisons."""
+    """Returns the entropy of the smoothed target in nats: the lowest loss, to subtract in comparisons.
+
+    Raises:
+      ValueError: if `smoothing` is not at least 0 and below 1, or is above 0 for fewer than two classes.
+    """
     other = _other_probability(smoothing, classes)
     if smoothing == 0:
         return 0.0
@@ -83,7 +87,8 @@ def fused_linear_cross_entropy(
       features: [B, L, D], the output of the decoder.
       table: [V, D], the embedding matrix.
       labels, weights, smoothing: see `smoothed_cross_entropy`; [B, L].
-      chunk_size: number of positions in a chunk, at least 1. A chunk has a position of each row or more.
+      chunk_size: maximum number of positions in a chunk, at least 1. A chunk contains an equal number of
+        positions of every row, at least one, so it has B positions if B is larger than `chunk_size`.
 
     Returns:
       A dict of (sum, count) pairs of float32 scalars. "loss" is the smoothed loss, and the only sum with a
@@ -149,14 +154,17 @@ def dropout_divergence(
     The divergence of a position is the mean of the Kullback-Leibler divergences in both directions.
 
     Args:
-      features: [B, L, D]. Rows 2 i and 2 i + 1 contain the two passes over a row. Such neighbours stay on the
-        same device, however the rows are divided.
+      features: [B, L, D] with an even B. Rows 2 i and 2 i + 1 contain the two passes over a row. Such
+        neighbours stay on the same device, however the rows are divided.
       table: [V, D], the embedding matrix.
       weights: [B, L], 0 for padding, equal for both passes.
-      chunk_size: number of positions whose logits are held at once.
+      chunk_size: see `fused_linear_cross_entropy`.
 
     Returns:
       (sum, count) over the positions of one pass: float32 scalars, the sum in nats.
+
+    Raises:
+      ValueError: if shapes do not fit, or if `chunk_size` is below 1.
     """
     table, weights = jnp.asarray(table), jnp.asarray(weights, jnp.float32)
 
@@ -182,7 +190,10 @@ def chunked_log_probabilities(
     """Computes `token_scores` of the logits `features @ table.T` in chunks of positions.
 
     The arguments are as in `fused_linear_cross_entropy`. Returns the log-probability of each label, [B, L].
-    All labels must be classes, because there are no weights.
+
+    Raises:
+      ValueError: if shapes do not fit, a label is not a class, or `chunk_size` is below 1. Inside `jax.jit`,
+        a label that is not a class has the result NaN instead.
     """
     table = jnp.asarray(table)
     labels, ones = _check_labels(labels, jnp.ones(labels.shape), len(table))

@@ -87,7 +87,9 @@ def first_and_last_mask(mask: Bool[Array, "*batch M"]) -> Bool[jax.Array, "*batc
 
 @check_arrays
 def combine_masks(*masks: Bool[Array, "*#shape"] | None) -> Bool[jax.Array, "..."] | None:
-    """Returns the logical and of masks. A key is visible if all masks show it; None shows everything.
+    """Returns the logical and of masks. A key is visible if all masks show it.
+
+    None shows everything. The result is None if all masks are None.
 
     Raises:
       ValueError: if a mask does not fit the others, see `check_mask_axes`.
@@ -129,7 +131,10 @@ class AttentionMask:
         return before, 0 if self.causal else after
 
     def to_array(self, query_positions: Array, key_positions: Array) -> jax.Array | None:
-        """Returns booleans [B or 1, 1, L or 1, M] for query positions [L] and key positions [M], or None."""
+        """Returns booleans [B or 1, 1, L or 1, M] for query positions [L] and key positions [M].
+
+        Returns None for `AttentionMask()`, which hides nothing.
+        """
         mask = causal_mask(query_positions, key_positions)[None] if self.causal else None
         if self.window is not None:
             mask = combine_masks(mask, local_mask(query_positions, key_positions, self.window)[None])
@@ -142,14 +147,22 @@ class AttentionMask:
 
 
 def mask_to_array(mask: Any, queries: int, keys: int) -> Any:
-    """Returns a mask in any form as booleans [..., H or 1, L or 1, M] for L queries and M keys, or None."""
+    """Returns a mask in any form as booleans [..., H or 1, L or 1, M] for L queries and M keys.
+
+    Arrays and None are returned unchanged. `AttentionMask()`, which hides nothing, becomes None.
+    """
     if isinstance(mask, AttentionMask):
         return mask.to_array(jnp.arange(queries), jnp.arange(keys))
     return mask
 
 
 def restrict_to_window(mask: Any, positions: Array, key_positions: Array, *, window: int) -> Any:
-    """Returns a mask that also hides all keys outside a window around the position of each query."""
+    """Returns a mask that also hides all keys outside a window around the position of each query.
+
+    An `AttentionMask` stays an `AttentionMask`, with the smaller of both windows. Its positions are 0, 1, 2,
+    and so on, so `positions` [..., L] and `key_positions` [..., M] are not used. Booleans and None become
+    booleans, see `local_mask`.
+    """
     if isinstance(mask, AttentionMask):
         narrower = window if mask.window is None else min(window, mask.window)
         return dataclasses.replace(mask, window=narrower)

@@ -26,7 +26,7 @@ def inverse_sqrt(d_model: int, warmup_steps: int, scale: float = 1.0) -> Schedul
 
     Args:
       d_model: model width.
-      warmup_steps: W, at least 1.
+      warmup_steps: W. A value below 1 raises a ValueError.
       scale: factor of the rate.
     """
 
@@ -47,7 +47,7 @@ def linear_decay(peak: float, warmup_steps: int, total_steps: int) -> Schedule:
 
     Args:
       peak: rate of step W.
-      warmup_steps: W, at least 1 and at most T.
+      warmup_steps: W, from 1 to T. Another value raises a ValueError.
       total_steps: T.
     """
 
@@ -82,6 +82,10 @@ def constant(peak: float, warmup_steps: int) -> Schedule:
     Examples:
       >>> [round(float(constant(1.0, 2)(count)), 2) for count in range(4)]
       [0.5, 1.0, 1.0, 1.0]
+
+    Args:
+      peak: rate from step W on.
+      warmup_steps: W. A value below 1 raises a ValueError.
     """
     return _make_schedule(lambda step: peak * jnp.minimum(step / warmup_steps, 1.0), warmup_steps)
 
