@@ -147,6 +147,11 @@ class MultiHeadAttention(nn.Module):
 
         Returns:
           [B, L, D].
+
+        Raises:
+          ValueError: If `heads` does not divide `features` and a width of the heads is None, or if
+            `key_value_heads` does not divide `heads`.
+          UserError: If `implementation` does not support the call.
         """
         key, value = self.keys_values(keys, key_positions, values)
         where: Any = {"mask": mask, "positions": positions, "key_positions": key_positions}

@@ -36,7 +36,11 @@ speed_field = functools.partial(field, resume=OnResume.FREE)
 
 @dataclasses.dataclass(frozen=True)
 class BlockConfig(InheritsHelp):
-    """The config of the layers of a Transformer. The defaults describe the paper's base model."""
+    """The config of the layers of a Transformer. The defaults describe the paper's base model.
+
+    Raises:
+      UserError: If a value is not allowed, or if values do not fit together.
+    """
 
     name: str = name_field("")
     d_model: int = size_field(512, "Model width, d_model.")

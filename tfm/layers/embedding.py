@@ -48,7 +48,10 @@ class Embedding(nn.Module):
             self.bias = self.param("bias", self.bias_init, (self.vocabulary_size,))
 
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Returns the embeddings [..., D] of tokens int [...], multiplied by `scale`."""
+        """Returns the embeddings [..., D] of tokens int [...], multiplied by `scale`.
+
+        A token of V or more gives NaN.
+        """
         scale = self.features**0.5 if self.scale is None else self.scale
         return jnp.take(self.table, tokens, axis=0).astype(self.dtype) * scale
 
@@ -91,7 +94,10 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(self, positions: jax.Array) -> jax.Array:
-        """Returns the vectors [..., D] of positions int [...]. A position outside the table gives NaN."""
+        """Returns the vectors [..., D] of positions int [...].
+
+        A position of T or more gives NaN. Negative positions count from the end of the table.
+        """
         init = self.table_init or nn.initializers.normal(self.features**-0.5)
         table = self.param("table", init, (self.max_length, self.features))
         return jnp.take(table, positions, axis=0, mode="fill")

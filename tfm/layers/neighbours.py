@@ -12,7 +12,8 @@ def gather_neighbours(x: jax.Array, segments: jax.Array, offsets: range) -> jax.
     Args:
       x: [B, L, D].
       segments: Number of the sentence that each position belongs to, int [B, L]. 0 is padding.
-      offsets: Distances to the R neighbours, such as range(-2, 1) for a causal kernel of width 3.
+      offsets: Distances to the R neighbours in ascending order, such as range(-2, 1) for a causal kernel of
+        width 3.
 
     Returns:
       [B, L, R * D].

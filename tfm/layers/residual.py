@@ -92,7 +92,11 @@ class Residual(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array, sublayer: Callable[[jax.Array], jax.Array], *, train: bool) -> jax.Array:
-        """Adds the output of a sublayer, a function of arrays [..., D], to its input x [..., D]."""
+        """Adds the output of a sublayer, a function of arrays [..., D], to its input x [..., D].
+
+        Returns [..., D] after the norm, dropout and the factors. `train` turns dropout on. The function
+        raises a ValueError if `order` is unknown.
+        """
         if self.order not in NORM_ORDERS:
             raise ValueError(f"Expected order to be one of {NORM_ORDERS}, got {self.order!r}.")
         x = observe(self, "input", x)

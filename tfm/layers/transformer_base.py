@@ -182,7 +182,7 @@ class TransformerBase(ComposedModule):
         return Stack(make_layer, depth, final_norm, self.config.remat, self.config.scan)
 
     def check_device(self) -> None:
-        """Raises a UserError if this device does not support the attention kernel of the config."""
+        """Raises a UserError if the config's attention is "cudnn", but JAX's default device is no GPU."""
         if self.config.attention == "cudnn" and jax.default_backend() != "gpu":
             raise UserError(
                 f"model.attention 'cudnn' needs a CUDA device, but this is a {jax.default_backend()}. "
@@ -271,7 +271,8 @@ class TransformerBase(ComposedModule):
           train: Whether to add offsets.
 
         Returns:
-          The positions [B, L] of each sequence, or unchanged positions outside training.
+          The positions [B, L] of each sequence. Outside training, and if `random_start` is 0, they are
+          unchanged.
         """
         if not train or not self.config.random_start:
             return positions
@@ -291,8 +292,15 @@ class TransformerBase(ComposedModule):
 
 
 def segments_or_tokens(model: Any, segments: Array, packed: bool) -> Array:
-    """Returns which tokens are no padding, bool [B, L], if this describes segments int [B, L] completely.
+    """Returns segments int [B, L] in the form in which attention of the model is fastest.
 
-    Attention is faster if it need not compare segments. Models that are no `TransformerBase` need integers.
+    Args:
+      model: The model that reads the segments.
+      segments: Number of the text that each token belongs to. 0 is padding.
+      packed: Whether a row may contain several texts.
+
+    Returns:
+      bool [B, L], True for tokens, if rows are not packed and the model is a `TransformerBase`. Attention
+      then need not compare segments. Otherwise the segments.
     """
     return segments if packed or not isinstance(model, TransformerBase) else segments > 0

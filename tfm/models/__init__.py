@@ -33,8 +33,8 @@ def model_field(default: Any, text: str = "Config of the model that model.name s
     The field's value is an instance of the `Config` class of the model that its `name` selects.
 
     Args:
-      default: The `Config` class of the default model, or an instance of it. The name of the model, for a
-        task of the core, which imports no system.
+      default: The `Config` class of the default model, an instance of it, or the short name of the model. A
+        task of the core gives the name, because it imports no system.
       text: Help of the field.
     """
     make = (lambda: find(default).Config()) if isinstance(default, str) else default

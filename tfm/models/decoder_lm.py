@@ -113,7 +113,7 @@ class DecoderLM(layers.TransformerBase):
         Args:
           tokens: Input tokens, int [B, L].
           positions: Position of each token within its segment, int [B, L]. None means 0, 1, 2, ... A position
-            outside a table of learned positions gives NaN.
+            after the end of a table of learned positions gives NaN.
           segments: Number of the text that each token belongs to, int [B, L], for rows that contain several
             texts. 0 is padding. If each row holds one text, pass booleans (True for tokens) or None.
           train: Whether dropout is on.

@@ -135,7 +135,7 @@ class Transformer(layers.TransformerBase):
           targets: Decoder input, int [B, L]. This is the target shifted right by one position, with BOS as
             the first token.
           input_positions, target_positions: Position of each token within its segment, [B, M] and [B, L].
-            None means 0, 1, 2, ... A position outside a table of learned positions gives NaN.
+            None means 0, 1, 2, ... A position after the end of a table of learned positions gives NaN.
           input_segments, target_segments: Number of the sentence that each token belongs to, [B, M] and
             [B, L], for rows that contain several sentences. 0 is padding. Rows with one sentence can have
             booleans that are True for tokens, or None.

@@ -183,7 +183,10 @@ def beam_search(
 def trace_beam_search(
     step: Step, state: State, limits: Limits, **options: Any
 ) -> tuple[Hypotheses, BeamTrace]:
-    """Runs `beam_search` and also returns the beam after each step. Arguments and errors are the same."""
+    """Runs `beam_search` and also returns the beam after each step.
+
+    The arguments and the errors are those of `beam_search`, but there is no argument `run_loop`.
+    """
 
     def run_loop(is_unfinished, advance, start):
         def trace_step(beam, _):

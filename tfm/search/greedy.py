@@ -57,7 +57,7 @@ def greedy_search(
       `Hypotheses` with N = 1. The score is computed as in a beam search.
 
     Raises:
-      ValueError: See `beam_search`. Limits that do not force EOS are allowed.
+      ValueError: See `beam_search`. Limits that do not force EOS are allowed, but phrases are not.
     """
     search_state.check_penalty(length_penalty, limits.max_length)
     outputs = _extend_independently(step, state, limits, batch_size, 1, lambda x, *_: largest(x), run_loop)
@@ -83,8 +83,9 @@ def sample(
 
     Args:
       step, state, limits, batch_size, run_loop: See `beam_search`. W is `samples`.
-      rng: A JAX random key, or keys [B]. Sample w of row b depends on the key of the row and on w. If `rng`
-        is a single key, the sample also depends on b. It never depends on the other rows of the batch.
+      rng: A key of `jax.random.key`, or such keys [B]. Sample w of row b depends on the key of the row and on
+        w. If `rng` is a single key, the sample also depends on b. It never depends on the other rows of the
+        batch.
       samples: Number of samples of each row, N.
       temperature: Divisor of the logits, at least `MIN_TEMPERATURE`. Must be static.
       top_k: Number of most probable tokens that can be sampled. 0 means all tokens. Must be static.
@@ -98,7 +99,7 @@ def sample(
 
     Raises:
       ValueError: If temperature, top_k or top_p is out of range, or for the reasons in `beam_search` that
-        concern the state and the limits. Limits that do not force EOS are allowed.
+        concern the state and the limits. Limits that do not force EOS are allowed, but phrases are not.
     """
     if not MIN_TEMPERATURE <= temperature < math.inf or top_k < 0 or not 0 < top_p <= 1:
         raise ValueError(

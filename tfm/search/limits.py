@@ -68,7 +68,8 @@ class Limits(NamedTuple):
         """Returns the limits with `constraints.max_lengths` as int32 [B], reduced to at most `max_length`.
 
         Raises:
-          ValueError: If no output can satisfy the limits. Values of traced arrays are not checked.
+          ValueError: If `max_length` is below 1, if EOS is forbidden, or if a maximum length in a NumPy array
+            is below 1. Values of JAX arrays are not checked.
         """
         constraints = self.constraints
         if self.max_length < 1:
@@ -134,7 +135,10 @@ class Limits(NamedTuple):
             )
 
     def must_end(self, position: jax.Array) -> jax.Array:
-        """Returns bool [B], True where only EOS is allowed at `position`, the last of an output."""
+        """Returns bool [B], True where only EOS is allowed at `position`, the last of an output.
+
+        All are False if `force_eos` is False.
+        """
         return (position + 1 >= self.max_lengths) & self.force_eos
 
     def may_end(self, position: jax.Array) -> jax.Array:

@@ -18,7 +18,8 @@ def count_met(tokens: jax.Array, length: jax.Array, phrases: jax.Array) -> tuple
 
     Returns:
       The number of met tokens of each phrase, int32 [B, N, P], and whether the phrase is complete, bool
-      [B, N, P]. Of a phrase that is not complete, the last tokens of the prefix may meet the first tokens.
+      [B, N, P]. A phrase is complete if the prefix contains it anywhere. All its tokens are met then.
+      Otherwise the number is the largest n for which the prefix ends in the first n tokens of the phrase.
     """
     size = phrases.shape[-1]
     padding = [(0, 0)] * (tokens.ndim - 1)
@@ -61,7 +62,8 @@ def add_phrase_tokens(
 ) -> jax.Array:
     """Returns the next token of each phrase of a prefix, int32 [B, W, P].
 
-    It is -1 if the phrase is complete or its next token is a candidate already.
+    It is -1 if the phrase is complete, or if its next token is a candidate already, also as the next token of
+    an earlier phrase.
 
     Args:
       met, complete, phrases: See `count_met`.
@@ -79,7 +81,8 @@ def choose_from_banks(scores: jax.Array, met: jax.Array, width: int) -> jax.Arra
     """Returns int32 [B, W], the indices of the candidates that stay in the beam.
 
     The candidates with equal numbers of met tokens are a bank. The best of each bank come first, then the
-    second best of each bank, and so on, so that no bank starves.
+    second best of each bank, and so on, so that no bank starves. In each round, banks with more met tokens
+    come first. Candidates that do not exist come last.
 
     Args:
       scores: float32 [B, N]; -inf for a candidate that does not exist.
