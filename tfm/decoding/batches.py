@@ -107,7 +107,7 @@ def map_rows(
 
 @contextlib.contextmanager
 def few_widths() -> Iterator[None]:
-    """Makes `find_width` return powers of two, so that few programs serve inputs of all lengths."""
+    """Makes `find_width` return powers of two from 32 on, so that few programs serve all lengths."""
     token = _HAS_FEW_WIDTHS.set(True)
     try:
         yield
@@ -150,7 +150,10 @@ class BatchShapes:
 
 @functools.lru_cache(maxsize=256)
 def find_shapes(work: int, *arguments: Hashable) -> BatchShapes:
-    """Returns the `BatchShapes` of the program with these static arguments, see `BatchShapes`."""
+    """Returns the `BatchShapes` of the program with these static arguments.
+
+    Equal arguments return the same object, so that it knows the batches of earlier calls.
+    """
     del arguments  # They only identify the program.
     return BatchShapes(work)
 
@@ -174,8 +177,8 @@ def _round_up(count: int, max_count: int) -> int:
 def find_width(length: int) -> int:
     """Returns the smallest width for `length` tokens in a fixed set, so that few programs are compiled.
 
-    On accelerators, where padding is cheap and a compilation may take a minute, the widths are powers of two,
-    as they are inside `few_widths`.
+    On accelerators, where padding is cheap and a compilation may take a minute, the widths are powers of two
+    from 32 on, as they are inside `few_widths`. On a CPU, they are those of `bucket_width`.
     """
     width = bucket_width(length)
     if _HAS_FEW_WIDTHS.get() or not is_cpu():

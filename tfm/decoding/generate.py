@@ -68,7 +68,7 @@ def generate_texts(
 
     Returns:
       A list for each text, with `config.samples` continuations in arbitrary order, or the hypotheses of the
-      beam with the best first.
+      beam with the best first. The texts do not contain the prefix.
 
     Raises:
       UserError: See `generate_ids`. Also if a prefix is not a text.
@@ -104,6 +104,10 @@ def generate_ids(
 ) -> list[list[TokenHypothesis]]:
     """Continues lists of ids.
 
+    A prefix and its continuation may need more positions than the model has. Samples and greedy search then
+    see a sliding window of the last tokens. A beam search sees only the last tokens of the prefix, and so
+    does every generation with `no_repeat_ngram` or a `repetition_penalty`. The function then logs a warning.
+
     Args:
       model: A `tfm.decoding.protocol.LanguageModel`.
       params: The parameters of the model, or a tuple with the parameters of each member of an ensemble. An
@@ -115,12 +119,14 @@ def generate_ids(
 
     Returns:
       A list of `TokenHypothesis` for each prefix, in the order of the prefixes. The ids contain EOS, but not
-      the prefix.
+      the prefix. They are at most `config.max_tokens` ids and EOS. A list is shorter if the search finds
+      fewer hypotheses.
 
     Raises:
-      UserError: If the model has too few positions for `config.max_tokens` in a beam search or with less
-        repetition, if an ensemble has a repetition penalty, if a single prefix does not fit into the
-        memory, or if probabilities are NaN.
+      UserError: If the model has no more positions than `config.max_tokens` in a beam search, with
+        `no_repeat_ngram` or with a `repetition_penalty`, if its window has a single position, if an ensemble
+        has a repetition penalty, if a single prefix does not fit into the memory, or if probabilities are
+        NaN.
     """
     members = tuple(search_parameters(member, config.dtype) for member in as_ensemble(params))
     keys = make_keys(config.seed, start_index + np.arange(len(prefixes))[:, None])

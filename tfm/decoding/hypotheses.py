@@ -38,7 +38,11 @@ def make_keys(seed: int, indices: np.ndarray | jax.Array) -> jax.Array:
 def make_limits(
     config: DecodingConfig | GenerationConfig, max_length: int, **constraints: Any
 ) -> search.Limits:
-    """Returns limits with these `search.Constraints` and the config's, which forbid padding and BOS."""
+    """Returns limits on outputs of at most `max_length` tokens that end in EOS.
+
+    Padding and BOS are forbidden. The config adds only `no_repeat_ngram` and `repetition_penalty`. All other
+    fields of `search.Constraints`, such as `min_length`, are given as `constraints`.
+    """
     return search.Limits(
         max_length,
         BOS_ID,
@@ -117,7 +121,8 @@ def as_token_hypotheses(rows: Sequence[search.Hypotheses]) -> list[list[TokenHyp
       rows: The `search.Hypotheses` of each row, as NumPy arrays without the axis B.
 
     Returns:
-      The hypotheses of each row. Rows for which the search has found fewer than N outputs have shorter lists.
+      The hypotheses of each row in the same order. Rows for which the search has found fewer than N outputs
+      have shorter lists.
 
     Raises:
       UserError: If a score is NaN.

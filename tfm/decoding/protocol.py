@@ -210,11 +210,11 @@ def shift_right(targets: Array, positions: Array | None = None) -> jax.Array:
 
 
 def search_parameters(params: Params, dtype: str = "") -> Params:
-    """Converts parameters to the form that is fastest for decoding.
+    """Converts parameters to the form that is fastest for decoding: JAX arrays, so that no call copies them.
 
     Args:
       params: The parameters of one model.
-      dtype: "float32" or "bfloat16". Empty keeps the dtype of each parameter.
+      dtype: "float32" or "bfloat16", the dtype of all results. Empty keeps the dtype of each parameter.
     """
     if dtype:
         return _cast_all(params, dtype)

@@ -40,10 +40,12 @@ def score_pairs(
         ensemble averages probabilities.
       sources, targets: Lists of ids that end in EOS.
       config: A `DecodingConfig`. A batch has at most `batch_size` pairs. The logits are computed for
-        `batch_size * width` target positions at a time, as in a search, to limit the memory.
+        `batch_size * width` target positions at a time, as in a search, to limit the memory. Its other
+        fields, such as `dtype`, have no effect.
 
     Returns:
-      A float32 NumPy array [target length] for each pair. Its sum is the log-probability of the target.
+      A float32 NumPy array [target length] for each pair, with the log-probability of its EOS as the last
+      element. Its sum is the log-probability of the target. Damaged parameters give NaN without an error.
 
     Raises:
       UserError: If a source or target has more tokens than the model has positions, or if a single pair does
@@ -60,7 +62,8 @@ def attend_pairs(
     """Computes the attention to the source in the layer `config.attention_layer`, averaged over its heads.
 
     Args:
-      model, params, sources, targets, config: See `score_pairs`.
+      model, params, sources, targets: See `score_pairs`.
+      config: A `DecodingConfig`. Only `attention_layer` and `batch_size` have an effect.
 
     Returns:
       A float32 NumPy array [target length, source length] for each pair. Row i is the attention at the

@@ -55,6 +55,9 @@ def translate_ids(
 ) -> list[list[TokenHypothesis]]:
     """Translates lists of ids.
 
+    Logs a warning if an output may not be as long as `config.min_length`, and if a best output lacks a
+    phrase.
+
     Args:
       model: A `tfm.decoding.protocol.SequenceToSequence`, such as `tfm.models.Transformer`.
       params: The parameters of the model, or a tuple with the parameters of each member of an ensemble. An
@@ -75,9 +78,11 @@ def translate_ids(
       one. Samples are in arbitrary order.
 
     Raises:
-      UserError: If `n_best` is above the beam size, if `prefixes` and `sources` differ in length, if there
-        are phrases but the config sets no beam search, if an output could have more tokens than the model
-        has positions, if a single source does not fit into the memory, or if probabilities are NaN.
+      UserError: If `n_best` is below 1 or above the number of hypotheses that the config decodes, if
+        `prefixes` and `sources` differ in length, if there are phrases but the config sets no beam search, if
+        an output could have more tokens than the model has positions, if an ensemble has a repetition
+        penalty, if a beam search has a coverage penalty but the model does not attend to the source, if a
+        single source does not fit into the memory, or if probabilities are NaN.
     """
     check_n_best(n_best, config)
     if prefixes is not None and len(prefixes) != len(sources):
@@ -231,6 +236,9 @@ def trace_batch(
     Args:
       model, members, inputs, prefix: See `search_batch`.
       config: A `DecodingConfig` with `samples` 0. The search returns all `beam_size` hypotheses.
+
+    Returns:
+      `search.Hypotheses` with N = `config.beam_size`, and the `search.BeamTrace`.
     """
     return _search(model, members, inputs, config, prefix, trace=True)
 
