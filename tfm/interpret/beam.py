@@ -43,6 +43,9 @@ class Beam(NamedTuple):
 def trace_steps(trace: BeamTrace, label: Callable[[Sequence[int]], list[str]]) -> list[list[Extension]]:
     """Returns the `Extension`s of each step of the search for one sentence.
 
+    Steps after the end of the search are left out. A finished hypothesis is listed only in the step in which
+    it ended, if it was then among the best finished hypotheses.
+
     Args:
       trace: the trace of a batch of one row, as NumPy arrays.
       label: function from ids to labels.

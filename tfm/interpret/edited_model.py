@@ -50,8 +50,9 @@ class EditedModel:
         """Applies the model like `flax.linen.Module.apply`.
 
         Raises:
-          UserError: If a glob matches no activation. A forward pass checks its own activations. A decoding
-            step also counts the activations of all earlier calls.
+          UserError: If a glob matches no activation, if an edit changes the shape or the dtype, or if a
+            search with a coverage penalty makes a decoding step. A forward pass checks its own activations. A
+            decoding step also counts the activations of all earlier calls.
         """
         cached: dict[str, Callable] = {
             "init_cache": self._init_cache,

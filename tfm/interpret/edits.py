@@ -32,6 +32,9 @@ def scale(factor: ArrayLike) -> Edit:
 def scale_head(head: Indices, factor: ArrayLike) -> Edit:
     """Returns an edit that multiplies heads by a factor.
 
+    The edit raises a UserError if the activation has no axis H, if there is no index, or if an index that is
+    not traced does not exist.
+
     Args:
       head: Index of a head, counted from 0, or a list, set or array of several.
       factor: Factor of these heads.
@@ -41,6 +44,8 @@ def scale_head(head: Indices, factor: ArrayLike) -> Edit:
 
 def scale_neuron(neuron: Indices, factor: ArrayLike) -> Edit:
     """Returns an edit that multiplies features by a factor.
+
+    The edit raises a UserError if there is no index, or if an index that is not traced does not exist.
 
     Args:
       neuron: Index along the last axis, counted from 0, or a list, set or array of several.
@@ -59,7 +64,8 @@ def scale_position(position: Indices, factor: ArrayLike, axis: str = "") -> Edit
       axis: "L" for queries or "M" for keys. "" means L if the activation has this axis, otherwise M.
 
     Raises:
-      UserError: If a position is not an integer, or is negative.
+      UserError: If a position is not an integer or is negative, or if there are no positions. The edit raises
+        it if the activation does not have the axis.
     """
     positions = _as_array(position)
     _check_indices(positions, np.inf, "position")
@@ -96,7 +102,8 @@ def replace_with(replacement: ArrayLike) -> Edit:
     Args:
       replacement: Array with the axes of the point. It has all rows of the caller's batch, or a single row
         for all of them. It may have fewer positions than the activation. The other positions do not change,
-        but in an array of queries and keys (axes L and M), the other keys become zeros.
+        but in an array of queries and keys (axes L and M), the other keys become zeros. The edit converts it
+        to the dtype of the activation, and raises a UserError if its other axes differ.
     """
 
     def edit(value, point):

@@ -273,6 +273,9 @@ def observe_tokens(
       tokens: {track: (what an element is, ids)}. The last track is "predicted".
       width: the ids are padded at least to this length, so that all examples share one compiled program.
 
+    Returns:
+      The observation of these ids, without a result and a beam.
+
     Raises:
       UserError: see `observe`.
     """
@@ -342,7 +345,7 @@ def check_probabilities(values: np.ndarray) -> None:
 
 
 def cut_examples(tokenizer: Any, texts: Iterable[str], limit: int) -> list[str]:
-    """Returns the beginnings of the texts that are not blank, of about `limit` tokens."""
+    """Returns the first `limit` tokens of each text as text. Leaves out beginnings that are blank."""
     begins = (tokenizer.decode(ids[:limit]) for ids in tokenizer.encode(texts))
     # A cut within the bytes of a character leaves a replacement character.
     stripped = (text.rstrip("\ufffd").strip() for text in begins)

@@ -139,8 +139,10 @@ def decode(
       The `tfm.search.Hypotheses`, and a dict with the activations [B, N, ...] of each hypothesis.
 
     Raises:
-      UserError: If a glob matches nothing, if an edit changes the shape or the dtype, or if the config has a
-        coverage penalty.
+      UserError: If a glob matches nothing, if an edit changes the shape or the dtype, or if a beam search has
+        a coverage penalty.
+      ValueError: If `n_best` is not from 1 to the beam size of a beam search, or if the model has too few
+        positions for the inputs.
     """
     keys = make_keys(config.seed, jnp.arange(len(inputs))[:, None]) if config.samples else None
     edited = EditedModel(model, edit)
