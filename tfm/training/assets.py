@@ -35,7 +35,9 @@ def prepare_tokenizer(config: Any, workdir: str, plan: Callable[[Any], Task], *,
       config: config of the run. Its section `data` is a `tfm.data.config.TextSection`.
       workdir: work directory of the run. Its file `VOCABULARY_FILE` has the tokenizer, except for bytes.
       plan: returns the task of a config before it has a tokenizer.
-      new: checks the memory and the data, and makes the tokenizer if it is missing.
+      new: whether to check the memory, the data and the folder of the token cache, and to write the file of
+        the tokenizer if it is missing. If the run has a tokenizer or a checkpoint, a test split that cannot
+        be used is only a warning. Otherwise it is an error. If False, the function only reads the tokenizer.
 
     Raises:
       UserError: if `plan` raises, the data or the tokenizer cannot be used (with all problems in the
@@ -117,9 +119,10 @@ def sample_evenly(pairs: Any, most: int, sides: int = 2) -> Iterator[str]:
 
 
 def sample_bytes(texts: Iterable[str], most: int) -> Iterator[str]:
-    """Yields texts of at most `most` bytes in UTF-8, spread evenly. The texts are read twice if that is less.
+    """Yields texts of at most `most` bytes in UTF-8, spread evenly. Reads the texts twice.
 
-    Yields all texts if they have no more bytes. A text that is longer than the rest of the sample is cut.
+    Yields all texts if they have no more bytes. Otherwise logs the sizes. A text that is longer than the rest
+    of the sample is cut.
     """
     total = sum(len(text.encode("utf-8", "surrogatepass")) for text in texts)
     if total <= most:

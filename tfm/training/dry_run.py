@@ -18,15 +18,19 @@ COLUMN = 20  # characters of a name
 def describe_run(
     task: Task, config: TrainingConfig, workdir: str, open_data: Callable[[], Data] | None = None
 ) -> list[str]:
-    """Compiles the step for the largest batch and describes what a run takes, a line each.
+    """Compiles the step for the largest batch and describes what a run takes.
 
     Args:
       task, config, workdir: see `tfm.workdir.train.train`.
       open_data: opens and checks the data of the run. None opens the data of the task.
 
+    Returns:
+      Lines that begin with a name of `COLUMN` characters: parameters, devices, the lines of `Data.describe`,
+      memory of a device, and speed. Lines of advice follow as "warning: TEXT".
+
     Raises:
-      UserError: the step does not fit into the memory of a device, the data cannot be used, or
-        `check_score_names` raises.
+      UserError: if the step does not fit into the memory of a device, if the data cannot be used, or if
+        `Setup` or `check_score_names` raises it.
     """
     setup = Setup(task, config)
     check_score_names(task, config)

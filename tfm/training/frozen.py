@@ -52,7 +52,7 @@ def frozen_field(name: str, help: str) -> Any:
 
 
 def write_frozen(path: str, model: Mapping[str, Any], variables: Variables) -> None:
-    """Writes a frozen model to a file.
+    """Writes a frozen model to a file. Replaces an existing file only if the new file is complete.
 
     Args:
       path: the file.
@@ -75,7 +75,7 @@ def read_frozen(workdir: str, name: str) -> FrozenModel:
       name: the name of its field.
 
     Raises:
-      UserError: if the run has no such model, or its file is damaged.
+      UserError: if the run has no such model, its file is damaged, or a variable is not finite.
     """
     path = os.path.join(workdir, name + SUFFIX)
     try:

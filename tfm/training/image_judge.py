@@ -98,6 +98,9 @@ class ImageJudge:
         Returns:
           The probabilities of the classes, float32 [N, classes], and the features that the classifier's last
           layer reads, float32 [N, F].
+
+        Raises:
+          ValueError: if N is 0.
         """
         size = min(len(images), BATCH_SIZE)
         return map_rows(self._compute, self._variables, {"images": images}, size)

@@ -28,7 +28,8 @@ def make_learners(
 
     Raises:
       UserError: if names are missing or repeated, an interval is no positive integer, a pattern matches no
-        parameter of its update, two updates train one parameter, or no parameter is left to train.
+        parameter that it could apply to, two updates train one parameter, no parameter is left to train, or
+        `make_optimizer` raises it.
     """
     paths = list_paths(params)
     _check_names(updates)

@@ -92,7 +92,11 @@ class Loop:
         return metrics
 
     def log(self) -> None:
-        """Logs the means of the metrics since the last line of the log."""
+        """Logs the means of the metrics since the last line of the log, and passes them to the hooks.
+
+        Raises:
+          UserError: if the run folder was moved, a save in the background failed, or a step was not finite.
+        """
         self.metrics.read(self.state)
         self.guard.check()
         self.checkpoints.check()
@@ -107,7 +111,10 @@ class Loop:
             self.checkpoints.save(self.step, tree, progress={"sums": dict(self.metrics.sums)})
 
     def evaluate(self) -> None:
-        """Scores the state. If a signal interrupts this, the next start finds no score and evaluates it."""
+        """Scores the state, writes the scores, and deletes checkpoints that are no longer kept.
+
+        If a signal interrupts the evaluation, nothing is written, and the next start evaluates the state.
+        """
         with self.metrics.paused():
             began, partitioner = time.monotonic(), self.setup.partitioner
             try:

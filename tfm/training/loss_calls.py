@@ -124,7 +124,8 @@ def check_zero_rows(losses: Mapping[str, Loss], variables: Variables, batch: Bat
       context: of the first step.
 
     Raises:
-      UserError: if a sum or a count of a row of zeros is not 0.
+      UserError: if a sum or a count of a row of zeros is not 0. The sum may be NaN if the model has a state,
+        because a count of 0 keeps such a sum out of every step.
     """
     row = {name: np.zeros((1, *np.shape(x)[1:]), x.dtype) for name, x in batch.items()}
     state = {name: tree for name, tree in variables.items() if name != "params"}

@@ -72,7 +72,8 @@ class StepMetrics:
           state: the placed state after the step.
 
         Raises:
-          UserError: if the step before was not finite and the run must end.
+          UserError: if the step before was not finite and the run must end, because `on_non_finite` is "stop"
+            or `MAX_SKIPPED` steps in a row were skipped.
         """
         self.read(state)
         self._unread = step, batch, metrics
@@ -101,7 +102,14 @@ class StepMetrics:
         return self._setup.config.on_non_finite == "stop" or self._skipped == MAX_SKIPPED
 
     def report(self, step: int) -> dict[str, float]:
-        """Logs the line of a step, returns its metrics, and starts new sums."""
+        """Logs the line of a step, returns its metrics, and starts new sums.
+
+        Also logs a warning about each loss that counts nothing.
+
+        Returns:
+          {"train/NAME": mean of a metric or a learning rate}, "train/UNIT_per_second", and, if the peak rate
+          of the devices is known, "train/share_of_peak_flop_per_second".
+        """
         setup, now = self._setup, time.monotonic()
         self._warn_if_nothing_counts(step)
         metrics = {f"train/{name}": mean for name, mean in self._means().items()}

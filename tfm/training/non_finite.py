@@ -28,7 +28,7 @@ def explain(setup: Setup, data: Data, workdir: str, state: Any, step: int, batch
       batch: of this host.
 
     Returns:
-      The `UserError` to raise, whatever goes wrong on the way to it.
+      The `UserError` to raise. It names the tensor, or the RuntimeError that prevented finding it.
     """
     try:
         culprit = _find_culprit(setup, state, step, batch)
@@ -85,7 +85,10 @@ def split_step(
 def first_not_finite(
     learner: Learner, variables: Variables, micro_batches: Iterable[tuple[Batch, Context]]
 ) -> str | None:
-    """Returns the name of the first tensor that is not finite, or of a negative count, or None.
+    """Returns a description of the first tensor that is not finite, or of a negative count, or None.
+
+    A description is, for example, "output of decoder/layers_0 (__call__)" or "gradient of decoder/norm/scale
+    and 3 more".
 
     Examines the variables first. For each micro-batch, it then examines the outputs of the modules as they
     are computed, the loss and its terms, and the gradients.

@@ -326,7 +326,7 @@ def _find_factor(path: str, factors: Factors) -> float | None:
 
 
 def find_shared_factor(paths: Iterable[str], factors: Factors) -> float:
-    """Returns the factor that all paths have, or 1 if their factors differ."""
+    """Returns the factor that all paths have, or 1 if their factors differ or there are no paths."""
     shared = {_find_factor(path, factors) for path in paths}
     factor = shared.pop() if len(shared) == 1 else None
     return 1.0 if factor is None else factor
@@ -397,7 +397,10 @@ def decay_mask(not_decayed: tuple[str, ...]) -> Callable[[Any], Any]:
 
 
 def match(patterns: Iterable[str], excluded: Iterable[str] = ()) -> Callable[[str], bool]:
-    """Returns a function of a path: whether a pattern matches it and no excluded pattern does."""
+    """Returns a function of a path: whether a pattern matches it and no excluded pattern does.
+
+    The patterns are case-sensitive patterns of `fnmatch`, in which `*` also matches slashes.
+    """
 
     def is_wanted(path: str) -> bool:
         return any(fnmatch.fnmatchcase(path, each) for each in patterns) and not any(

@@ -225,6 +225,11 @@ def _some(paths: Iterable[str]) -> str:
 
 
 def summarize(paths: Iterable[str]) -> str:
-    """Returns paths in one line. Paths that differ only in numbers, as in layers, are one item."""
+    """Returns paths in one line. Paths that differ only in numbers, as in layers, are one item.
+
+    Examples:
+      >>> summarize(["embedding/table", "layers_0/bias", "layers_1/bias"])
+      'embedding/table, layers_N/bias (2)'
+    """
     counts = collections.Counter(re.sub(r"\d+", "N", path) for path in paths)
     return ", ".join(path if count == 1 else f"{path} ({count})" for path, count in counts.items())

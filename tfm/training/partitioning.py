@@ -32,7 +32,8 @@ def make_partitioner(
 
     Args:
       config: says `parallel`, and for a mesh its shape.
-      devices: the devices to use; None uses all.
+      devices: the devices to use. None uses all devices of all hosts for a mesh, otherwise all local devices.
+        One device is the first of them.
       axes: names of the axes of parameters, see `tfm.devices.mesh.record_axes`.
 
     Raises:
@@ -52,7 +53,7 @@ def make_evaluation_partitioner(
     """Makes the partitioner that evaluates a run on the devices at hand.
 
     These devices may differ from the devices that trained the run. If its mesh does not fit them, the largest
-    divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both.
+    divisors of `mesh_fsdp` and `mesh_tensor` that fit replace both, and the function logs this.
 
     Args:
       config: config of the training.
@@ -323,8 +324,8 @@ def combine_state(new: Any, old: Any, present: jax.Array, axes: tuple[str, ...])
       axes: the axes over which the rows are divided.
 
     Returns:
-      The mean of floats and the largest of integers over the devices with rows that count, or the old state
-      if there is no such device.
+      The mean of floats over the devices with rows that count, and the largest of integers over all devices,
+      where a device without such rows has the old state. If no device has such rows, the old state.
     """
     if not new:
         return new

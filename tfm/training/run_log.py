@@ -18,9 +18,13 @@ RESUMED = "resumed"  # marks the line of a restart; its step is the step that th
 def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float]]:
     """Returns the rows of metrics.jsonl, sorted by step.
 
+    A step can have two rows: first the row with its validation scores, then the row with names that begin
+    with "train/". Each row also has "step" and "time". If a step has several rows of one kind, the last row
+    counts.
+
     A resumed run repeats the steps after its checkpoint, possibly with other results. The result leaves out
     the rows that the run wrote for these steps before the restart. It also leaves out damaged lines, for
-    example a truncated last line.
+    example a truncated last line, and lines with values that are not numbers.
 
     Args:
       workdir: work directory of the run.

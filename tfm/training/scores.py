@@ -111,7 +111,9 @@ class Scores:
             append_json_line(self._path, {"step": step, "scores": self._scores[step]}, durable=True)
 
     def drop_after(self, step: int) -> None:
-        """Forgets the scores of later steps, which a run that resumes from `step` trains again.
+        """Removes the scores of later steps from memory and from the file.
+
+        A run that resumes from `step` trains these steps again.
 
         All hosts call it and then have the scores of the first host, because a network drive may show an
         older file to the others, and all must evaluate the same steps.
@@ -132,7 +134,10 @@ class Scores:
                 )
 
     def ranking(self) -> dict[int, float]:
-        """Returns {step: score} of the steps with the metric, unless it is nan. A larger score is better."""
+        """Returns {step: score} of the steps with the metric, unless it is NaN. A larger score is better.
+
+        If the order of the metric is "min", the score is minus the value.
+        """
         return {step: value for step, value in self._values().items() if not math.isnan(value)}
 
     def best(self) -> tuple[int, float] | None:
@@ -142,12 +147,19 @@ class Scores:
         return (ranked[0], self._scores[ranked[0]][self._best.metric]) if ranked else None
 
     def is_due(self, step: int, config: TrainingConfig) -> bool:
-        """Returns whether the run evaluates a step and has not done so."""
+        """Returns whether the run evaluates a step and has not done so.
+
+        It evaluates the multiples of `eval_every` and the last step.
+        """
         evaluates = step == config.steps or (step > 0 and step % config.eval_every == 0)
         return evaluates and step not in self._scores
 
     def describe_end(self, step: int, config: TrainingConfig) -> str:
-        """Returns why training ends after a step, or "" if it continues."""
+        """Returns why training ends after a step, or "" if it continues.
+
+        Examples are "the run has completed its 100 steps" and "5 evaluations have not improved on the best
+        loss 1.2". The second reason depends on all recorded evaluations, not on `step`, and counts first.
+        """
         best, lowest_loss, since_best = -math.inf, math.inf, 0
         for _, scores in sorted(self._scores.items()):
             value = self._sign * scores.get(self._best.metric, math.nan)

@@ -190,6 +190,9 @@ class Setup:
           step: the checkpoint to restore; None initializes a new run.
           initial_variables: returns the variables of a new run, given random variables. None takes the random
             variables.
+
+        Raises:
+          UserError: see `CheckpointStore.restore` and `initialize_with`.
         """
         if step is not None:
             log.info("Resuming from step %s in %s", f"{step:,}", checkpoints.folder)
@@ -213,7 +216,7 @@ class Setup:
           load: function from the random variables of the task to the variables of the state.
 
         Raises:
-          UserError: if an array is missing, or its shape differs from the shape in the task.
+          UserError: if an array is missing or unexpected, or its shape differs from the shape in the task.
         """
         variables = load(jax.jit(self.task.init)(self.init_key))
         expected = {"params": self.state.params, **self.state.model_state}

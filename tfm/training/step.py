@@ -208,7 +208,7 @@ def average_rate(step: jax.Array, decay: float) -> jax.Array:
 
     Args:
       step: number of completed steps.
-      decay: decay of the average, below 1.
+      decay: decay of the average, above 0 and below 1.
     """
     remainder = -jnp.expm1((step + 1) * math.log(decay))  # 1 - decay^(step + 1) would lose digits
     return jnp.minimum((1 - decay) / remainder, 1.0)  # rounding must not make it larger
@@ -481,9 +481,9 @@ def _add_means(pairs: Iterable[SumAndCount]) -> SumAndCount:
 
 
 def split_rows(batch: Batch, parts: int) -> Any:
-    """[rows, ...] -> [parts, rows / parts, ...], padded with rows of zeros.
+    """Splits arrays [rows, ...] into [parts, rows / parts, ...], after padding them with rows of zeros.
 
-    Neighbours go to different parts, so that each part has its share of the rows of each device.
+    Row r goes to part r modulo `parts`, so that each part has its share of the rows of each device.
     """
 
     def split(x):
