@@ -23,8 +23,8 @@ def align_words(attention: np.ndarray, source_words: Sequence[int], target_words
       source_words, target_words: the number of the word that each piece belongs to, ascending from 0.
 
     Returns:
-      A set with one link (source word, target word) for each target word. The set is empty if a side has no
-      pieces.
+      A set with one link (source word, target word) for each target word. Among source words with equal
+      attention, the first is linked. The set is empty if a side has no pieces.
     """
     if not source_words or not target_words:
         return set()

@@ -19,7 +19,8 @@ def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, nam
       names: names of the classes, by label.
 
     Returns:
-      A list of `Score`. Accuracies are in per cent, the cross-entropy is in nats per example.
+      A list of `Score`: "accuracy", "cross-entropy", and "accuracy of NAME" in the order of the labels.
+      Accuracies are in per cent, the cross-entropy is in nats per example.
     """
     correct = log_probabilities.argmax(-1) == labels
     losses = -np.take_along_axis(log_probabilities, labels[:, None], axis=-1)
@@ -39,11 +40,15 @@ def classification_scores(log_probabilities: np.ndarray, labels: np.ndarray, nam
 
 
 def top_scores(log_probabilities: np.ndarray, labels: np.ndarray) -> list[Score]:
-    """Computes how often the label is among the five most probable classes, if there are more classes.
+    """Computes how often the label is among the five most probable classes.
 
     Args:
       log_probabilities: float [N, classes].
       labels: int [N].
+
+    Returns:
+      A list with the `Score` "top-5 accuracy" in per cent, or [] if there are at most five classes. Among
+      equal probabilities, the class with the lowest index comes first.
     """
     if log_probabilities.shape[1] <= TOP:
         return []
@@ -60,7 +65,9 @@ def confusion_scores(predictions: np.ndarray, labels: np.ndarray, names: list[st
       names: names of the classes, by label.
 
     Returns:
-      A `Score` "cat as dog" for each of the most frequent mistakes, in per cent of the examples of the class.
+      A `Score` "cat as dog" (examples of cat that were predicted as dog) for each of the `MAX_CONFUSIONS`
+      most frequent mistakes, in per cent of the examples of cat. The mistake with the most examples is the
+      first. Mistakes that do not occur are left out.
     """
     counts = np.zeros((len(names), len(names)), int)
     np.add.at(counts, (labels, predictions), 1)

@@ -18,6 +18,9 @@ def likelihood_scores(nats: np.ndarray, tokens: int, texts: list[str], how: str)
       tokens: number of tokens of all texts, including one EOS for each text.
       texts: the scored texts.
       how: a description of the scoring for the signature, for example its window.
+
+    Returns:
+      The four `Score` objects in the order of the first line. Words are counted by `count_words`.
     """
     total = float(np.sum(nats, dtype=np.float64))
     size = sum(len(text.encode("utf-8")) for text in texts)

@@ -70,12 +70,12 @@ def bleu(
     Args:
       hypotheses: the outputs.
       references: a reference for each hypothesis.
-      tokenizer: tokenizer of sacreBLEU.
-      others: further references.
+      tokenizer: name of one of sacreBLEU's tokenizers, such as "13a", "zh" or "none".
+      others: lists of further references. Each list has a text, or None, for each hypothesis.
 
     Raises:
       UserError: if there are no texts, if the numbers of hypotheses and references differ, or the tokenizer
-        needs a package that is not installed.
+        needs a package or a download that is missing.
     """
     return _corpus(_bleu_metric(tokenize=tokenizer), "BLEU", hypotheses, references, others)
 
@@ -90,6 +90,9 @@ def bleu_tokenizer(language: str, references: Sequence[str] = ()) -> str:
       language: a code such as "zh", "zh-TW", "cmn_Hans" or "jpn".
       references: texts in the language. They decide if their letters contradict the code or the code is
         unknown.
+
+    Returns:
+      "zh" for Chinese, "char" for other languages without spaces and for Korean, otherwise "13a".
     """
     parts = set(re.split("[-_]", language.lower()))
     named = "zh" if parts.intersection(CHINESE) else "char" if parts.intersection(OTHER_UNSPACED) else "13a"
@@ -138,8 +141,8 @@ def scores(
       language: language code of the references, for the tokenizers.
       tokenizer: sacreBLEU's tokenizer for BLEU. By default, the language and the references decide.
       ter: whether to compute TER. It takes minutes for texts of more than a thousand words.
-      others: further references. Each score counts the best match, as sacreBLEU does, and its signature
-        contains the number of references.
+      others: further references, see `bleu`. Each score counts the best match, as sacreBLEU does, and its
+        signature contains the number of references.
 
     Returns:
       A list of `Score` with BLEU, BLEU with international tokenisation, lowercased BLEU, chrF2, TER, BLEU of
@@ -148,7 +151,7 @@ def scores(
       out if the words of the references have no spaces. They would be 0 for a perfect translation.
 
     Raises:
-      UserError: if there are no texts, or the numbers of hypotheses and references differ.
+      UserError: see `bleu`.
     """
     sides = (hypotheses, references, others)
     tokenizer = tokenizer or bleu_tokenizer(language, references)
@@ -183,13 +186,13 @@ def paired_bootstrap(
       first, second: hypotheses of the two systems.
       references: a reference for each hypothesis.
       tokenizer: sacreBLEU's tokenizer for BLEU.
-      others: further references.
+      others: further references, see `bleu`.
 
     Returns:
       A list of `Comparison` with BLEU, chrF2 and TER.
 
     Raises:
-      UserError: if there are no texts, or the numbers of hypotheses and references differ.
+      UserError: see `bleu`.
     """
     for hypotheses in (first, second):
         _check(hypotheses, references)
