@@ -165,7 +165,9 @@ def load(path: str) -> dict[str, Any]:
     """Reads the mapping that `save` wrote. An editor may have added a byte order mark.
 
     Raises:
-      UserError: if the file does not exist, has more than `LARGEST_JSON` bytes, or is not a JSON object.
+      UserError: if the file does not exist, has more than `LARGEST_JSON` bytes, is a pipe, a socket or a
+        device, or is not a JSON object.
+      OSError: if the file cannot be read.
     """
     try:
         mapping = json.loads(read_limited(path, LARGEST_JSON).decode("utf-8-sig"))

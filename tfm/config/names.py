@@ -84,7 +84,8 @@ def allow_modules(names: Iterable[str]) -> None:
       names: names such as "my_lab.models" or "my_lab.models:gru".
 
     Raises:
-      UserError: if a name is not the name of a module.
+      UserError: if a name does not have the form of the name of a module. Whether the module exists is not
+        checked.
     """
     for name in names:
         module = name.partition(":")[0]
@@ -119,7 +120,10 @@ def allow_current_folder() -> None:
 
 
 def dotted_names(mapping: "Mapping[str, Any] | config_dict.ConfigDict") -> list[str]:
-    """Returns all names of objects outside tfm in a config with nested sections, or in {path: value}."""
+    """Returns all dotted names in a config with nested sections, or in {path: value}.
+
+    Only the fields in `NAME_FIELDS` can contain such names. A name may occur several times.
+    """
     names = []
     for key in mapping:
         if is_section(mapping[key]):
