@@ -27,12 +27,16 @@ class Damaged(Exception):
 
 
 def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None = None) -> None:
-    """Writes the manifest of a folder.
+    """Writes the manifest of a folder to its file `FILE`, durably. Replaces an older manifest.
 
     Args:
       folder: a checkpoint or an export.
       content: fields of the manifest, for JSON.
-      names: files to list, as paths in the folder. None lists all files.
+      names: files to list, as paths in the folder. None lists all files except `FILE` and `WRITTEN_LATER`.
+
+    Raises:
+      UserError: if the manifest cannot be written.
+      OSError: if a file of the folder cannot be read.
     """
     names = sorted(_list_files(folder) if names is None else names)
     files = {name: _describe_file(os.path.join(folder, name)) for name in names}
@@ -45,7 +49,7 @@ def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None
 
 
 def read(folder: str) -> dict[str, Any]:
-    """Returns the fields of a manifest. The files that it lists are not read.
+    """Returns the fields of a manifest, including "files". The files that it lists are not read.
 
     Raises:
       Damaged: if the manifest is missing or differs from its checksum.
@@ -63,10 +67,11 @@ def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
 
     Args:
       folder: a checkpoint or an export.
-      exact: whether a file that the manifest does not list is damage.
+      exact: whether a file that the manifest does not list is damage. The manifest and the files in
+        `WRITTEN_LATER` are never damage.
 
     Returns:
-      The fields of the manifest.
+      The fields of the manifest, including "files".
 
     Raises:
       Damaged: if a file is missing, different or unexpected, or the manifest is damaged.

@@ -10,9 +10,10 @@ class Retention(NamedTuple):
     """Numbers of checkpoints to keep. A checkpoint is kept if any of the three rules selects it.
 
     Attributes:
-      newest: number of the newest checkpoints.
+      newest: number of the newest checkpoints, at least 1.
       best: number of the checkpoints with the best scores.
-      hours: minimum hours between two checkpoints that are kept for their time; 0 turns this rule off.
+      hours: minimum hours between two checkpoints that are kept for their time. The first of these is the
+        oldest checkpoint. 0 turns this rule off.
     """
 
     newest: int = 6

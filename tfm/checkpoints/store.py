@@ -186,7 +186,10 @@ class CheckpointStore:
     # Reading.
 
     def steps(self) -> list[int]:
-        """Returns the steps that have a checkpoint, ascending. Some may be damaged."""
+        """Returns the steps that have a checkpoint, ascending. Some may be damaged.
+
+        Calls `wait` first, which may delete checkpoints that are no longer kept.
+        """
         self.wait()
         return list_steps(self.folder)
 
@@ -207,12 +210,17 @@ class CheckpointStore:
         return intact
 
     def best(self) -> int | None:
-        """Returns the intact step with the best score (the newest of equals), or None if none has a score."""
+        """Returns the intact step with the best score (the newest of equals).
+
+        Returns None if no intact step has a score.
+        """
         ranked = rank(self._scores(), self.steps())
         return next((step for step in ranked if not self.find_damage(step)), None)
 
     def find_damage(self, step: int) -> str:
         """Returns how a checkpoint differs from its manifest, or "" if it is intact. Warns once of damage.
+
+        Reads the files only in the first call for a step, and repeats its result afterwards.
 
         Raises:
           CheckpointDeleted: if the checkpoint is deleted at the same time.
@@ -239,8 +247,10 @@ class CheckpointStore:
           like: {branch: tree} whose leaves have the shape, dtype and sharding of the result.
 
         Raises:
-          UserError: if the checkpoint does not exist (`CheckpointDeleted`), is damaged, has other shapes or
-            assets, or contains parameters that are not finite.
+          UserError: if the checkpoint does not exist (`CheckpointDeleted` if there are others), is damaged,
+            lacks a branch, has other shapes, has another fingerprint of an asset that this store has, too, or
+            contains variables that are not finite.
+          OSError: if its files cannot be read.
         """
         what = self._require_intact(step)
         with self._explain_deletion(step):
@@ -343,6 +353,8 @@ class CheckpointStore:
     def save(self, step: int, tree: Mapping[str, Any], *, progress: Mapping[str, Any] | None = None) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.
 
+        Calls `wait` first, which waits for the previous save and deletes checkpoints that are no longer kept.
+
         Args:
           step: step of the checkpoint.
           tree: {branch: tree of arrays}. Each host writes its parts.
@@ -392,7 +404,11 @@ class CheckpointStore:
         self.delete_old()
 
     def delete_old(self) -> None:
-        """Renames the steps that are not kept, and deletes them. Called while nothing is being saved."""
+        """Renames the steps that are not kept, and deletes them. Called while nothing is being saved.
+
+        Only the first host does this. It also deletes what a killed process left. Steps whose manifest is
+        damaged or has another step are not deleted and do not count.
+        """
         if jax.process_index() > 0:
             return
         times = {}

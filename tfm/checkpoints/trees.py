@@ -168,11 +168,11 @@ def average_trees(trees: Iterable[Any]) -> Any:
     """Returns the element-wise mean of trees of variables (section 6.1 averages the last checkpoints).
 
     Args:
-      trees: equal trees. Only one is kept in memory at a time. Sums are computed in float64, on each host
-        from the parts that it has.
+      trees: at least one tree. All have the same structure and shapes. Only one is kept in memory at a time.
+        Sums are computed in float64, on each host from the parts that it has.
 
     Returns:
-      A tree with arrays of the same kind and placement.
+      A tree with arrays of the same kind, dtype and placement as in the last tree.
     """
     total, count = None, 0
     for tree in trees:
