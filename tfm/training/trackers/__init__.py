@@ -79,8 +79,8 @@ def find_tracker(name: str) -> Callable[[str], Tracker]:
       name: a key of `PACKAGES`, or "package.module:Class".
 
     Raises:
-      UserError: if the package is not installed, or if a module of another package may not be imported or
-        does not contain the class.
+      UserError: if the package is not installed, if a module of another package may not be imported or does
+        not contain the class, or if the class lacks a method of `Tracker`.
     """
     if name not in PACKAGES:
         return find_by_name(PACKAGES, name, PATH, METHODS)

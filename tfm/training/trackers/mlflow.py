@@ -17,7 +17,11 @@ STATUSES: dict[Outcome, str] = {"finished": "FINISHED", "stopped": "KILLED", "fa
 
 
 class MLflowTracker:
-    """Logs to one run of MLflow. Implements `tfm.training.trackers.Tracker`."""
+    """Logs to one run of MLflow. Implements `tfm.training.trackers.Tracker`.
+
+    A new object starts the run of MLFLOW_RUN_ID, the run in WORKDIR/mlflow.id, or else a new run, and writes
+    its id to this file.
+    """
 
     def __init__(self, workdir: str):
         import mlflow  # imported here because it takes seconds

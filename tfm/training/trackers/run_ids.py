@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 def read_id(workdir: str, tracker: str) -> str | None:
-    """Returns the id of the run in a tracker, or None if it has no id yet.
+    """Returns the id of the run in a tracker from the file WORKDIR/TRACKER.id, or None if it has no id yet.
 
-    The copy of a run has no id yet, because its values would otherwise go to the run of the original. A run
-    that was moved keeps its id.
+    A file that cannot be read has no id. The copy of a run has no id yet, because its values would otherwise
+    go to the run of the original. A run that was moved keeps its id.
     """
     run_id, folder = _read(workdir, tracker)
     if run_id is None or not _is_copy(workdir, folder, tracker, run_id):
@@ -28,9 +28,9 @@ def read_id(workdir: str, tracker: str) -> str | None:
 
 
 def write_id(workdir: str, tracker: str, run_id: str) -> None:
-    """Stores the id of the run in a tracker, and the folder of the run.
+    """Stores the id of the run in a tracker, and the folder of the run, in the file WORKDIR/TRACKER.id.
 
-    Each tracker has a file, so that two may write at once.
+    Replaces the file if it exists. Each tracker has a file, so that two may write at once.
 
     Raises:
       UserError: if an I/O operation fails.

@@ -18,6 +18,9 @@ class WandbTracker:
 
     The step is logged as a metric. The built-in step of Weights & Biases cannot decrease, but the step of a
     run decreases when it resumes from a checkpoint.
+
+    A new object continues the run of WANDB_RUN_ID, the run in WORKDIR/wandb.id, or else begins a new run, and
+    writes its id to this file.
     """
 
     def __init__(self, workdir: str):
