@@ -169,6 +169,9 @@ def infer_attention_weights(
 
     Returns:
       [..., H, L, M].
+
+    Raises:
+      ValueError: if shapes do not fit.
     """
     if attention is dot_product_attention:
         return attention_weights(query, key, mask=mask, **terms)

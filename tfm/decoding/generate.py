@@ -289,6 +289,9 @@ def generate_batch(
 
     Returns:
       `search.Hypotheses` with N = `config.width`.
+
+    Raises:
+      UserError, ValueError: See `run_search`.
     """
     model = with_dtype(model, config.dtype)
     max_length = config.max_tokens + (not is_cut)  # EOS needs one more position.

@@ -82,6 +82,7 @@ def run_search(
 
     Raises:
       UserError: If several models have a repetition penalty, because it is defined for one model's logits.
+      ValueError: See `search.beam_search`, `search.greedy_search` and `search.sample`.
     """
     if len(steps) > 1 and config.repetition_penalty != 1:
         raise UserError(

@@ -218,7 +218,10 @@ def search_batch(
       phrases: See `tfm.search.Constraints`.
 
     Returns:
-      `search.Hypotheses` with N = `n_best`, or N = `config.samples`.
+      `search.Hypotheses` with N = `n_best`, or N = `config.samples`. Greedy search has N = 1.
+
+    Raises:
+      UserError, ValueError: See `run_search`. UserError also if a coverage penalty has no attention to read.
     """
     return _search(model, members, inputs, config, prefix, phrases, keys=keys, n_best=n_best)
 
@@ -239,6 +242,9 @@ def trace_batch(
 
     Returns:
       `search.Hypotheses` with N = `config.beam_size`, and the `search.BeamTrace`.
+
+    Raises:
+      UserError, ValueError: See `search_batch`.
     """
     return _search(model, members, inputs, config, prefix, trace=True)
 

@@ -134,7 +134,7 @@ def scores(
     ter: bool = True,
     others: References = (),
 ) -> list[Score]:
-    """Computes the scores that publications print.
+    """Computes the scores that publications print. Logs which scores are left out or take long.
 
     Args:
       hypotheses, references: detokenised texts, a reference for each hypothesis.

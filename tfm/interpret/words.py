@@ -16,6 +16,8 @@ SEPARATE = ("", UNKNOWN_PIECE)  # labels of separate words, without the ends of 
 def label_tokens(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     """Returns a label for each id: its piece, or its character if the tokens are characters.
 
+    A character of white space has the label `BLANK`. A line end within a piece has the label `LINE_END`.
+
     Args:
       tokenizer: a `tfm.data.tokenizers.protocol.Tokenizer`, or a `PieceTokenizer`.
       ids: ids of tokens, special ids included.

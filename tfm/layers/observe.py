@@ -98,7 +98,8 @@ class Recorder:
     ) -> jax.Array:
         """Returns an activation after its edits, and records it if it is read.
 
-        See the function `observe` for the arguments, and `matches` for modules that are used several times.
+        See the function `observe` for the arguments and errors, and `matches` for modules that are used
+        several times. `positions` has the positions of the axes L and M by letter. None means 0, 1, 2, ...
         """
         uses = sum(known.partition("#")[0] == name for known in self.axes)
         name = f"{name}#{uses + 1}" if uses else name

@@ -240,6 +240,9 @@ class TransformerBase(ComposedModule):
 
         Returns:
           The logits of the next tokens, [B, W, V], and the cache with the keys and values of this step.
+
+        Raises:
+          ValueError: See `DecodingCache.begin_step`.
         """
         cache, where = cache.begin_step(position)
         positions = jnp.broadcast_to(where["positions"], tokens.shape)

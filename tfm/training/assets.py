@@ -79,7 +79,7 @@ def make_tokenizer(data: PairsConfig | DocumentsConfig, path: str) -> None:
 
 
 def write_tokenizer(data: Any, texts: Iterable[str], path: str, **options: Any) -> None:
-    """Copies the user's tokenizer to `path`, or learns a tokenizer from texts.
+    """Copies the user's tokenizer to `path`, or learns a tokenizer from texts. Logs its kind.
 
     Args:
       data: has the fields `tokenizer` (any value except "bytes") and `vocabulary_size`.

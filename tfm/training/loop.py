@@ -57,6 +57,9 @@ class Loop:
     def run(self, train_step: Callable, began: float) -> None:
         """Trains until all steps are completed, the scores stop improving, or a signal ends the run.
 
+        Begins with the evaluation of the first state if an earlier start was interrupted in it. After a
+        signal, it saves a checkpoint and returns without an evaluation.
+
         Args:
           train_step: the compiled train step.
           began: when the command began, by the monotonic clock.
@@ -114,6 +117,10 @@ class Loop:
         """Scores the state, writes the scores, and deletes checkpoints that are no longer kept.
 
         If a signal interrupts the evaluation, nothing is written, and the next start evaluates the state.
+
+        Raises:
+          UserError: if the task returns no `Evaluation` or lacks the score that selects the best checkpoint,
+            the run folder was moved, or the scores or a checkpoint cannot be written.
         """
         with self.metrics.paused():
             began, partitioner = time.monotonic(), self.setup.partitioner

@@ -342,6 +342,7 @@ def make_schedule(config: Any, d_model: int | None) -> Schedule:
 
     Raises:
       UserError: if both `peak_learning_rate` and `d_model` are None.
+      ValueError: if `warmup_steps` is above `steps` with a schedule in `DECAYING`.
     """
     peak = find_peak(config, d_model)
     if config.schedule == "inverse_sqrt" and config.peak_learning_rate is None and d_model is not None:
@@ -375,7 +376,11 @@ def find_peak(config: Any, d_model: int | None) -> float:
 
 
 def warn_of_large_peak(config: Any, d_model: int | None) -> None:
-    """Warns if the paper's rule gives a peak at which most models do not learn; see `find_peak`."""
+    """Logs a warning if the paper's rule gives a peak above `LARGE_PEAK`, at which most models do not learn.
+
+    Raises:
+      UserError: see `find_peak`.
+    """
     peak = find_peak(config, d_model)
     if config.peak_learning_rate is None and peak > LARGE_PEAK:
         log.warning(

@@ -356,6 +356,9 @@ def sum_gradients(
 
     Returns:
       (the `Sums`, the new model state, whether any row of this device counts).
+
+    Raises:
+      UserError: see `check_output`.
     """
 
     def evaluate(trained, model_state, rows, key):
