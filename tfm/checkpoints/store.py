@@ -188,7 +188,7 @@ class CheckpointStore:
     def steps(self) -> list[int]:
         """Returns the steps that have a checkpoint, ascending. Some may be damaged.
 
-        Calls `wait` first, which may delete checkpoints that are no longer kept.
+        Calls `wait` first, so it may delete checkpoints that are no longer kept.
         """
         self.wait()
         return list_steps(self.folder)
@@ -353,7 +353,7 @@ class CheckpointStore:
     def save(self, step: int, tree: Mapping[str, Any], *, progress: Mapping[str, Any] | None = None) -> None:
         """Saves a tree in the background. Returns when its arrays are copied from the devices.
 
-        Calls `wait` first, which waits for the previous save and deletes checkpoints that are no longer kept.
+        Calls `wait` first, so it waits for the previous save and deletes checkpoints that are no longer kept.
 
         Args:
           step: step of the checkpoint.

@@ -14,7 +14,7 @@ def expected_utilities(texts: Sequence[str], utility: str) -> list[float]:
 
     Args:
       texts: Samples of the translation of one sentence. A text that occurs twice counts twice.
-      utility: The sentence metric, "chrf" or "bleu".
+      utility: The sentence metric, "chrf" or "bleu". The letters of the texts choose the tokenizer of BLEU.
 
     Returns:
       A number from 0 to 100 for each text. The text with the largest number has the minimum Bayes risk.

@@ -50,6 +50,7 @@ def score_pairs(
     Raises:
       UserError: If a source or target has more tokens than the model has positions, or if a single pair does
         not fit into the memory.
+      ValueError: If the numbers of sources and targets differ.
     """
     chunk_size = config.batch_size * config.width
     rows = _map_pairs(_score_batch, model, params, sources, targets, config, chunk_size)
@@ -71,7 +72,7 @@ def attend_pairs(
       the attention of its members.
 
     Raises:
-      UserError: See `score_pairs`. Also if the model has no attention to the source.
+      UserError, ValueError: See `score_pairs`. UserError also if the model has no attention to the source.
     """
     rows = _map_pairs(_attend_batch, model, params, sources, targets, config, config)
     pairs = zip(rows, targets, sources, strict=True)

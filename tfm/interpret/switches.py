@@ -69,7 +69,8 @@ def list_parts(task: Any, positions: int) -> Parts:
 
     Args:
       task: a `tfm.training.task.Task` with the attribute `model`.
-      positions: number of positions of a text whose tokens have switches. All patches of an image have one.
+      positions: minimum number of positions of each text that have switches. All positions with which
+        `task.init` traces the model have one, too, such as all patches of an image.
     """
     recorder = Recorder("*")
     with activate(recorder):
@@ -109,7 +110,10 @@ class SwitchedModel(EditedModel):
     def apply(
         self, variables: Mapping[str, Any], *arguments: Any, method: str = "__call__", **keywords: Any
     ) -> Any:
-        """Applies the model like `flax.linen.Module.apply`."""
+        """Applies the model like `flax.linen.Module.apply`.
+
+        Unlike in `EditedModel`, edits and factors whose activation does not occur are ignored.
+        """
         params = dict(variables.get("params", {}))
         factors = params.pop(SWITCHES, {})
         switched = _Unchecked(self._model, self._edit | {name: _multiply(x) for name, x in factors.items()})
@@ -133,6 +137,11 @@ def with_switches(variables: Mapping[str, Any], parts: Parts, off: Iterable[Swit
       variables: variables of the model.
       parts: the parts that have switches.
       off: the parts that are turned off.
+
+    Returns:
+      A copy of the variables for a `SwitchedModel`. Its "params" also contain {point: factors} under
+      "switches". The factors are float32 [heads] or [positions], or a scalar for a sublayer. They are 0 for
+      the parts that are turned off and 1 for all others.
 
     Raises:
       UserError: if the model has no such part.
