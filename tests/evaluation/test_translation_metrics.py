@@ -278,3 +278,10 @@ def test_comparisons_of_several_references_use_the_best_reference():
     (comparison, *_) = translation_metrics.paired_bootstrap(HYPOTHESES, REFERENCES, REFERENCES, others=others)
     assert comparison.first.score == comparison.second.score == pytest.approx(100)
     assert translation_metrics.sentence_chrf(HYPOTHESES, REFERENCES, others) == [100] * 3
+
+
+def test_further_references_need_a_text_for_each_hypothesis():
+    hypotheses = ["the cat sat on the mat today", "a dog ran over the hill now"]
+    for score in (translation_metrics.bleu, translation_metrics.sentence_chrf):
+        with pytest.raises(UserError, match="2 hypotheses and 1 references"):
+            score(hypotheses, ["x y z w", "p q r s"], others=[hypotheses[:1]])

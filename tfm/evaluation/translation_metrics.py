@@ -195,7 +195,7 @@ def paired_bootstrap(
       UserError: see `bleu`.
     """
     for hypotheses in (first, second):
-        _check(hypotheses, references)
+        _check(hypotheses, references, others)
     metrics = (_bleu_metric(tokenize=tokenizer), sacrebleu.CHRF(), sacrebleu.TER())
     all_references: Any = [references, *others]  # the types of sacreBLEU leave out None
     test = PairedTest(
@@ -217,7 +217,7 @@ def sentence_chrf(
     Raises:
       UserError: if there are no texts, or the numbers of hypotheses and references differ.
     """
-    _check(hypotheses, references)
+    _check(hypotheses, references, others)
     metric = sacrebleu.CHRF()
     rows = zip(hypotheses, references, *others, strict=True)
     return [
@@ -303,7 +303,7 @@ def _corpus(
     metric: Any, name: str, hypotheses: Sequence[str], references: Sequence[str], others: References = ()
 ) -> Score:
     """Returns the corpus score by a metric of sacreBLEU."""
-    _check(hypotheses, references)
+    _check(hypotheses, references, others)
     value = metric.corpus_score(list(hypotheses), [list(references), *map(list, others)]).score
     # Each cache keeps 65,536 lines and their tokenizers. The memory of a run that evaluates often would grow.
     for tokenizer in (Tokenizer13a, TokenizerRegexp, TokenizerZh, TokenizerChar):
@@ -321,12 +321,13 @@ def _comparison(name: str, scores: Sequence[Any], signature: str) -> Comparison:
     return Comparison(name, first, second, p_value, signature)
 
 
-def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+def _check(hypotheses: Sequence[str], references: Sequence[str], others: References = ()) -> None:
     """Raises a UserError if there are no texts, or the numbers of hypotheses and references differ."""
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"Expected a hypothesis for each reference, got {len(hypotheses):,} hypotheses "
-            f"and {len(references):,} references."
-        )
+    for texts in (references, *others):
+        if len(hypotheses) != len(texts):
+            raise UserError(
+                f"Expected a hypothesis for each reference, got {len(hypotheses):,} hypotheses "
+                f"and {len(texts):,} references."
+            )
     if not len(references):
         raise UserError("Expected at least one sentence to score, got none.")
