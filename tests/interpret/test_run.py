@@ -68,6 +68,14 @@ def test_every_activation_equals_numpy(order):
         np.testing.assert_allclose(found[name], value, atol=3e-5, err_msg=name)
 
 
+def test_points_of_a_pass_with_dropout_are_listed():
+    model = Transformer(dataclasses.replace(MODEL.config, dropout=0.1), MODEL.vocabulary_size)
+    keywords = {"train": True, "rngs": {"dropout": jax.random.key(0)}}
+    assert interpret.list_points(model, INPUTS, TARGETS, **keywords).keys() == (
+        interpret.list_points(model, INPUTS, TARGETS).keys()
+    )
+
+
 @pytest.mark.long
 def test_points_are_listed_with_their_shapes():
     points = interpret.list_points(MODEL, INPUTS, TARGETS)

@@ -31,7 +31,8 @@ def main(options: Split) -> None:
     """Writes the splits and prints the number of pairs in each.
 
     Raises:
-      UserError: if the task has no sentence pairs, the output exists, or `write_splits` raises it.
+      UserError: if the task has no sentence pairs, the output is not an empty or a new folder, another
+        process writes it, or `write_splits` raises it.
     """
     data = getattr(options.config, "data", None)
     if not isinstance(data, PairsConfig):

@@ -111,7 +111,10 @@ def clean_line(text: str) -> str:
 
 
 def clean_rows(source: Source, clean: Callable[[str], str]) -> Source:
-    """Returns a source with the rows of another source, whose texts are cleaned by `clean`."""
+    """Returns a source with the rows of another source, whose texts are cleaned by `clean`.
+
+    The fingerprint stays the fingerprint of `source`. The kind of the data must therefore decide `clean`.
+    """
     return Source(
         lambda: (tuple(map(clean, row)) for row in source),
         lambda: source.fingerprint,

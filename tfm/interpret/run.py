@@ -72,9 +72,11 @@ def list_points(
       A dict from the name to (axes, `jax.ShapeDtypeStruct`). `Point` describes the letters of the axes.
     """
     recorder = Recorder("*")
+    # The parameters are those of the pass without dropout, which needs no `rngs`.
+    init_keywords = {name: value for name, value in keywords.items() if name != "rngs"} | {"train": False}
 
     def trace(key, inputs):
-        variables = model.init(key, *inputs, **({"train": False} | keywords))
+        variables = model.init(key, *inputs, **init_keywords)
         return _run(model, variables, inputs, recorder, keywords)[1]
 
     shapes = jax.eval_shape(trace, jax.random.key(0), inputs)

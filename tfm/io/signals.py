@@ -37,7 +37,10 @@ class SignalHandler:
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """A context in which a signal is only noted. Outside, a signal ends the process without saving."""
+        """A context in which the first signal is only noted. A second signal ends the process, see `watch`.
+
+        Outside, the first signal ends the process without saving.
+        """
         self._deferring = True
         try:
             yield
