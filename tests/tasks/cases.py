@@ -195,7 +195,7 @@ DALLE = DALLEConfig(
     dropout=0.1,
     attention_dropout=0.0,
 )
-OWN_DALLE = dataclasses.replace(DALLE, text_vocabulary=320, text_length=12)
+OWN_DALLE = dataclasses.replace(DALLE, text_vocabulary=320, text_length=15)
 DVAE = DVAEConfig(image_size=16, codes=7, width=8, code_width=5, groups=3, blocks=1)
 DETR = DETRConfig(
     channels=1,

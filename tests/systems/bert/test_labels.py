@@ -216,3 +216,15 @@ def test_texts_that_are_cut_are_counted(max_length, warning, caplog):
     rows = [("bad", "no"), ("good film", "yes")]
     encode_rows(rows, Characters(), ["no", "yes"], max_length, has_tags=False)
     assert re.search(warning, caplog.text) if warning else not caplog.text
+
+
+@pytest.mark.parametrize("texts", [("good film",), ("good film", "the dog")])
+def test_texts_of_the_recommended_length_are_not_cut(texts, caplog):
+    def encode(max_length):
+        caplog.clear()
+        encode_rows([(*texts, "yes")], Characters(), ["yes"], max_length, has_tags=False)
+        return caplog.text
+
+    recommended = int(re.search(r"data\.max_length=(\d+) keeps", encode(8))[1])
+    assert not encode(recommended)
+    assert f"data.max_length={recommended} keeps" in encode(recommended - 1)

@@ -248,7 +248,8 @@ def test_a_split_without_any_caption_is_an_error(tmp_path):
         open_split(data)
 
 
-DALLE = dataclasses.replace(cases.DALLE, text_vocabulary=320, text_length=12)
+# Of the captions below, two are shorter with their ends, one is as long, and one is cut.
+DALLE = dataclasses.replace(cases.DALLE, text_vocabulary=320, text_length=15)
 
 
 def make_config(folder, **fields):
@@ -289,12 +290,14 @@ def reference(task, variables, batch):
     tokens = np.array(rows)
     found = numpy_dalle.log_probabilities(variables["params"], tokens, DALLE, ("row", "convolution"))
     nll = -np.take_along_axis(found[:, :-1], tokens[:, 1:, None], 2)[..., 0]
-    lengths = [min(len(caption), DALLE.text_length) for caption in CAPTIONS]
-    text = [nll[row, : length + 1][: DALLE.text_length].sum() for row, length in enumerate(lengths)]
-    return np.array(text), nll[:, DALLE.text_length :].sum(1), sum(min(length + 1, 12) for length in lengths)
+    counts = [min(len(caption) + 1, DALLE.text_length) for caption in CAPTIONS]
+    assert min(counts) < DALLE.text_length  # otherwise no token of these captions has the weight 0
+    text = [nll[row, :count].sum() for row, count in enumerate(counts)]
+    return np.array(text), nll[:, DALLE.text_length :].sum(1), sum(counts)
 
 
 CAPTIONS = [texts[0] for _, texts in EXPECTED]
+READ_CAPTIONS = [caption[: DALLE.text_length] for caption in CAPTIONS]
 
 
 def test_losses_count_the_tokens_of_captions_and_their_ends(task, variables, batch, reference):
@@ -319,7 +322,7 @@ def test_reports_have_the_nats_of_captions_tokens_and_codes(task, variables, ref
         "nats of a token": pytest.approx(text.sum() / tokens, rel=1e-4),
         "nats of a code": pytest.approx(image.sum() / 64, rel=1e-4),
     }
-    assert [row["caption"] for row in report.examples] == [caption[:12] for caption in CAPTIONS]
+    assert [row["caption"] for row in report.examples] == READ_CAPTIONS
     numbers = [list(map(float, line.split("\t"))) for line in report.outputs]
     np.testing.assert_allclose(numbers, np.column_stack([text, image]), atol=0.01)
 
@@ -329,13 +332,13 @@ def test_evaluations_draw_some_captions_and_own_captions_can_be_observed(task, v
     evaluation = task.evaluate(variables, task.open_data())
     assert evaluation.scores.keys() == set(task.validation_scores)
     assert task.best.metric in evaluation.scores
-    assert [row["caption"] for row in evaluation.samples.rows] == [caption[:12] for caption in CAPTIONS]
+    assert [row["caption"] for row in evaluation.samples.rows] == READ_CAPTIONS
     assert list(evaluation.samples.pictures) == ["drawn", "completed"]
-    assert task.default_examples() == [caption[:12] for caption in CAPTIONS[:2]]
+    assert task.default_examples() == READ_CAPTIONS[:2]
     observation = task.observe(variables, "a red cat", 64)
     assert (observation.title, observation.result) == ("a red cat", "the picture is drawn")
     assert observation.tracks["tokens"].labels[:4] == ["start", "a", " ", "r"]
-    with pytest.raises(UserError, match="at most 12 tokens"):
+    with pytest.raises(UserError, match="at most 15 tokens"):
         task.observe(variables, "a very long caption", 64)
 
 

@@ -28,7 +28,7 @@ from tfm.data.source import Row, locate_by_number
 from tfm.data.sources.columns import ListColumns, join_words
 from tfm.data.tokenizers.protocol import Tokenizer, encode_inside
 from tfm.errors import UserError
-from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, fit_lengths, join_texts
+from tfm.systems.bert.masked_pairs import SPECIAL_TOKENS, count_special_tokens, fit_lengths, join_texts
 
 NO_LABEL = "-"  # in place of the tag of a word without a tag
 UNKNOWN = -1  # the label of texts whose labels are not published
@@ -307,15 +307,15 @@ def _warn_of_cuts(
             f"{len(lengths):,}",
             f"{max(shortened):,}",
             f"{max_length:,}",
-            max(shortened) + SPECIAL_TOKENS - (len(encoded[0]) == 1),
+            max(shortened) + count_special_tokens(len(encoded[0])),
         )
 
 
 def cut_texts(texts: Sequence[list[int]], max_length: int) -> list[list[int]]:
     """Returns the beginnings of one or two texts that fit into a row."""
     if len(texts) == 1:
-        return [texts[0][: max_length - SPECIAL_TOKENS + 1]]
-    lengths = fit_lengths(len(texts[0]), len(texts[1]), max_length - SPECIAL_TOKENS)
+        return [texts[0][: max_length - count_special_tokens(1)]]
+    lengths = fit_lengths(len(texts[0]), len(texts[1]), max_length - count_special_tokens(2))
     return [ids[:length] for ids, length in zip(texts, lengths, strict=True)]
 
 

@@ -29,7 +29,7 @@ from tfm.data.token_cache import TokenCache
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.errors import UserError
 
-SPECIAL_TOKENS = 3  # of a row: BOS and two times EOS
+SPECIAL_TOKENS = 3  # of a row with two texts, see `count_special_tokens`
 FIRST_TOKEN = EOS_ID + 1  # smallest id of a token of texts
 FOLLOWING_SHARE = 0.5  # of the rows whose second text follows the first
 MASKED_SHARE, RANDOM_SHARE = 0.8, 0.1  # of the predicted tokens; the others stay as they are
@@ -213,6 +213,11 @@ def fit_lengths(first: int, second: int, room: int) -> tuple[int, int]:
     """Returns the lengths of two texts after the longer text is cut until both fit into `room` tokens."""
     of_second = min(second, max(room - first, room // 2))
     return min(first, room - of_second), of_second
+
+
+def count_special_tokens(texts: int) -> int:
+    """Returns the number of special tokens of a row with `texts` texts: BOS, and an EOS after each text."""
+    return 1 + texts
 
 
 def join_texts(*texts: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
