@@ -63,9 +63,15 @@ BATCHES = [ragged(13) for _ in range(3)]  # 13 is not divisible by 2, 4 or 8
 
 # Each stack has a single layer, because the programs of all meshes take long to compile.
 PLAIN = dataclasses.replace(MODEL, encoder_layers=1, decoder_layers=1, dropout=0.0)
-# A tensor axis divides the key and value heads, and relative positions add to the logits.
+# A tensor axis divides the key and value heads, and the hidden layers of convolutions. Relative positions add
+# to the logits.
 MECHANISMS = dataclasses.replace(
-    PLAIN, positions="relative_keys", key_value_heads=2, gated=True, tied_embeddings="none"
+    PLAIN,
+    positions="relative_keys",
+    key_value_heads=2,
+    gated=True,
+    feed_forward_kernel=3,
+    tied_embeddings="none",
 )
 
 
@@ -78,9 +84,8 @@ def axes_of(model):
     return record_axes(task(model=model).init, jax.random.key(0))[1]
 
 
-def layout_of(devices, **fields):
-    axes = axes_of(PLAIN) | axes_of(MECHANISMS)
-    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices], axes)
+def layout_of(devices, *, model=PLAIN, **fields):
+    return make_partitioner(TrainingConfig(**fields), jax.devices()[:devices], axes_of(model))
 
 
 @functools.cache
@@ -92,7 +97,7 @@ def first_state(dropout=0.0, model=PLAIN):
 @functools.cache
 def train(devices, *, dropout=0.0, model=PLAIN, r_drop=0.0, **fields):
     """Returns (losses of the batches, final state) of a training on the first `devices` devices."""
-    layout, state = layout_of(devices, **fields), first_state(dropout, model)
+    layout, state = layout_of(devices, model=model, **fields), first_state(dropout, model)
     assert layout.devices == devices
     parts = fields.get("gradient_accumulation_steps", 1)
     loss = task(dropout, model, r_drop).loss
@@ -155,9 +160,14 @@ def test_every_mesh_equals_one_device():
     assert abs(one[0][0][0] - train(1, parallel="jit")[0][0][0]) > 1e-3
 
 
-def test_mesh_equals_one_device_for_shared_heads_and_relative_keys():
+def test_mesh_equals_one_device_for_shared_heads_relative_keys_and_convolutions():
     one = train(1, parallel="jit", model=MECHANISMS)
-    assert_trainings_close(train(8, parallel="mesh", mesh_fsdp=2, mesh_tensor=2, model=MECHANISMS), one)
+    fields = {"parallel": "mesh", "mesh_fsdp": 2, "mesh_tensor": 2}
+    assert_trainings_close(train(8, model=MECHANISMS, **fields), one)
+    placed = layout_of(8, model=MECHANISMS, **fields).place(first_state(model=MECHANISMS))
+    kernels = placed.params["decoder"]["layers_0"]["feed_forward"]
+    assert kernels["hidden"]["kernel"].addressable_shards[0].data.shape == (3, 16, 20)
+    assert kernels["output"]["kernel"].addressable_shards[0].data.shape == (3, 20, 16)
 
 
 def test_micro_batches_equal_one_batch_under_every_layout():

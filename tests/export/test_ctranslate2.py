@@ -119,6 +119,7 @@ def test_log_probabilities_of_texts_are_equal(name, tmp_path):
     [
         ("positions", "alibi"),
         ("attention_window", 3),
+        ("feed_forward_kernel", 3),
         ("deep_norm", True),
         ("norm_order", "norm_then_add"),
         ("value_features", 2),

@@ -172,6 +172,7 @@ def test_flags_without_effect_are_refused(flags, named, tiny_run, tmp_path):
         ("positions", "rotary"),
         ("norm_order", "pre"),
         ("gated", True),
+        ("feed_forward_kernel", 3),
         ("deep_norm", True),
         ("embedding_norm", True),
         ("tied_embeddings", "none"),

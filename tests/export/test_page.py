@@ -44,6 +44,7 @@ def test_config_of_the_quick_start_has_no_problem():
         ("model", "positions", "relative_keys"),
         ("model", "activation", "gelu"),
         ("model", "attention_window", 3),
+        ("model", "feed_forward_kernel", 3),
         ("model", "dtype", "bfloat16"),
         ("data", "source_prefix", "translate:"),
         ("data", "target_prefix", "de"),

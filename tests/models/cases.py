@@ -61,6 +61,10 @@ TRANSFORMERS = {
     "M2M-100": transformer(positions="concatenated", first_position=2, norm_order="pre"),
     "window": transformer(attention_window=3),
     "DeepNorm": transformer(deep_norm=True),
+    "convolutions": transformer(feed_forward_kernel=3, encoder_layers=2, decoder_layers=2),
+    "even convolutions, GLU": transformer(
+        feed_forward_kernel=2, gated=True, activation="sigmoid", norm_order="pre"
+    ),
     "T5": transformer(key_features=16, value_features=16, positions="relative_bias"),
     "grouped keys, RMSNorm, SwiGLU": transformer(
         key_value_heads=2,
@@ -86,6 +90,8 @@ LANGUAGE_MODELS = {
     "ALiBi": decoder_lm(positions="alibi", norm_order="post", deep_norm=True),
     "narrow keys": decoder_lm(key_features=3, value_features=5),
     "norm and bias": decoder_lm(embedding_norm=True, logits_bias=True),
+    "convolutions": decoder_lm(feed_forward_kernel=3),
+    "scanned convolutions, GLU": decoder_lm(feed_forward_kernel=4, scan=True, gated=True),
 }
 RNNS = {
     name: RNNSeq2Seq(config, VOCABULARY)
@@ -116,6 +122,7 @@ UNIVERSALS = {
         "halting": {"halting": True, "halting_epsilon": 0.1},
         "scan": {"halting": True, "halting_epsilon": 0.1, "scan": True},
         "rotary": {"positions": "rotary", "norm_order": "pre"},
+        "convolutions": {"feed_forward_kernel": 3},
     }.items()
 }
 CONVOLUTIONAL = {

@@ -34,6 +34,7 @@ OF_EVERY_BLOCK = [
     {"deep_norm": True, "norm_order": "pre"},
     {"positions": "alibi", "attention": "cudnn", "attention_dropout": 0.0},
     {"attention_window": 0},
+    {"feed_forward_kernel": 0},
     {"d_model": 9, "heads": 3, "positions": "interleaved"},
 ]
 OF_ONE_MODEL = [

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.models.cases import LANGUAGE_MODELS, USERS, transformer
+from tests.models.cases import LANGUAGE_MODELS, USERS, decoder_lm, transformer
 from tfm import interpret
 from tfm.attention import masked_softmax
 from tfm.errors import UserError
@@ -92,6 +92,34 @@ def reached(model, params, position):
 def test_window_of_three_reaches_the_neighbours_through_one_layer():
     model, params = build(attention_window=3)
     assert reached(model, params, 3) == [False, False, True, True, True, False, False]
+
+
+@pytest.mark.parametrize(("kernel", "expected"), [(3, [1, 2, 3, 4, 5]), (2, [3, 4, 5])])
+def test_two_convolutions_reach_the_neighbours_of_the_neighbours(kernel, expected):
+    """With a window of one, attention reaches no other position. An even kernel reads one position before."""
+    model, params = build(attention_window=1, feed_forward_kernel=kernel)
+    assert np.flatnonzero(reached(model, params, 3)).tolist() == expected
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_prefix_in_pieces_of_different_lengths_equals_a_forward_pass_with_convolutions(kernel):
+    """A later piece continues the tokens of a row, not the padding after them."""
+    model = decoder_lm(feed_forward_kernel=kernel)
+    pieces = np.array([[5, 6, 7], [9, 0, 0]]), np.array([[4, 0], [8, 3]])
+    rows = np.array([[5, 6, 7, 4, 11], [9, 8, 3, 11, 0]])
+    params = random_parameters(model, rows)
+
+    @quick_jit
+    def run(params):
+        apply = functools.partial(model.apply, {"params": params})
+        cache = apply(pieces[0], width=WIDTH, max_length=2, method="init_cache")
+        cache = apply(pieces[1], cache, method="prefill")
+        tokens = np.full((2, WIDTH), 11)
+        return apply(tokens, cache, 0, method="decode_step")[0], apply(rows, train=False)
+
+    decoded, forward = run(params)
+    for hypothesis in range(WIDTH):
+        np.testing.assert_allclose(decoded[:, hypothesis], forward[[0, 1], [4, 3]], atol=1e-5)
 
 
 def test_both_ends_reach_all_positions_with_ends_only_attention():

@@ -1,10 +1,12 @@
 """Tests of the Transformer and of GPT-2 against their equations in NumPy float64."""
 
+import jax
 import numpy as np
 import pytest
 
 from tests.models.cases import BASE, LANGUAGE_MODELS, transformer
 from tests.references import numpy_decoder_lm, numpy_transformer
+from tests.references.numeric_gradients import assert_gradient_close
 from tfm.testing.models import VOCABULARY, quick_jit
 from tfm.testing.parameters import random_parameters
 
@@ -29,6 +31,29 @@ def test_transformer_equals_numpy(order, epsilon, monkeypatch):
     params = random_parameters(model, SOURCES, TARGETS)
     expected = numpy_transformer.transformer(params, SOURCES, TARGETS, order)
     np.testing.assert_allclose(apply(model, params, SOURCES, TARGETS), expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("kernel", [3, 2])
+def test_transformer_with_convolutions_equals_numpy(kernel):
+    model = transformer(feed_forward_kernel=kernel)
+    params = random_parameters(model, SOURCES, TARGETS)
+    expected = numpy_transformer.transformer(params, SOURCES, TARGETS)
+    np.testing.assert_allclose(apply(model, params, SOURCES, TARGETS), expected, atol=2e-5)
+
+
+@pytest.mark.long
+def test_gradient_of_convolutions_equals_numpy():
+    model = transformer(feed_forward_kernel=3)
+    params = random_parameters(model, SOURCES, TARGETS)
+    weights = RNG.normal(size=(*TARGETS.shape, VOCABULARY))
+
+    def loss(params):
+        return (apply.__wrapped__(model, params, SOURCES, TARGETS) * weights).sum()
+
+    def loss_in_numpy(params):
+        return (numpy_transformer.transformer(params, SOURCES, TARGETS) * weights).sum()
+
+    assert_gradient_close(quick_jit(jax.grad(loss))(params), loss_in_numpy, params, atol=1e-3)
 
 
 @pytest.mark.long

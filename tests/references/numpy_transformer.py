@@ -40,6 +40,31 @@ def feed_forward(params, x):
     return project(params["output"], hidden, "blf,fd->bld")
 
 
+def convolve(params, x, mask, first):
+    """Convolves x [B, L, C] with a kernel [R, C, F].
+
+    Position i reads the positions i + first, i + first + 1, ... that the mask [B, 1, L, L] shows to it.
+    """
+    kernel, (batch, length, _) = wide(params["kernel"]), x.shape
+    mask = np.broadcast_to(mask, (batch, 1, length, length))
+    result = np.zeros((batch, length, kernel.shape[-1])) + wide(params["bias"])
+    for b, i, place in np.ndindex(batch, length, len(kernel)):
+        j = i + first + place
+        if 0 <= j < length and mask[b, 0, i, j]:
+            result[b, i] += wide(x)[b, j] @ kernel[place]
+    return result
+
+
+def transform(params, x, mask, *, causal):
+    """The feed-forward network, or two convolutions if its kernels have three axes."""
+    kernel = params["hidden"]["kernel"]
+    if kernel.ndim == 2:
+        return feed_forward(params, x)
+    first = 1 - len(kernel) if causal else -(len(kernel) // 2)
+    hidden = np.maximum(convolve(params["hidden"], x, mask, first), 0)
+    return convolve(params["output"], hidden, mask, first)
+
+
 def layer_norm(params, x, epsilon=1e-6):
     x = wide(x)
     centred = x - x.mean(-1, keepdims=True)
@@ -65,7 +90,11 @@ def encoder_layer(params, x, mask, order="post", drop=nothing_dropped):
         drop,
     )
     return residual(
-        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order, drop
+        params["feed_forward_residual"],
+        x,
+        lambda x: transform(params["feed_forward"], x, mask, causal=False),
+        order,
+        drop,
     )
 
 
@@ -85,7 +114,11 @@ def decoder_layer(params, x, encoder_output, mask, source_mask, order="post", dr
         drop,
     )
     return residual(
-        params["feed_forward_residual"], x, lambda x: feed_forward(params["feed_forward"], x), order, drop
+        params["feed_forward_residual"],
+        x,
+        lambda x: transform(params["feed_forward"], x, mask, causal=True),
+        order,
+        drop,
     )
 
 

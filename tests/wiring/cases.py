@@ -68,7 +68,9 @@ VIT = ViTConfig(
     image_size=4, channels=2, patch_size=2, classes=3, encoder_layers=1, d_model=8, d_ff=12, heads=2
 )
 UNIVERSAL = UniversalConfig(**{**dataclasses.asdict(TRANSFORMER), "name": "universal"})
-COMPRESSED = TDMCAConfig(**{**dataclasses.asdict(LM), "name": "t_dmca"}, local_block=2, compression=2)
+COMPRESSED = TDMCAConfig(
+    layers=1, d_model=8, d_ff=12, heads=2, max_positions=32, local_block=2, compression=2
+)
 CONV = ConvS2SConfig(encoder="1x8/3", decoder="1x8/3", embedding_features=6, max_positions=16, dropout=0.1)
 RNN_SIZES = {"layers": 1, "embedding_features": 6, "hidden_features": 5, "attention_features": 4}
 RNN_SIZES |= {"output_features": 7, "dropout": 0.1, "attention": "additive", "output": "maxout"}

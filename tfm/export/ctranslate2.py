@@ -78,6 +78,7 @@ def find_problems(model: Any, params: Arrays) -> Iterator[str]:
         ("norm_order", ("pre", "post")),
         ("deep_norm", (False,)),
         ("attention_window", (None,)),
+        ("feed_forward_kernel", (1,)),
     ):
         if getattr(model, name) not in supported:
             yield f"model.{name} is {getattr(model, name)!r}, expected {' or '.join(map(repr, supported))}"

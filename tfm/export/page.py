@@ -50,6 +50,7 @@ SUPPORTED: dict[str, Sequence[Any]] = {  # {field of the config: values that the
     ),
     "model.activation": ("relu", "gelu_tanh", "swish", "sigmoid"),
     "model.attention_window": (None,),
+    "model.feed_forward_kernel": (1,),
     "model.dtype": ("float32",),
     "data.source_prefix": ("",),
     "data.target_prefix": ("",),

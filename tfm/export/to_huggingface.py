@@ -32,6 +32,7 @@ COMMON = {
     "scale_attention": True,
     "attention_window": None,
     "gated": False,
+    "feed_forward_kernel": 1,
     "norm": "layer_norm",
     "deep_norm": False,
     "embedding_norm": False,

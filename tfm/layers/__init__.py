@@ -1,8 +1,9 @@
 """Flax modules for the layers of section 3 and for their submodules.
 
 Shape letters: B batch, L query length, M key length, D model width, F width of the hidden layer, H heads, K
-features of a key, V features of a value or size of the vocabulary, W live hypotheses of a batch row while
-decoding, T positions in the cache, P positions of a prefix, P' positions that are appended to it.
+features of a key, V features of a value or size of the vocabulary, R width of the kernel of a convolution, W
+live hypotheses of a batch row while decoding, T positions in the cache, P positions of a prefix, P' positions
+that are appended to it.
 
 The caller computes the masks (`tfm.masks`) and passes them to the modules. The argument `train` of a call
 turns dropout on. Dropout reads its random keys from the stream "dropout". Every module can be used without

@@ -78,6 +78,15 @@ class BlockConfig(InheritsHelp):
         "Gate in the feed-forward networks. It makes them GLU (with activation sigmoid), SwiGLU (swish), "
         "GEGLU (gelu) or ReGLU (relu).",
     )
+    feed_forward_kernel: int = fixed_field(
+        1,
+        "Width of the two convolutions of the feed-forward networks. 1 is equation 2. In a decoder, a "
+        "position sees itself and earlier positions. Elsewhere, it is in the centre, and an even width has "
+        "one more position before it than after it.",
+        minimum=1,
+        maximum=1024,
+        unit="positions",
+    )
     norm: str = fixed_field("layer_norm", "Kind of norm. The paper uses layer_norm.", choices=tuple(NORMS))
     norm_order: str = fixed_field(
         "post",

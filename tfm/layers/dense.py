@@ -23,3 +23,16 @@ def scale_initializer(init: Initializer, factor: float) -> Initializer:
         return factor * init(*arguments, **keywords)
 
     return scaled
+
+
+def convolution_initializer(init: Initializer, kernel: int) -> Initializer:
+    """Returns an initializer of the matrix [R * C, F] of a convolution that sees its shape as [R, C, F].
+
+    An initializer such as Glorot's counts the R = `kernel` positions among the inputs and among the outputs.
+    """
+
+    def initialize(key: jax.Array, shape: Any, *arguments: Any, **keywords: Any) -> jax.Array:
+        rows, features = shape
+        return init(key, (kernel, rows // kernel, features), *arguments, **keywords).reshape(shape)
+
+    return initialize

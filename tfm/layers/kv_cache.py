@@ -30,12 +30,15 @@ class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
     Attributes:
       key, value: The pool of self-attention, [B, H, K, P + T * W] and [B, H, P + T * W, V].
       source: Keys [B, H, K, M] and values [B, H, M, V] of the encoder output. None without cross-attention.
+      windows: The last R - 1 inputs [B, W, R - 1, D] and hidden vectors [B, W, R - 1, F] of a feed-forward
+        network whose convolutions have a kernel of R positions. None with kernel 1.
       prefix: Number of positions in the prefix, P.
     """
 
     key: jax.Array
     value: jax.Array
     source: KeyValue | None = None
+    windows: tuple[jax.Array, jax.Array] | None = None
     prefix: int = flax.struct.field(pytree_node=False, default=0)
 
     @classmethod
@@ -85,8 +88,11 @@ class KeyValueCache(flax.struct.PyTreeNode, kw_only=True):
         return self.key[..., :count], self.value[:, :, :count]
 
     def reorder(self, parents: jax.Array) -> Self:
-        """Returns the cache unchanged, because reordering hypotheses does not move their slots."""
-        return self
+        """Returns the cache in which hypothesis w of row b continues hypothesis `parents[b, w]`.
+
+        Reordering hypotheses moves their `windows`, but not their slots.
+        """
+        return self if self.windows is None else self.replace(windows=gather_beams(self.windows, parents))
 
 
 def _lay_out(key: jax.Array, value: jax.Array) -> KeyValue:

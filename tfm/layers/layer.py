@@ -9,7 +9,9 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm.layers.attention import MultiHeadAttention
+from tfm.layers.feed_forward import FeedForward
 from tfm.layers.kv_cache import KeyValueCache
+from tfm.layers.neighbours import Gather, append_prefix, append_step, gather_by_mask
 from tfm.layers.observe import activate
 from tfm.layers.residual import Residual
 from tfm.masks import AttentionMask, mask_to_array
@@ -23,7 +25,8 @@ class Layer(nn.Module):
 
     Attributes:
       self_attention: A `MultiHeadAttention`, or a module that replaces it.
-      feed_forward: A module that maps ([B, L, D], train=) to [B, L, D], such as `FeedForward`.
+      feed_forward: A module that maps ([B, L, D], train=) to [B, L, D], such as `FeedForward`. A
+        `FeedForward` with a kernel wider than 1 needs an `AttentionMask` or None as the mask.
       cross_attention: Attention to the encoder output. None for an encoder, and for a decoder without an
         encoder.
       residual: Function that returns a new residual connection. It is called once for each sublayer.
@@ -86,20 +89,28 @@ class Layer(nn.Module):
             keys, values = _add_vectors(encoder_output, source_vectors)
             return self.cross_attention(x, keys, **values, **where, train=train)
 
-        return self._apply_sublayers(x, attend, attend_to_source, train)
+        kernel = _kernel_of(self.feed_forward)
+        gather = None if kernel == 1 else gather_by_mask(mask, x.shape, kernel)
+        return self._apply_sublayers(x, attend, attend_to_source, gather, train)
 
     def _apply_sublayers(
         self,
         x: Array,
         attend: Callable[[Array], Array],
         attend_to_source: Callable[[Array], Array],
+        gather: Gather | None,
         train: bool,
     ) -> Array:
-        """Applies all sublayers to x [B, L, D]. The functions compute the attentions, cached or not."""
+        """Applies all sublayers to x [B, L, D].
+
+        The first two functions compute the attentions, cached or not. `gather` collects the neighbours that
+        the feed-forward network sees. It is None for kernel 1.
+        """
         x = self.self_attention_residual(x, attend, train=train)
         if self.cross_attention is not None:
             x = self.cross_attention_residual(x, attend_to_source, train=train)
-        feed_forward = functools.partial(self.feed_forward, train=train)
+        neighbours = {} if gather is None else {"gather": gather}
+        feed_forward = functools.partial(self.feed_forward, **neighbours, train=train)
         return self.feed_forward_residual(x, feed_forward, train=train)
 
     def init_cache(
@@ -115,12 +126,18 @@ class Layer(nn.Module):
           max_length: Number of positions for which the cache has space, T.
         """
         with activate(None):  # The keys of an example are not an activation of the model.
-            example = self.self_attention.keys_values(example, jnp.arange(1))
+            key, value = self.self_attention.keys_values(example, jnp.arange(1))
         source = None
         if self.cross_attention is not None:
             positions = jnp.arange(encoder_output.shape[1])
             source = self.cross_attention.keys_values(encoder_output, positions)
-        return KeyValueCache.empty(*example, slots=width * max_length, source=source)
+        cache = KeyValueCache.empty(key, value, slots=width * max_length, source=source)
+        kernel = _kernel_of(self.feed_forward)
+        if kernel == 1:
+            return cache
+        shape, dtype = (len(example), width, kernel - 1), self.feed_forward.dtype
+        sizes = example.shape[-1], self.feed_forward.hidden
+        return cache.replace(windows=tuple(jnp.zeros((*shape, size), dtype) for size in sizes))
 
     def prefill(self, x: Array, cache: KeyValueCache, **where: Any) -> tuple[Array, KeyValueCache]:
         """Computes P' more positions of the prefix that all hypotheses of a row share.
@@ -133,7 +150,13 @@ class Layer(nn.Module):
         Returns:
           The output [B, P', D], and the cache with a prefix of P + P' positions.
         """
-        return self._decode(x, cache, KeyValueCache.append_prefix, **where)
+
+        def append(window, x):
+            is_token = where["key_positions"] >= 0
+            lengths = is_token[:, is_token.shape[1] - x.shape[1] :].sum(-1)
+            return append_prefix(window, x, lengths)
+
+        return self._decode(x, cache, KeyValueCache.append_prefix, append, **where)
 
     def decode_step(
         self, x: Array, cache: KeyValueCache, position: Array, **where: Any
@@ -150,15 +173,18 @@ class Layer(nn.Module):
         Returns:
           The output [B, W, D], and the cache with the keys and values of this position.
         """
-        return self._decode(x, cache, functools.partial(KeyValueCache.write, position=position), **where)
+        write = functools.partial(KeyValueCache.write, position=position)
+        return self._decode(x, cache, write, append_step, **where)
 
-    def _decode(self, x, cache, write, *, mask, positions, key_positions, source_mask=None):
+    def _decode(self, x, cache, write, append, *, mask, positions, key_positions, source_mask=None):
         """Writes the keys and values of x [B, L, D] to the cache and computes the layer.
 
         `write` maps (cache, key, value) to the new cache. Self-attention sees as many of the first slots as
-        the last axis of `mask` has. Returns the output [B, L, D] and the cache.
+        the last axis of `mask` has. `append` maps one of the cache's `windows` and an array [B, L, C] to the
+        neighbours that its positions see, and the next window. Returns the output [B, L, D] and the cache.
         """
         caches = [cache]
+        windows: list[Array] = []
 
         def attend(x):
             caches.append(write(cache, *self.self_attention.keys_values(x, positions)))
@@ -171,8 +197,19 @@ class Layer(nn.Module):
             where = {"mask": source_mask, "positions": positions, "key_positions": jnp.arange(key.shape[-1])}
             return self.cross_attention.attend_cached(x, key, value, **where)
 
-        x = self._apply_sublayers(x, attend, attend_to_source, train=False)
-        return x, caches[-1]
+        def gather(x):
+            neighbours, window = append(cache.windows[len(windows)], x)
+            windows.append(window)
+            return neighbours
+
+        has_windows = cache.windows is not None
+        x = self._apply_sublayers(x, attend, attend_to_source, gather if has_windows else None, train=False)
+        return x, caches[-1].replace(windows=tuple(windows) if has_windows else None)
+
+
+def _kernel_of(feed_forward: nn.Module) -> int:
+    """Returns the width of the convolutions of a feed-forward network, R. It is 1 for other modules."""
+    return feed_forward.kernel if isinstance(feed_forward, FeedForward) else 1
 
 
 def _add_vectors(x: Any, vectors: Array | None) -> tuple[Any, dict[str, Any]]:

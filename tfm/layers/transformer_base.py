@@ -149,7 +149,7 @@ class TransformerBase(ComposedModule):
         return attention.clone(position_bias=bias.clone(bidirectional=False))
 
     def make_feed_forward(self) -> nn.Module:
-        """Returns the position-wise feed-forward network of a layer."""
+        """Returns the feed-forward network of a layer. With kernel 1, it is position-wise."""
         config = self.config
         rate = config.feed_forward_dropout
         kernel_init, output_init = self.make_initializers()
@@ -163,6 +163,7 @@ class TransformerBase(ComposedModule):
             output_init=output_init,
             gated=config.gated,
             make_dense=self.make_dense,
+            kernel=config.feed_forward_kernel,
         )
 
     def make_residual(self) -> nn.Module:

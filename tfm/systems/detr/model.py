@@ -30,8 +30,8 @@ TEMPERATURE = 10_000.0  # of the sinusoids
 
 @dataclasses.dataclass(frozen=True)
 @without_fields(
-    positions="none", first_position=0, attention_window=None, scan=False
-)  # places have vectors instead
+    positions="none", first_position=0, attention_window=None, feed_forward_kernel=1, scan=False
+)  # Places have vectors instead, and have neighbours in two dimensions.
 class DETRConfig(BlockConfig):
     """The config of DETR. The defaults describe DETR with a ResNet-50 for COCO."""
 

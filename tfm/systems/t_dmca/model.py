@@ -21,6 +21,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from tfm import layers
+from tfm.config import without_fields
 from tfm.layers.block_config import fixed_field
 from tfm.models.decoder_lm import DecoderLM, DecoderLMConfig
 from tfm.systems.t_dmca.compressed_layer import CompressedLayer, CompressibleAttention
@@ -28,6 +29,7 @@ from tfm.systems.t_dmca.local_layer import LocalLayer
 
 
 @dataclasses.dataclass(frozen=True)
+@without_fields(feed_forward_kernel=1)  # the layers' own caches have no windows of a convolution
 class TDMCAConfig(DecoderLMConfig):
     """The config of a decoder with two kinds of attention. The defaults describe T-DMCA (section 4.2)."""
 

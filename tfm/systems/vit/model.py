@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from tfm import layers
+from tfm.config import without_fields
 from tfm.layers.block_config import BlockConfig, fixed_field
 from tfm.layers.dense import dense
 from tfm.layers.observe import observe
@@ -26,6 +27,7 @@ POSITION_DEVIATION = 0.02  # standard deviation of the initial position table, f
 
 
 @dataclasses.dataclass(frozen=True)
+@without_fields(feed_forward_kernel=1)  # patches have neighbours in two dimensions
 class ViTConfig(BlockConfig):
     """The config of a Vision Transformer. The defaults describe ViT-B/16 for ImageNet."""
 
