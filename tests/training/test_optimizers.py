@@ -168,6 +168,8 @@ def test_muon_reads_kernels_of_attention_and_convolutions_as_matrices(layer, sha
     ("layer", "shape", "inputs"),
     [
         ("hidden", (6, 5), 1),
+        ("hidden", (3, 6, 5), 2),  # of two convolutions with kernel 3
+        ("output", (3, 5, 6), 2),
         ("query", (6, 2, 3), 1),
         ("key", (6, 2, 3), 1),
         ("value", (6, 2, 3), 1),
