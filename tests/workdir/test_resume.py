@@ -71,6 +71,7 @@ FIXED = {
     *("model.max_positions", "model.layer_norm_epsilon", "model.norm", "model.deep_norm", "model.gated"),
     *("model.key_value_heads", "model.scale_attention", "model.attention_window", "model.tied_embeddings"),
     *("model.logits_bias", "model.embedding_norm", "model.scale_embedding", "model.first_position"),
+    "model.feed_forward_kernel",
     *("data.vocabulary_size", "data.vocabulary_pairs", "data.tokenizer", "data.normalization"),
 }
 OPTIMIZER = {  # a warm start may change them, but no resumed run
