@@ -101,6 +101,7 @@ def test_two_convolutions_reach_the_neighbours_of_the_neighbours(kernel, expecte
     assert np.flatnonzero(reached(model, params, 3)).tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kernel", [3, 5])
 def test_prefix_in_pieces_of_different_lengths_equals_a_forward_pass_with_convolutions(kernel):
     """A later piece continues the tokens of a row, not the padding after them."""
