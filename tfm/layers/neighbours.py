@@ -62,7 +62,7 @@ def gather_by_mask(mask: Any, shape: tuple[int, ...], kernel: int) -> Gather:
       kernel: Width of the kernel, R.
 
     Raises:
-      ValueError: If the mask is an array, which does not tell whether it is causal.
+      ValueError: If the mask is an array, because causality cannot be read from it.
     """
     if mask is not None and not isinstance(mask, AttentionMask):
         raise ValueError(
