@@ -61,7 +61,9 @@ def test_folder_in_place_of_a_file_is_damage(folder):
 
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.EMFILE, errno.EACCES, errno.ESTALE])
-@pytest.mark.parametrize("function", ["os.scandir", "hashlib.file_digest", "tfm.checkpoints.manifest.open"])
+@pytest.mark.parametrize(
+    "function", ["os.scandir", "hashlib.file_digest", "tfm.checkpoints.manifest.open", "tfm.io.files.open"]
+)
 def test_error_of_the_file_system_is_not_damage(function, code, folder, monkeypatch):
     """The files may be intact. The error names the file or the folder, even if the system does not."""
 

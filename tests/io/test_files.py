@@ -106,6 +106,17 @@ def test_read_limited_allocates_the_size_of_the_file_not_the_limit(tmp_path):
         files.read_limited(tmp_path / "pipe", 2)
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/mem"), reason="the system has no /proc/self/mem")
+@pytest.mark.parametrize(
+    "read", [files.hash_file, lambda path: files.read_limited(path, 100)], ids=["hash_file", "read_limited"]
+)
+def test_errors_of_reading_name_the_file(read):
+    """Python names it only in errors of opening."""
+    with pytest.raises(OSError, match="/proc/self/mem") as error:
+        read("/proc/self/mem")
+    assert "Cannot read or write /proc/self/mem" in files.io_error_message(error.value)
+
+
 def test_remove_temporary_deletes_only_the_files_of_killed_processes(tmp_path):
     (tmp_path / "curves.png.0123456789ab.tmp").write_text("")
     (tmp_path / "folder.0123456789ab.tmp").mkdir()

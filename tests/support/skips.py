@@ -45,6 +45,7 @@ ALLOWED = {
     "needs unshare and unprivileged user namespaces": "some systems forbid them",
     "needs glibc": "other systems have another C library",
     "the system has no /dev/full": "only Linux has it",
+    "the system has no /proc/self/mem": "only Linux has it",
 }
 
 

@@ -6,13 +6,12 @@ The first line of a manifest is the SHA-256 of its second line, a JSON object. I
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from tfm.io.files import writing
+from tfm.io.files import hash_file, naming_errors, writing
 
 FILE = "manifest"
 # Orbax writes these two files after the manifest. Nothing reads them.
@@ -39,7 +38,8 @@ def write(folder: str, content: Mapping[str, Any], names: Collection[str] | None
       OSError: if a file of the folder cannot be read.
     """
     names = sorted(_list_files(folder) if names is None else names)
-    files = {name: _describe_file(os.path.join(folder, name)) for name in names}
+    paths = {name: os.path.join(folder, name) for name in names}
+    files = {name: [os.stat(path).st_size, hash_file(path)] for name, path in paths.items()}
     body = json.dumps({**content, "files": files}).encode()
     path = os.path.join(folder, FILE)
     with writing(path), open(path, "wb") as file:
@@ -55,7 +55,8 @@ def read(folder: str) -> dict[str, Any]:
       Damaged: if the manifest is missing or differs from its checksum.
       OSError: if the manifest cannot be read.
     """
-    with _missing_is_damage(folder), _open(os.path.join(folder, FILE)) as file:
+    path = os.path.join(folder, FILE)
+    with _missing_is_damage(folder), naming_errors(path), open(path, "rb") as file:
         checksum, _, body = file.read().partition(b"\n")
     if checksum != _checksum(body):
         raise Damaged(f"{FILE} does not have its own checksum")
@@ -88,7 +89,7 @@ def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
             actual_size = os.stat(path).st_size  # before the file is read, which takes longer
             if actual_size != size:
                 raise Damaged(f"{name} has {actual_size:,} bytes instead of {size:,}")
-            if _describe_file(path) != [size, checksum]:
+            if hash_file(path) != checksum:
                 raise Damaged(f"{name} has another checksum")
     return content
 
@@ -121,23 +122,6 @@ def _list_files(folder: str) -> set[str]:
 
 def _raise(error: OSError) -> None:
     raise error
-
-
-def _describe_file(path: str) -> list:
-    """Returns [bytes, SHA-256] of a file."""
-    with _open(path) as file:
-        return [os.fstat(file.fileno()).st_size, hashlib.file_digest(file, "sha256").hexdigest()]
-
-
-@contextlib.contextmanager
-def _open(path: str) -> Iterator[io.BufferedReader]:
-    """Opens a file. Errors inside name the file. Python names no file in errors of reading."""
-    try:
-        with open(path, "rb") as file:
-            yield file
-    except OSError as error:
-        error.filename = error.filename or path
-        raise
 
 
 def _checksum(content: bytes) -> bytes:

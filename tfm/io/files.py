@@ -131,15 +131,25 @@ def no_link(path: str, flags: int) -> int:
 # Reading.
 
 
+@contextlib.contextmanager
+def naming_errors(path: str) -> Iterator[None]:
+    """Adds the path to I/O errors inside that name no file. Python does not name it in errors of reading."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
 def read_limited(path: str, max_bytes: int) -> bytes:
     """Returns the content of a file, after checking its size.
 
     Raises:
       UserError: if the file has more than `max_bytes` bytes, or is a pipe, a socket or a device.
-      OSError: if the file cannot be read.
+      OSError: if the file cannot be read. The error names the file.
     """
     check_no_pipe(path)
-    with open(path, "rb") as file:
+    with naming_errors(path), open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > max_bytes:
             raise UserError(
@@ -150,8 +160,12 @@ def read_limited(path: str, max_bytes: int) -> bytes:
 
 
 def hash_file(path: str) -> str:
-    """Returns the SHA-256 of a file in hexadecimal digits."""
-    with open(path, "rb") as file:
+    """Returns the SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+      OSError: if the file cannot be read. The error names the file.
+    """
+    with naming_errors(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -22,9 +22,10 @@ from tfm.checkpoints.trees import check_finite
 from tfm.config.fields import info_of
 from tfm.devices.memory import check_parameters_fit
 from tfm.errors import UserError
+from tfm.io.files import naming_errors
 from tfm.io.tree_paths import join_path
 from tfm.training.task import Task, Variables, variable_shapes
-from tfm.workdir.own_code import hash_modules, warn_of_changed_modules
+from tfm.workdir.own_code import hash_modules, warn_of_other_modules
 
 PARAMETERS_FILE = "model.safetensors"
 CARD_FILE = "README.md"
@@ -57,7 +58,7 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
     """
     path = os.path.join(folder, PARAMETERS_FILE)
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
+        with naming_errors(path), safetensors.safe_open(path, framework="numpy") as file:
             metadata = _read_metadata(file.metadata(), path)
             for name, fingerprint in task.assets().items():
                 if (
@@ -72,15 +73,12 @@ def read_bundle(folder: str, task: Task) -> tuple[Variables, list[int]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise UserError(f"Expected parameters at {path}, but there are none. Export the run again.") from None
-    except OSError as error:  # safetensors does not name the file
-        error.filename = error.filename or path
-        raise
     except manifest.Damaged as damage:
         raise UserError(f"The export in {folder} is damaged ({damage}). Copy it again.") from None
     except safetensors.SafetensorError as error:
         raise UserError(f"{path} is not a complete safetensors file ({error}). Copy it again.") from None
     check_finite(tensors, path)
-    warn_of_changed_modules(folder, metadata["modules"], task.config)
+    warn_of_other_modules(folder, metadata["modules"], task.config)
     expected = flatten(like)
     tensors = {name: x.astype(expected[name].dtype, copy=False) for name, x in tensors.items()}
     return unflatten(tensors, like), metadata["steps"]

@@ -30,18 +30,28 @@ def hash_modules(config: Any) -> dict[str, str]:
     return {name: hash_file(path) for name, path in files.items() if path}
 
 
-def warn_of_changed_modules(folder: str, recorded: Mapping[str, str], config: Any) -> None:
-    """Logs a warning if the file of a module differs from the fingerprint in the folder.
+def warn_of_changed_modules(
+    before: Mapping[str, str], now: Mapping[str, str], *, since: str, effect: str
+) -> None:
+    """Logs a warning if the file of a module has changed. Modules in only one of the mappings do not count.
+
+    Args:
+      before, now: two results of `hash_modules`.
+      since: when the modules had the fingerprints in `before`, for the message.
+      effect: a sentence about what the change may affect, for the message.
+    """
+    changed = [name for name in now if before.get(name, now[name]) != now[name]]
+    if changed:
+        log.warning("The code of %s has changed since %s. %s", " and ".join(changed), since, effect)
+
+
+def warn_of_other_modules(folder: str, recorded: Mapping[str, str], config: Any) -> None:
+    """Logs a warning if the model of a folder may compute something else, because a module has changed.
 
     Args:
       folder: folder of the run or the export.
       recorded: what `hash_modules` returned when the folder was written.
       config: config of the task. Its modules are imported already.
     """
-    changed = [name for name, now in hash_modules(config).items() if recorded.get(name, now) != now]
-    if changed:
-        log.warning(
-            "The code of %s has changed since %s was written, so the model may compute something else",
-            " and ".join(changed),
-            folder,
-        )
+    effect = "The model may compute something else"
+    warn_of_changed_modules(recorded, hash_modules(config), since=f"{folder} was written", effect=effect)

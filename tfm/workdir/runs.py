@@ -25,7 +25,7 @@ from tfm.training.setup import has_checkpoint, open_checkpoints
 from tfm.training.task import Task, Variables, parameters_of, variable_shapes
 from tfm.workdir import working_copies
 from tfm.workdir.bundle import is_bundle, read_bundle
-from tfm.workdir.own_code import warn_of_changed_modules
+from tfm.workdir.own_code import warn_of_other_modules
 from tfm.workdir.starts import check_recorded_config, last_start
 
 CONFIG_FILE = "config.json"
@@ -147,7 +147,7 @@ class RunFolder(ModelFolder):
             raise UserError(
                 f"The task {task.config.task} cannot evaluate an ensemble. Omit --ensemble, or use --average."
             )
-        warn_of_changed_modules(self.path, last_start(self.path).get("modules", {}), task.config)
+        warn_of_other_modules(self.path, last_start(self.path).get("modules", {}), task.config)
         like = variable_shapes(task)
         check_parameters_fit(like["params"], choice.ensemble, sharers=partitioner.parameter_shards)
         if choice.average > 1:

@@ -23,7 +23,7 @@ from tfm.devices.backend import NUMERICAL_OPTIONS
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
 from tfm.training.task import Data, Task, check_contract
-from tfm.workdir.own_code import hash_modules
+from tfm.workdir.own_code import hash_modules, warn_of_changed_modules
 
 RECORD_FILE = "starts.jsonl"
 RECORDED_VARIABLES = (  # environment variables that change numbers; other variables may be secrets
@@ -208,13 +208,12 @@ def _warn_of_changes(before: dict, now: dict, step: str) -> None:
             " and ".join(changed),
             step,
         )
-    if changed := _differences(before.get("modules", {}), now["modules"]):
-        log.warning(
-            "The code of %s has changed since the last start of this run. From step %s on, the run may "
-            "differ from an unbroken run",
-            " and ".join(changed),
-            step,
-        )
+    warn_of_changed_modules(
+        before.get("modules", {}),
+        now["modules"],
+        since="the last start of this run",
+        effect=f"From step {step} on, the run may differ from an unbroken run",
+    )
     if changed := _differences(before.get("jax", {}), now["jax"]):
         log.warning(
             "Options of JAX have changed since the last start of this run (%s). From step %s on, its numbers "
