@@ -69,11 +69,14 @@ def systems(folder, first, second):
     return compare.read_systems(evaluated(folder, "a", first), evaluated(folder, "b", second), SPLIT)
 
 
-def test_one_sentence_is_not_enough_for_a_significant_difference():
-    for row in translation_metrics.paired_bootstrap(["a b c d"], ["a b c"], ["a b c d e"]):
-        assert math.isnan(row.p_value)
-    for row in translation_metrics.paired_bootstrap(["a b"], ["a b"], ["a b"]):
-        assert row.p_value == 1.0
+def test_different_translations_of_one_sentence_have_no_p_value():
+    rows = translation_metrics.paired_bootstrap(["a b c d"], ["a b c"], ["a b c d e"])
+    assert [math.isnan(row.p_value) for row in rows] == [True] * 3
+
+
+def test_equal_translations_of_one_sentence_do_not_differ():
+    rows = translation_metrics.paired_bootstrap(["a b"], ["a b"], ["a b"])
+    assert [row.p_value for row in rows] == [1.0] * 3
 
 
 def bootstrap(folder, first, second):
@@ -95,15 +98,24 @@ def test_names_select_evaluations(folder):
     add_evaluation(run, "averaged", worse(right, 0.5))
     add_evaluation(other, "averaged", worse(right, 0.7))
 
-    def found(first, second, *names):
+    def read(first, second, *names):
         return [system.hypotheses for system in compare.read_systems(first, second, SPLIT, names)]
 
-    assert found(run, run, "test", "averaged") == [right, worse(right, 0.5)]
-    assert found(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
-    with pytest.raises(UserError, match=r"tfm evaluate --workdir=.*/a --split=test --name=wide"):
-        compare.read_systems(run, run, SPLIT, ["test", "wide"])
-    with pytest.raises(UserError, match="a, b, c"):
-        compare.read_systems(run, run, SPLIT, ["a", "b", "c"])
+    assert read(run, run, "test", "averaged") == [right, worse(right, 0.5)]
+    assert read(run, other, "averaged") == [worse(right, 0.5), worse(right, 0.7)]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["test", "wide"], "tfm evaluate --workdir=.*/a --split=test --name=wide"),
+        (["a", "b", "c"], "a, b, c"),
+    ],
+)
+def test_names_of_missing_evaluations_or_too_many_names_are_errors(names, message, folder):
+    run = evaluated(folder, "a", references(folder))
+    with pytest.raises(UserError, match=message):
+        compare.read_systems(run, run, SPLIT, names)
 
 
 def test_test_set_may_be_a_file_stem(folder):

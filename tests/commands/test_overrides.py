@@ -1,12 +1,14 @@
 """Tests of --config.field=value: accepted values, errors, and changed optimizers and models."""
 
 import dataclasses
+import itertools
 import re
 
 import pytest
 
 from tests.support import entries
 from tests.support.tiny import make_config
+from tfm import models
 from tfm.commands.overrides import override
 from tfm.config import allow_modules, field, from_mapping
 from tfm.data.config import PairsConfig
@@ -67,25 +69,40 @@ def test_settings_dropped_by_another_name_are_logged(caplog):
     with caplog.at_level("INFO"):
         entries.overrides(["--config.training.optimizer.name=sgd"])
     assert "optimizer.name=sgd: the settings of the config for adam are dropped" in caplog.text
-    caplog.clear()
+
+
+def test_nothing_is_logged_as_dropped_if_the_name_stays(caplog):
     with caplog.at_level("INFO"):
         entries.overrides(["--config.training.optimizer.name=adam"])
     assert "dropped" not in caplog.text
 
 
-def test_another_optimizer_has_its_own_defaults_in_any_order_of_flags(corpus):
+@pytest.fixture
+def adam_config(corpus):
+    """Returns a config whose optimizer has fields that AdamW has, too."""
+    return make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
+
+
+NAME = "--config.training.optimizer.name"
+
+
+@pytest.mark.parametrize(
+    "order", itertools.permutations(("optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"))
+)
+def test_another_optimizer_has_its_own_defaults_in_any_order_of_flags(order, adam_config):
     """All fields of the old optimizer are dropped, including fields that both optimizers have."""
-    saved = make_config(corpus, optimizer=Adam(b1=0.5, b2=0.7))
-    arguments = ["optimizer.weight_decay=0.3", "optimizer.name=adamw", "steps=9"]
-    found = entries.overrides([f"--config.training.{one}" for one in arguments], saved)
-    assert found.training.optimizer == AdamW(weight_decay=0.3)
-    assert found == dataclasses.replace(
-        saved, training=dataclasses.replace(saved.training, steps=9, optimizer=AdamW(weight_decay=0.3))
-    )
-    for flag in (["--config.training.optimizer.name=adam"], ["--config.training.optimizer.name", "adam"]):
-        assert entries.overrides(flag, saved) == saved  # the optimizer already has this name
-    last = ["--config.training.optimizer.name=adamw", "--config.training.optimizer.name", "sgd"]
-    assert entries.overrides(last, saved).training.optimizer == SGD()
+    training = dataclasses.replace(adam_config.training, steps=9, optimizer=AdamW(weight_decay=0.3))
+    changed = entries.overrides([f"--config.training.{assignment}" for assignment in order], adam_config)
+    assert changed == dataclasses.replace(adam_config, training=training)
+
+
+@pytest.mark.parametrize("flag", [[f"{NAME}=adam"], [NAME, "adam"]])
+def test_the_name_that_an_optimizer_has_already_changes_nothing(flag, adam_config):
+    assert entries.overrides(flag, adam_config) == adam_config
+
+
+def test_the_last_of_two_optimizers_counts(adam_config):
+    assert entries.overrides([f"{NAME}=adamw", NAME, "sgd"], adam_config).training.optimizer == SGD()
 
 
 @pytest.mark.parametrize(
@@ -113,8 +130,14 @@ def test_unknown_optimizers_and_their_unknown_fields_are_errors(arguments, messa
 def test_optional_fields_accept_none(corpus):
     saved = make_config(corpus, peak_learning_rate=0.5)
     assert entries.overrides(["--config.training.peak_learning_rate=None"], saved) == make_config(corpus)
-    found = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
-    assert found.model.key_features == 3
+
+
+def test_optional_fields_accept_a_number_after_none():
+    changed = entries.overrides(["--config.model.key_features=None", "--config.model.key_features=3"])
+    assert changed.model.key_features == 3
+
+
+def test_required_fields_reject_none():
     with pytest.raises(UserError, match=r"training\.steps.*'None'"):
         entries.overrides(["--config.training.steps=None"])
 
@@ -255,10 +278,10 @@ def test_models_that_extend_the_same_config_keep_its_fields(old, new, small, cap
 
 
 def test_model_of_another_config_class_drops_the_fields_with_a_message(caplog):
-    base = Config(model=TransformerConfig(d_model=16, heads=2))
+    base = Config(model=TransformerConfig(dropout=0.5))  # a field of both classes
     with caplog.at_level("INFO"):
         changed = override(base, ["--config.model.name=rnn_seq2seq"]).config
-    assert changed.model.name == "rnn_seq2seq"
+    assert changed.model == models.find("rnn_seq2seq").Config()
     assert (
         "config.model.name=rnn_seq2seq: the settings of the config for transformer are dropped" in caplog.text
     )

@@ -23,10 +23,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(capsys, monkeypatch, text):
     with pytest.raises(SystemExit) as end, console.exit_on_error():
         raise KeyboardInterrupt(text)
     assert end.value.code == 130
-    error = capsys.readouterr().err
-    assert error.startswith(f"interrupted: {text}")
-    assert error.rstrip(".\n") != "interrupted: "
-    assert error.count("\n") == 1
+    assert capsys.readouterr().err == f"interrupted: {text or terminal.NOTHING_LOST}.\n"
 
 
 @pytest.mark.parametrize(("encoding", "expected"), [("utf-8", '["ä"]'), ("latin-1", '["\\u00e4"]')])
@@ -63,8 +60,8 @@ def test_slow_compilation_is_logged_once(monkeypatch, caplog, limit, lines):
         compilation.check_device()
     caplog.set_level(logging.INFO)
     jax.jit(lambda x: x + limit).lower(jax.ShapeDtypeStruct((3,), "float32")).compile()
-    found = [message for message in caplog.messages if message.startswith("Compiled a program in ")]
-    assert len(found) == lines
+    logged = [message for message in caplog.messages if message.startswith("Compiled a program in ")]
+    assert len(logged) == lines
 
 
 class Callback:

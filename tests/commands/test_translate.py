@@ -99,16 +99,22 @@ def test_lists_of_different_lengths_are_errors(translator):
 
 
 @pytest.mark.long
-def test_n_best_are_distinct_and_sorted(translator):
-    found = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
-    for each, text in zip(found, translator.translate(TEXTS[:4], beam_size=4), strict=True):
-        scores = [score for _, score in each]
-        assert len(each) == 3
-        assert scores == sorted(scores, reverse=True)
-        assert each[0].text == text
-    for field in ("beam_size", "samples"):
-        with pytest.raises(UserError, match=rf"decoding\.{field} .*at least 5 .* 4\b"):
-            translator.hypotheses(["red"], n_best=5, **{field: 4})
+def test_n_best_are_distinct_and_sorted_and_begin_with_the_translation(translator):
+    hypotheses = translator.hypotheses(TEXTS[:4], n_best=3, beam_size=4)
+    for of_text, best in zip(hypotheses, translator.translate(TEXTS[:4], beam_size=4), strict=True):
+        texts, scores = zip(*of_text, strict=True)
+        assert len(set(texts)) == len(texts) == 3
+        assert list(scores) == sorted(scores, reverse=True)
+        assert texts[0] == best
+
+
+@pytest.mark.parametrize("field", ["beam_size", "samples"])
+def test_more_hypotheses_than_the_search_finds_are_an_error(field, translator):
+    with pytest.raises(UserError, match=rf"decoding\.{field} .*at least 5 .* 4\b"):
+        translator.hypotheses(["red"], n_best=5, **{field: 4})
+
+
+def test_no_hypotheses_are_an_error(translator):
     with pytest.raises(UserError, match="at least 1 translation"):
         translator.hypotheses(["red"], n_best=0)
 
@@ -132,22 +138,46 @@ def test_translation_has_at_least_the_minimum_number_of_tokens(tiny_run):
         assert len(translate_ids(run.task.model, run.params, source, config)[0][0].ids) == minimum
 
 
+def with_members(translator, *members):
+    """Returns the translator with other parameters, and with an ensemble for several trees of parameters."""
+    variables = tuple({"params": params} for params in members)
+    return tfm.Translator(translator.run._replace(variables=variables if len(members) > 1 else variables[0]))
+
+
+PAIR = (["red dog"], ["rot hund"])
+
+
+@pytest.fixture(scope="module")
+def reversed_params(translator):
+    """Returns other parameters for the model of the translator."""
+    return jax.tree.map(lambda x: x[::-1], translator.run.params)
+
+
 @pytest.mark.long
-def test_ensemble_of_equal_models_equals_the_model(translator, tiny_run):
-    params = translator.run.params
-    twice = tfm.Translator(translator.run._replace(variables=({"params": params}, {"params": params})))
-    other = jax.tree.map(lambda x: x[::-1], params)
-    mixed = tfm.Translator(translator.run._replace(variables=({"params": params}, {"params": other})))
-    assert twice.translate(TEXTS) == translator.translate(TEXTS) != mixed.translate(TEXTS)
-    pair = (["red dog"], ["rot hund"])
-    np.testing.assert_allclose(twice.score(*pair)[0], translator.score(*pair)[0], rtol=1e-5)
-    reverse = tfm.Translator(translator.run._replace(variables={"params": other}))
-    each = [np.exp(one.score(*pair)[0]) for one in (translator, reverse)]
-    np.testing.assert_allclose(np.exp(mixed.score(*pair)[0]), np.mean(each, axis=0), rtol=1e-4)
-    assert twice.align(*pair) == translator.align(*pair)
+def test_ensemble_of_equal_models_equals_the_model(translator):
+    twice = with_members(translator, translator.run.params, translator.run.params)
+    assert twice.translate(TEXTS) == translator.translate(TEXTS)
+    assert twice.align(*PAIR) == translator.align(*PAIR)
+    np.testing.assert_allclose(twice.score(*PAIR)[0], translator.score(*PAIR)[0], rtol=1e-5)
+
+
+@pytest.mark.long
+def test_ensemble_averages_the_probabilities_of_its_models(translator, reversed_params):
+    mixed = with_members(translator, translator.run.params, reversed_params)
+    members = translator, with_members(translator, reversed_params)
+    probabilities = [np.exp(member.score(*PAIR)[0]) for member in members]
+    np.testing.assert_allclose(np.exp(mixed.score(*PAIR)[0]), np.mean(probabilities, axis=0), rtol=1e-4)
+    assert mixed.translate(TEXTS) != translator.translate(TEXTS)
+
+
+@pytest.mark.long
+def test_an_ensemble_is_loaded_from_the_last_checkpoints(tiny_run):
     loaded = tfm.Translator.load(str(tiny_run), ensemble=2)
     assert loaded.run.steps == [4, 6]
     assert len(loaded.run.params) == 2
+
+
+def test_an_average_of_an_ensemble_is_an_error(tiny_run):
     with pytest.raises(UserError, match="either averaged or an ensemble"):
         tfm.Translator.load(str(tiny_run), ensemble=2, average=2)
 
@@ -594,7 +624,9 @@ assert callable(tfm.search.beam_search)
 assert tfm.positions.sinusoidal_encoding
 assert "flax" not in sys.modules
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=LIMIT).returncode == 0
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT)
+    assert result.returncode == 0, result.stderr
 
 
 class Terminal(io.BytesIO):

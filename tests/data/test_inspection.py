@@ -69,6 +69,9 @@ def test_counts_equal_counts_over_plain_lists(seed):
 def test_histogram_ranges_are_powers_of_two():
     lengths = Counter({0: 1, 1: 2, 2: 3, 3: 4, 4: 5, 7: 6, 8: 7})
     assert make_histogram(lengths) == {"0": 1, "1": 2, "2-3": 7, "4-7": 11, "8-15": 7}
+
+
+def test_histograms_of_known_lengths_count_tokens():
     tokens = np.array([[1, 9], [4, 2]])
     found = summarize([("a", "b"), ("c", "d")], lengths=tokens)
     assert [side.histogram for side in found.sides] == [
@@ -78,23 +81,41 @@ def test_histogram_ranges_are_powers_of_two():
     assert {side.unit for side in found.sides} == {"tokens"}
 
 
-def test_unknown_characters_are_counted(tmp_path):
+@pytest.fixture
+def with_unknown(tmp_path):
+    """Returns the summary of two rows whose sides contain 2 and 1 characters that the tokenizer lacks."""
     tokenizer = learn_word_pieces(["the red dog"] * 9 + ["grün"], 275, str(tmp_path / "model"))
-    assert tokenizer.unknown_characters("theü zß☃") == ["z", "ß", "☃"]
-    found = summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
-    assert sorted(found.sides[0].unknown) == [("ß", 1), ("☃", 1)]
-    assert found.sides[1].unknown == [("ß", 2)]
-    assert any("2 characters of 'en'" in hint for hint in find_hints(found))
-    without_name = found._replace(sides=[side._replace(language="") for side in found.sides])
-    assert any("2 characters of the text" in hint for hint in find_hints(without_name))
-    characters = Characters("abc")
-    assert characters.unknown_characters("abxc\n") == ["x", "\n"]
-    characters.source = Characters("д")
-    assert [side.unknown for side in summarize([("дa", "дa")], tokenizer=characters).sides] == [
-        [("a", 1)],
-        [("д", 1)],
+    return summarize([("the dogß", "ßß"), ("☃ grün", "red")], tokenizer=tokenizer)
+
+
+def test_unknown_characters_of_each_side_are_counted(with_unknown):
+    assert [sorted(side.unknown) for side in with_unknown.sides] == [[("ß", 1), ("☃", 1)], [("ß", 2)]]
+
+
+def test_unknown_characters_are_a_hint_that_names_the_side(with_unknown):
+    assert [hint.partition(" are unknown")[0] for hint in find_hints(with_unknown)] == [
+        "2 characters of 'en'",
+        "1 characters of 'de'",
     ]
-    assert characters.unknown_characters("") == Characters().unknown_characters("abc") == []
+
+
+def test_unknown_characters_of_a_split_with_one_side_are_those_of_the_text(with_unknown):
+    without_name = with_unknown._replace(sides=[with_unknown.sides[0]._replace(language="")])
+    (hint,) = find_hints(without_name)
+    assert hint.startswith("2 characters of the text are unknown")
+
+
+def test_the_tokenizer_of_each_side_decides_which_characters_are_unknown():
+    characters = Characters("abc")
+    characters.source = Characters("д")
+    sides = summarize([("дa", "дa")], tokenizer=characters).sides
+    assert [side.unknown for side in sides] == [[("a", 1)], [("д", 1)]]
+
+
+def test_characters_list_what_their_vocabulary_lacks():
+    assert Characters("abc").unknown_characters("abxc\n") == ["x", "\n"]
+    assert Characters("abc").unknown_characters("") == []
+    assert Characters().unknown_characters("abc") == []
 
 
 @pytest.mark.parametrize("rows_at_a_time", [1, 3])
@@ -134,9 +155,9 @@ def test_documents_have_one_side():
 def test_progress_is_reported(monkeypatch):
     monkeypatch.setattr(inspection, "CHUNK_ROWS", 5)
     monkeypatch.setattr(inspection, "PROGRESS_SECONDS", -1)
-    told = []
-    read_split(SENTENCES * 4, LANGUAGES, told.append)
-    assert [line.split(" rows")[0] for line in told] == ["Read 5 of 12", "Read 10 of 12", "Read 12 of 12"]
+    lines = []
+    read_split(SENTENCES * 4, LANGUAGES, lines.append)
+    assert [line.split(" rows")[0] for line in lines] == ["Read 5 of 12", "Read 10 of 12", "Read 12 of 12"]
 
 
 def test_duplicates_and_overlap_of_examples_are_counted_by_their_hashes():

@@ -147,12 +147,33 @@ def test_other_models_are_refused_even_if_their_config_is_that_of_a_transformer(
     assert f"model.name is {config.name!r}, expected transformer or decoder_lm" in problem
 
 
-def test_different_tables_of_relative_positions_are_refused():
+@pytest.fixture
+def relative():
+    """Returns a config with relative positions and random parameters, which differ between the layers."""
     config = TransformerConfig(**SIZES, **DEPTHS, positions="relative_bias")
     one = jnp.ones((1, 1), jnp.int32)
     _, parameters, _ = make_model(Transformer, config, one, one)
-    assert all("model.positions is 'relative_bias'" in text for text in find_problems(config, parameters))
+    return config, parameters
+
+
+def share_tables(parameters, stack):
+    """Gives both layers of a stack the same table of relative positions."""
+    name = f"{stack}/layers_{{}}/self_attention/position_bias/biases"
+    parameters[name.format(1)] = parameters[name.format(0)]
+
+
+@pytest.mark.parametrize("shared", [(), ("encoder",), ("decoder",)])
+def test_different_tables_of_relative_positions_are_refused(shared, relative):
+    config, parameters = relative
+    for stack in shared:
+        share_tables(parameters, stack)
+    message = "model.positions is 'relative_bias' with other tables in each layer of the "
+    different = [stack for stack in ("encoder", "decoder") if stack not in shared]
+    assert list(find_problems(config, parameters)) == [message + stack for stack in different]
+
+
+def test_equal_tables_of_relative_positions_are_accepted(relative):
+    config, parameters = relative
     for stack in ("encoder", "decoder"):
-        name = f"{stack}/layers_{{}}/self_attention/position_bias/biases"
-        parameters[name.format(1)] = parameters[name.format(0)]
-    assert not list(find_problems(config, parameters))
+        share_tables(parameters, stack)
+    assert list(find_problems(config, parameters)) == []

@@ -38,7 +38,7 @@ def test_invalid_indices_are_user_errors(name, wrong):
 
 @pytest.mark.parametrize("name", ["head", "neuron"])
 def test_indices_beyond_the_axis_are_user_errors(name):
-    with pytest.raises(UserError, match=r"from 0 .*\[0, 9\]|from 0 .*\[0 9\]"):
+    with pytest.raises(UserError, match=r"from 0 .*\[0 9\]"):
         EDITS[name][0]([0, 9])(VALUE, POINT)
 
 

@@ -26,27 +26,34 @@ class Imported:
         self.family = find_families()[self.values["model_type"]]
         self.weights = Weights(path, self.family.prefix)
         self.fields = Fields(self.values, f"{path}/config.json", self.weights, self.weights.shapes)
-        self.config, self.order = self.family.model(self.fields), None
-        one = jnp.ones((1, 1), jnp.int32)
+        self.config = self.family.model(self.fields)
         self.task = TASKS.get(self.values["model_type"], "translation")
         if getattr(self.config, "head", "pretraining") != "pretraining":
             self.task = "text_classification"
-        arguments, size = [one] * (1 + (self.task == "translation")), {}
-        if self.task in ("image_classification", "detection"):
-            size_of_images = getattr(self.config, "image_size", 32)
-            arguments = [jnp.zeros((1, size_of_images, size_of_images, 3))]
-        else:
-            tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
-            end, pad = (self.values[f"{key}_token_id"] for key in ("eos", "pad"))
-            pad = None if self.task == "language_modeling" else pad
-            start = self.values.get("decoder_start_token_id", self.values.get("bos_token_id"))
-            self.order = TokenOrder(tokens, pad=pad, start=start, end=end)
-            size = {"vocabulary_size": len(self.order)}
-        self.model = models.find(self.config.name).Model(self.config, **size)
-        like = jax.eval_shape(lambda key: self.model.init(key, *arguments, train=False), jax.random.key(0))
+        reads_images = self.task in ("image_classification", "detection")
+        self.order = None if reads_images else self._order_tokens()
+        sizes = {} if reads_images else {"vocabulary_size": len(self.order)}
+        self.model = models.find(self.config.name).Model(self.config, **sizes)
+        inputs = self._make_inputs()
+        like = jax.eval_shape(lambda key: self.model.init(key, *inputs, train=False), jax.random.key(0))
         self.shapes = {key: x.shape for key, x in flatten(like).items()}
         self.parameters = self.convert(self.weights)
         self.variables = unflatten({key: jnp.asarray(x) for key, x in self.parameters.items()}, like)
+
+    def _order_tokens(self):
+        """Returns the order of the tokens in tfm. GPT-2 has no padding, so its config names another token."""
+        tokens = max(self.values["vocab_size"], self.values.get("decoder_vocab_size") or 0)
+        pad = None if self.task == "language_modeling" else self.values["pad_token_id"]
+        start = self.values.get("decoder_start_token_id", self.values.get("bos_token_id"))
+        return TokenOrder(tokens, pad=pad, start=start, end=self.values["eos_token_id"])
+
+    def _make_inputs(self):
+        """Returns the arguments of the model, from which the shapes of its parameters follow."""
+        if self.order is None:
+            size = getattr(self.config, "image_size", 32)
+            return [jnp.zeros((1, size, size, 3))]
+        tokens = jnp.ones((1, 1), jnp.int32)
+        return [tokens, tokens] if self.task == "translation" else [tokens]
 
     def convert(self, weights):
         """Returns {name in tfm: array} of the arrays of a folder."""

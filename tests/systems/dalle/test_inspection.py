@@ -72,7 +72,7 @@ def test_both_stages_inspect_all_splits_and_count_repeated_pictures(tmp_path):
         list(summarize_splits(config, ["none"], image_tokens.inspect_split))
 
 
-def test_generated_captions_are_summarized(tmp_path):
+def test_generated_captions_are_summarized():
     config = text_to_image.Config(model=cases.DALLE, data=CaptionsConfig(evaluated=5))
     summary = text_to_image.inspect_split(config, "test")
     assert summary.title == "5 generated pictures with captions"

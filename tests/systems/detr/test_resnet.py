@@ -1,11 +1,13 @@
 """Tests of residual networks: the published size, and training as a classifier."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
-from tests.support import images
 from tfm.devices.memory import count_elements
 from tfm.systems.detr.resnet import FrozenBatchNorm, ResNet, ResNetClassifier, ResNetConfig
 from tfm.tasks import image_classification as classification
@@ -22,18 +24,28 @@ def test_resnet_50_has_the_published_number_of_parameters():
     assert count_elements(shapes["params"]) == 25_557_032
 
 
-def test_classifier_learns_a_batch_and_ignores_padding(tmp_path):
-    images.write_arrays(tmp_path / "images.npz", {"train": 13, "validation": 7})
-    names = ["cat", "dog", "bird"]
-    task = classification.Classification(classification.Config(model=CONFIG), names, "")
-    variables = task.init(jax.random.key(0))
-    rng = np.random.default_rng(0)
-    batch = {
-        "images": rng.normal(size=(6, 6, 6, 5)).astype(np.float32),
+@pytest.fixture(scope="module")
+def task():
+    """Returns the classification of images by a tiny residual network."""
+    return classification.Classification(classification.Config(model=CONFIG), ["cat", "dog", "bird"], "")
+
+
+@pytest.fixture(scope="module")
+def batch():
+    """Returns a batch of five random images, and a row of padding."""
+    return {
+        "images": np.random.default_rng(0).normal(size=(6, 6, 6, 5)).astype(np.float32),
         "labels": np.array([0, 1, 2, 0, 1, 0]),
         "weights": np.float32([1, 1, 1, 1, 1, 0]),
     }
-    optimizer = optax.adam(0.01)
+
+
+OPTIMIZER = optax.adam(0.01)
+
+
+@pytest.fixture(scope="module")
+def step(task):
+    """Returns a compiled step: (variables, moments, batch) -> (variables, moments, loss)."""
 
     @quick_jit
     def step(variables, moments, batch):
@@ -43,16 +55,33 @@ def test_classifier_learns_a_batch_and_ignores_padding(tmp_path):
             return total / count, output.state
 
         (value, state), gradient = jax.value_and_grad(loss, has_aux=True)(variables["params"])
-        changes, moments = optimizer.update(gradient, moments)
+        changes, moments = OPTIMIZER.update(gradient, moments)
         params = optax.apply_updates(variables["params"], changes)
         return {"params": params, **state}, moments, value
 
-    moments = optimizer.init(variables["params"])
-    other = {**batch, "images": batch["images"] + np.float32([0, 0, 0, 0, 0, 9])[:, None, None, None]}
-    np.testing.assert_allclose(step(variables, moments, batch)[2], step(variables, moments, other)[2])
+    return step
+
+
+def test_classifier_learns_a_batch(task, batch, step):
+    variables = task.init(jax.random.key(0))
+    moments = OPTIMIZER.init(variables["params"])
     for _ in range(60):
-        variables, moments, value = step(variables, moments, batch)
-    assert value < 0.05
+        variables, moments, loss = step(variables, moments, batch)
+    assert loss < 0.05
+
+
+def test_padding_changes_neither_the_loss_nor_the_variables_of_a_step(task, batch, step):
+    """Images of padding must not enter the statistics of batch norm either."""
+    variables = task.init(jax.random.key(0))
+    moments = OPTIMIZER.init(variables["params"])
+    other_padding = batch["images"] + np.float32([0, 0, 0, 0, 0, 9])[:, None, None, None]
+    after = step(variables, moments, batch)
+    jax.tree.map(
+        functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6),
+        step(variables, moments, {**batch, "images": other_padding}),
+        after,
+    )
+    assert after[2] > 1  # about log(3) before training
 
 
 def test_frozen_norms_compute_what_trained_norms_compute_in_evaluation():
