@@ -2,6 +2,7 @@
 
 import io
 import os
+import pathlib
 
 import numpy as np
 import tensorflow_datasets as tfds
@@ -114,3 +115,41 @@ class ArrayImages(TinyImages):
             assert file.read(3) == b'"""'
         for i in range(6):
             yield i, {"image": self.image(i), "label": i % 2}
+
+
+class TinyRows(tfds.core.GeneratorBasedBuilder):
+    """Nine rows of a training split with texts in three languages, two labels and an image.
+
+    The texts contain the names of the folder and of the data set, so that two folders have different texts.
+    """
+
+    VERSION = tfds.core.Version("1.0.0")
+
+    def _info(self):
+        texts = ("en", "de", "fr", "text", "other", "letter")
+        features = {name: tfds.features.Text() for name in texts}
+        features["label"] = tfds.features.ClassLabel(names=["no", "yes"])
+        features["image"] = tfds.features.Image(shape=(4, 6, 3))
+        return tfds.core.DatasetInfo(
+            builder=self, features=tfds.features.FeaturesDict(features), description="Tiny."
+        )
+
+    def _split_generators(self, dl_manager):
+        return {"train": self._generate_examples()}
+
+    def _generate_examples(self):
+        folder, name, _ = pathlib.Path(self.data_dir).parts[-3:]
+        for i in range(9):
+            file = io.BytesIO()
+            Image.fromarray(TinyImages.image(i)).save(file, "PNG")
+            file.seek(0)
+            texts = {
+                column: f"{folder} {name} {i} {column}" for column in ("en", "de", "fr", "text", "other")
+            }
+            yield i, texts | {"letter": "abc"[i % 3], "label": i % 2, "image": file}
+
+
+class TinyOtherRows(TinyRows):
+    """The rows of `TinyRows` under another name."""
+
+    VERSION = tfds.core.Version("1.0.0")

@@ -2,7 +2,8 @@
 
 With another value of the field, the traced program, the data or the files of a run differ. Code that drops an
 argument, ignores a field or uses its default fails these tests. The other value follows from the type and the
-allowed values of the field. Only paths, names and patterns are listed, in `tests.wiring.cases.VALUES`.
+allowed values of the field. Only paths, names and patterns are listed, in `VALUES` of the module that
+describes the section, see `tests.wiring.cases`.
 """
 
 import dataclasses
@@ -12,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.wiring import observers
-from tests.wiring.cases import CASES, VALUES, Case
+from tests.wiring.case import Case, Observation
+from tests.wiring.cases import CASES, MODULES, VALUES, write_data
 from tfm import models, tasks
 from tfm.config import find_problem, hints_of, info_of, to_config_dict, value_class, walk_fields
 from tfm.errors import UserError
@@ -22,6 +23,7 @@ from tfm.training.optimizers import OPTIMIZERS
 from tfm.workdir.runs import parse_config
 
 pytestmark = pytest.mark.long
+PLACE = "the wiring.py of its task or system, see tests/wiring/cases.py"
 BY_NAME = ("task", "name")  # fields that select a class, see the last test
 
 
@@ -38,12 +40,12 @@ def _data(tmp_path_factory):
     """Creates a folder in which the observers read and write files."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("wiring"))
-        observers.write_data()
+        write_data()
         yield
 
 
 @functools.cache
-def observe(observer: Callable, section: Any) -> observers.Observation:
+def observe(observer: Callable, section: Any) -> Observation:
     """Observes a section. An error of the code that reads the section is an observation, too."""
     try:
         return observer(section)
@@ -91,19 +93,23 @@ def test_every_field_has_an_effect(kind, name):
     if name in BY_NAME and not VALUES.get(kind, {}).get(name):
         pytest.skip("the field selects the class of its section")
     cases = [case for case in CASES if type(case.section) is kind]
-    assert cases, f"Add a tiny {kind.__name__} with an observer to CASES in tests/wiring/cases.py."
+    assert cases, f"Add a tiny {kind.__name__} with an observer to CASES of {PLACE}."
     assert any(True for case in cases for _ in other_values(case.section, name)), (
-        f"Add another value of {kind.__name__}.{name} to VALUES in tests/wiring/cases.py, "
+        f"Add another value of {kind.__name__}.{name} to VALUES of {PLACE}, "
         "because its type does not imply one."
     )
     assert any(effect for case in cases for effect in effects(case.section, name, case.observe)), (
         f"No code that was observed reads {kind.__name__}.{name}. If another field turns it on, add a case "
-        "with that field to CASES in tests/wiring/cases.py."
+        f"with that field to CASES of {PLACE}."
     )
 
 
-def test_table_names_only_fields_that_exist():
+def test_values_name_only_fields_that_exist():
     assert {(kind, name) for kind, values in VALUES.items() for name in values} <= set(FIELDS)
+
+
+def test_only_one_module_has_the_values_of_a_section():
+    assert len(VALUES) == sum(len(module.VALUES) for module in MODULES)
 
 
 def name_case(case: Case) -> str:

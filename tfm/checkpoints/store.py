@@ -157,6 +157,10 @@ class CheckpointStore:
         checkpoint records them, and is restored only with equal ones.
       guard: guard of the run folder, checked before and after each save. None checks nothing.
 
+    Attributes:
+      folder: absolute path of the folder.
+      retention: see above.
+
     Raises:
       UserError: if Orbax cannot write to the path, or the path is a file.
     """
@@ -175,7 +179,7 @@ class CheckpointStore:
             raise UserError(f"Expected a folder of checkpoints at {folder}, got a file. Move it away.")
         trees.orbax_path(folder)
         self._scores = scores
-        self._retention = retention
+        self.retention = retention
         self._assets = dict(assets or {})
         self._guard = guard
         self._damage: dict[int, str] = {}  # "" for a step that was found intact
@@ -417,7 +421,7 @@ class CheckpointStore:
                 record = self._read_record(step)
                 if record.step == step:
                     times[step] = record.time
-        for step in times.keys() - self._retention.select(times, self._scores()):
+        for step in times.keys() - self.retention.select(times, self._scores()):
             with contextlib.suppress(FileNotFoundError):
                 os.rename(self._path(step), self._path(step) + DELETED)
         self._remove_leftovers()
