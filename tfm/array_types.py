@@ -68,7 +68,10 @@ def _array_annotation(parameter: inspect.Parameter) -> Any:
     """
     is_union = typing.get_origin(parameter.annotation) in (typing.Union, types.UnionType)
     alternatives = typing.get_args(parameter.annotation) if is_union else (parameter.annotation,)
-    return next((alternative for alternative in alternatives if hasattr(alternative, "dim_str")), None)
+    for kind in alternatives:
+        if isinstance(kind, type) and issubclass(kind, jaxtyping.AbstractArray):
+            return kind
+    return None
 
 
 def _check_array(name: str, array: Any, annotation: Any, shapes: dict[str, tuple[int, ...]]) -> None:

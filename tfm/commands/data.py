@@ -25,6 +25,7 @@ from tfm.data.sources.opening import check_splits, open_documents, open_pairs
 from tfm.data.sources.splits import list_splits
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError
+from tfm.training.task import RunConfig
 from tfm.workdir import runs
 from tfm.workdir.starts import warn_of_changed_split
 
@@ -51,7 +52,7 @@ def main(options: command_options.Data) -> None:
         return
     if not isinstance(getattr(config, "data", None), PairsConfig | DocumentsConfig):
         raise UserError(f"tfm data cannot read the data of the task '{config.task}'.")
-    tokenizer = load_tokenizer(options.workdir, run_config) if options.workdir else None
+    tokenizer = load_tokenizer(options.workdir, run_config) if options.workdir and run_config else None
     summaries = inspect_splits(config, names, tokenizer)
     warn_of_changed_splits(config, recorded_run, [split.name for split in summaries])
     inspect_labels = getattr(tasks.find(config.task), "inspect_labels", None)
@@ -66,7 +67,7 @@ def main(options: command_options.Data) -> None:
 
 
 def summarize_splits(
-    config: Any, names: Sequence[str], inspect_split: Callable[[Any, str], Summary]
+    config: RunConfig, names: Sequence[str], inspect_split: Callable[[Any, str], Summary]
 ) -> Iterator[Summary]:
     """Yields the summaries of splits of a task that summarizes them itself, the training split first.
 
@@ -114,7 +115,7 @@ def _show_summary(summary: Summary) -> Iterator[str]:
     yield from (f"  hint: {hint}" for hint in summary.hints)
 
 
-def read_run_config(workdir: str, task: str) -> Any:
+def read_run_config(workdir: str, task: str) -> RunConfig:
     """Returns the config of a run.
 
     Raises:
@@ -129,7 +130,7 @@ def read_run_config(workdir: str, task: str) -> Any:
     return config
 
 
-def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str]) -> None:
+def warn_of_changed_splits(config: RunConfig, workdir: str | None, names: Iterable[str]) -> None:
     """Logs a warning for each split whose content has changed since the last start of a run, if any."""
     if workdir is None:
         return
@@ -137,12 +138,12 @@ def warn_of_changed_splits(config: Any, workdir: str | None, names: Iterable[str
         warn_of_changed_split(config, workdir, name)
 
 
-def load_tokenizer(workdir: str, config: Any) -> Any:
+def load_tokenizer(workdir: str, config: RunConfig) -> Any:
     """Loads the tokenizer of a run with this config, or raises a UserError if the run has none."""
     return tasks.find(config.task).create(config, workdir, new=False).tokenizer
 
 
-def inspect_splits(config: Any, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
+def inspect_splits(config: RunConfig, names: Sequence[str], tokenizer: Any = None) -> list[Split]:
     """Reads splits, the training split first, and summarizes each. Logs the progress.
 
     Only if the training split is read, the summaries of the other splits count the rows that are also in it.

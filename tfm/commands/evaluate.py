@@ -24,7 +24,7 @@ from tfm.errors import UserError
 from tfm.io import local_copies
 from tfm.io.files import atomic_file, last_part, only_writer
 from tfm.training.setup import CHECKPOINT_FOLDER
-from tfm.training.task import Report
+from tfm.training.task import Report, RunConfig
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import SUFFIX, EvaluationRecord
@@ -54,7 +54,7 @@ def main(options: Evaluate) -> None:
         write_results(run, options, stem)
 
 
-def check_output_dir(folder: str, workdir: str, new_config: Any) -> None:
+def check_output_dir(folder: str, workdir: str, new_config: RunConfig) -> None:
     """Raises a UserError if the folder contains a run other than `workdir`, or evaluations of another run.
 
     Evaluations on other data count as evaluations of another run.

@@ -18,7 +18,6 @@ import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import jax
 
@@ -39,7 +38,7 @@ from tfm.training.hooks import Hook
 from tfm.training.partitioning import make_partitioner
 from tfm.training.profiling import Profiler, parse_range
 from tfm.training.setup import CHECKPOINT_FOLDER, has_checkpoint
-from tfm.training.task import Task
+from tfm.training.task import RunConfig, Task
 from tfm.training.trackers import find_tracker
 from tfm.workdir import resume, warm_start, working_copies
 from tfm.workdir.starts import open_same_data
@@ -162,7 +161,7 @@ def make_hooks(task: Task, options: Train) -> list[Hook]:
     return hooks
 
 
-def dry_run(config: Any, options: Train) -> None:
+def dry_run(config: RunConfig, options: Train) -> None:
     """Prints memory, arithmetic and batches of the run. The work directory does not change.
 
     Raises:
@@ -177,7 +176,7 @@ def dry_run(config: Any, options: Train) -> None:
         print("\n".join(describe_run(task, config.training, workdir, open_data)))
 
 
-def create_task(config: Any, options: Train, elsewhere: str) -> Task:
+def create_task(config: RunConfig, options: Train, elsewhere: str) -> Task:
     """Returns the task of a dry run, with the assets that the run has or would make. Writes into `elsewhere`.
 
     Args:

@@ -26,12 +26,14 @@ import numpy as np
 
 from tfm.commands.command import command
 from tfm.commands.options import Visualize
+from tfm.decoding.config import DecodingConfig
 from tfm.errors import UserError
 from tfm.interpret.observation import Observation, Observes, observe_example
 from tfm.io import local_copies
 from tfm.io.files import atomic_file, only_writer, remove_temporary
 from tfm.training.run_log import METRICS_FILE, read_metrics
 from tfm.training.scores import find_best
+from tfm.training.task import Task
 from tfm.visualize.figures import FORMATS, Panels, draw_attention, draw_patches, plan_grid, save
 from tfm.visualize.lines import draw_lines, find_word, select_differing_head
 from tfm.visualize.page import make_page
@@ -113,7 +115,7 @@ def draw_curves(workdir: str, rows: Rows, metrics: Sequence[str], path: str) -> 
     save(plot_curves({os.path.basename(os.path.abspath(workdir)): rows}, metrics), path)
 
 
-def warn_of_another_search(decoding: Any) -> None:
+def warn_of_another_search(decoding: DecodingConfig) -> None:
     """Logs a warning if the config decodes without beam search, because the figures show a beam search."""
     if decoding.samples or decoding.beam_size == 1:
         search = "samples" if decoding.samples else "greedy search"
@@ -124,7 +126,7 @@ def warn_of_another_search(decoding: Any) -> None:
         )
 
 
-def choose_examples(given: Sequence[str], task: Any) -> list[str]:
+def choose_examples(given: Sequence[str], task: Task | Observes) -> list[str]:
     """Returns the given examples, or the default examples of the task. A task without observations has none.
 
     Raises:

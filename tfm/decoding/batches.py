@@ -218,9 +218,9 @@ def _measure_memory(program: Any, structure: Any, leaves: tuple) -> int:
 
 def _as_shape(x: Any) -> Any:
     """Returns the shape and dtype of an array, and the sharding if it is fixed. Keeps other arguments."""
-    if not hasattr(x, "shape"):
+    if not isinstance(x, jax.Array | np.ndarray):
         return x
-    sharding = x.sharding if getattr(x, "committed", False) else None
+    sharding = x.sharding if isinstance(x, jax.Array) and x.committed else None
     return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
 

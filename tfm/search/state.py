@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,17 @@ State = Any  # a pytree of arrays whose leaves begin with the axis B
 # (tokens int32 [B, W], state, position int32 scalar) -> (logits [B, W, V], state)
 Step = Callable[[jax.Array, State, jax.Array], tuple[jax.Array, State]]
 Tree = TypeVar("Tree")
+
+
+@runtime_checkable
+class LimitedState(Protocol):
+    """A node of a state that has space for a limited number of positions.
+
+    Attributes:
+      max_length: The number of positions. None means no limit.
+    """
+
+    max_length: int | None
 
 
 class Hypotheses(NamedTuple):
@@ -99,8 +110,7 @@ def check_state(state: State, batch_size: int, max_length: int) -> None:
     """Checks that a decoding state fits the batch and has space for every position of a search.
 
     Args:
-      state: A pytree. If a node has an attribute `max_length`, it is the number of positions for which the
-        node has space.
+      state: A pytree. A `LimitedState` in it has space for a limited number of positions.
       batch_size: Size of the first axis of every leaf, B.
       max_length: Maximum number of tokens of an output.
 
@@ -112,12 +122,12 @@ def check_state(state: State, batch_size: int, max_length: int) -> None:
         raise ValueError(
             f"Expected all leaves of the state to begin with the axis B = {batch_size}, got shapes {shapes}."
         )
-    for node in jax.tree.leaves(state, is_leaf=lambda node: hasattr(node, "max_length")):
-        capacity = getattr(node, "max_length", None)
-        if capacity is not None and max_length > capacity:
+    for node in jax.tree.leaves(state, is_leaf=lambda node: isinstance(node, LimitedState)):
+        is_limited = isinstance(node, LimitedState) and node.max_length is not None
+        if is_limited and max_length > node.max_length:
             raise ValueError(
-                f"Expected max_length to be at most {capacity}, the number of positions that the state "
-                f"({type(node).__name__}) has space for, got {max_length}."
+                f"Expected max_length to be at most {node.max_length}, the number of positions that the "
+                f"state ({type(node).__name__}) has space for, got {max_length}."
             )
 
 

@@ -2,14 +2,18 @@
 
 The module of a task defines its batches, its loss and its evaluation. It must define `Config` and `create`.
 It can also define `plan(config)`, which the plan of a sweep calls to get the task before the data are read.
+If it defines `fingerprint(config, split)`, changes of the data are noticed, see `fingerprint` below.
 For `tfm data`, it can define `inspect_split(config, split)`, which returns a `tfm.data.inspection.Summary`.
 A task with labelled texts can define `inspect_labels(config, splits)` instead. It returns {split: Summary}.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfm.config import OnResume, field, find_module
 from tfm.family import TASKS
+
+if TYPE_CHECKING:
+    from tfm.training.task import RunConfig
 
 
 def find(name: str) -> Any:
@@ -22,6 +26,16 @@ def find(name: str) -> Any:
       UserError: if the task does not exist.
     """
     return find_module(TASKS, name, "config.task", needs=("Config", "create"))
+
+
+def fingerprint(config: "RunConfig", split: str) -> str | None:
+    """Returns the fingerprint of the content of a split, or None if the task cannot compute it.
+
+    Raises:
+      UserError: if the split cannot be used.
+    """
+    compute = getattr(find(config.task), "fingerprint", None)
+    return None if compute is None else compute(config, split)
 
 
 def task_field(name: str) -> Any:

@@ -366,7 +366,7 @@ def create(config: Config, workdir: str, *, new: bool = True) -> Classification:
     return Classification(config, *prepare_labels(plan(config), workdir, new=new))
 
 
-def inspect_split(config: Any, split: str) -> Summary:
+def inspect_split(config: Config, split: str) -> Summary:
     """Returns what `tfm data` shows of a split, see `tfm.data.images.inspection`.
 
     Args:
@@ -376,7 +376,7 @@ def inspect_split(config: Any, split: str) -> Summary:
     return summarize_images(config.data, split)
 
 
-def fingerprint(config: Any, split: str) -> str:
+def fingerprint(config: Config, split: str) -> str:
     """Returns a hash of the content of a split. The config is as for `inspect_split`."""
     return open_images(config.data, split).fingerprint
 

@@ -9,7 +9,7 @@ import fnmatch
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import optax
@@ -21,6 +21,9 @@ from tfm.config import OnResume, check_fields, field, find_by_name
 from tfm.errors import UserError
 from tfm.io.tree_paths import join_path
 from tfm.schedules import Schedule
+
+if TYPE_CHECKING:
+    from tfm.training.config import TrainingConfig
 
 NOT_DECAYED = ("*/bias", "*/scale")  # biases of projections, scales and biases of norms
 LARGEST_BETA = 0.999999  # 1 - beta of values closer to 1 loses its precision in float32
@@ -332,12 +335,12 @@ def find_shared_factor(paths: Iterable[str], factors: Factors) -> float:
     return 1.0 if factor is None else factor
 
 
-def make_schedule(config: Any, d_model: int | None) -> Schedule:
+def make_schedule(config: "TrainingConfig", d_model: int | None) -> Schedule:
     """Returns the learning rate as a function of the number of completed updates.
 
     Args:
-      config: an object with `schedule`, `steps`, `warmup_steps`, `peak_learning_rate` and
-        `learning_rate_scale`, for example a `TrainingConfig`.
+      config: the training section. Only `schedule`, `steps`, `warmup_steps`, `peak_learning_rate` and
+        `learning_rate_scale` are read.
       d_model: model width for the paper's peak, or None if the model has no width.
 
     Raises:
@@ -356,7 +359,7 @@ def make_schedule(config: Any, d_model: int | None) -> Schedule:
     return schedules.constant(peak, config.warmup_steps)
 
 
-def find_peak(config: Any, d_model: int | None) -> float:
+def find_peak(config: "TrainingConfig", d_model: int | None) -> float:
     """Returns the largest learning rate, multiplied by `learning_rate_scale`.
 
     The largest rate is `peak_learning_rate`, or if it is None, the peak of equation 3 of the paper.
@@ -375,7 +378,7 @@ def find_peak(config: Any, d_model: int | None) -> float:
     return config.learning_rate_scale * (d_model * config.warmup_steps) ** -0.5
 
 
-def warn_of_large_peak(config: Any, d_model: int | None) -> None:
+def warn_of_large_peak(config: "TrainingConfig", d_model: int | None) -> None:
     """Logs a warning if the paper's rule gives a peak above `LARGE_PEAK`, at which most models do not learn.
 
     Raises:

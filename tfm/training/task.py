@@ -16,7 +16,7 @@ a run may differ in their shapes and in the names of their arrays: the step is c
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 import flax.struct
 import jax
@@ -25,6 +25,9 @@ import numpy as np
 from tfm.devices.memory import check_depth
 from tfm.devices.rows import make_device_key
 from tfm.errors import UserError
+
+if TYPE_CHECKING:
+    from tfm.training.config import TrainingConfig
 
 Batch = Mapping[str, np.ndarray]
 Variables = Mapping[str, Any]  # {"params": tree, other collection: tree}, as Flax has them
@@ -79,6 +82,41 @@ class LossOutput(NamedTuple):
 
 
 Loss = Callable[[Variables, Batch, Context], LossOutput]
+
+
+class RunConfig(Protocol):
+    """The config of a run: the frozen dataclass `Config` of a task, see the module's docstring."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def task(self) -> str:
+        """The name by which `tfm.tasks.find` finds the task."""
+        ...
+
+    @property
+    def model(self) -> Any:
+        """The config of the model, which has a `name`."""
+        ...
+
+    @property
+    def data(self) -> Any:
+        """The section of the data."""
+        ...
+
+    @property
+    def training(self) -> "TrainingConfig":
+        """The section of the training."""
+        ...
+
+    @property
+    def output_suffix(self) -> str:
+        """The end of the names of output files."""
+        ...
+
+    def without_paths(self) -> Any:
+        """Returns a copy without paths of this machine."""
+        ...
 
 
 class Update(NamedTuple):

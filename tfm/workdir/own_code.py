@@ -8,16 +8,16 @@ import dataclasses
 import logging
 import sys
 from collections.abc import Mapping
-from typing import Any
 
 from tfm.config import dotted_names
 from tfm.config.names import module_names
 from tfm.io.files import hash_file
+from tfm.training.task import RunConfig
 
 log = logging.getLogger(__name__)
 
 
-def hash_modules(config: Any) -> dict[str, str]:
+def hash_modules(config: RunConfig) -> dict[str, str]:
     """Returns {module: SHA-256 of its file} of the imported modules outside tfm that a config names.
 
     The modules that they import are not included.
@@ -45,7 +45,7 @@ def warn_of_changed_modules(
         log.warning("The code of %s has changed since %s. %s", " and ".join(changed), since, effect)
 
 
-def warn_of_other_modules(folder: str, recorded: Mapping[str, str], config: Any) -> None:
+def warn_of_other_modules(folder: str, recorded: Mapping[str, str], config: RunConfig) -> None:
     """Logs a warning if the model of a folder may compute something else, because a module has changed.
 
     Args:

@@ -10,7 +10,7 @@ from tfm import config, tasks
 from tfm.config import Change, FieldInfo, OnResume, changes, walk_fields
 from tfm.errors import UserError, suggest
 from tfm.training.setup import has_checkpoint, open_checkpoints
-from tfm.training.task import Task
+from tfm.training.task import RunConfig, Task
 from tfm.workdir import runs
 from tfm.workdir.bundle import is_bundle
 from tfm.workdir.evaluations import SUFFIX, read_evaluations
@@ -19,7 +19,7 @@ from tfm.workdir.starts import RECORD_FILE, last_start
 log = logging.getLogger(__name__)
 
 
-def save_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+def save_config(new_config: RunConfig, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
     """Checks a config with `check_config`, and writes it unless the run has a checkpoint and a config.
 
     The config of a run with a checkpoint is replaced by `tfm.workdir.train.train` just before its first step.
@@ -31,7 +31,7 @@ def save_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] = 
         config.save(new_config, path)
 
 
-def check_config(new_config: Any, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
+def check_config(new_config: RunConfig, workdir: str, *, allow_change: Sequence[str] = ()) -> None:
     """Checks that the run of a work directory may have this config, and logs the changes.
 
     Before the first checkpoint, any field may change except the fields that produced the tokenizer or other
@@ -91,7 +91,7 @@ def _saved_config(workdir: str, begun: bool) -> Any:
     return runs.parse_config(recorded)
 
 
-def _allowed(new_config: Any, names: Sequence[str]) -> list[str]:
+def _allowed(new_config: RunConfig, names: Sequence[str]) -> list[str]:
     """Returns the field paths of --allow_change, or raises a UserError if a path is unknown or fixed."""
     known = {leaf.path: leaf.info for leaf in walk_fields(new_config)}
     paths = [name.removeprefix("config.") for name in names]
@@ -105,7 +105,9 @@ def _allowed(new_config: Any, names: Sequence[str]) -> list[str]:
     return paths
 
 
-def _check_resume(changed: Sequence[Change], new_config: Any, workdir: str, allowed: Sequence[str]) -> None:
+def _check_resume(
+    changed: Sequence[Change], new_config: RunConfig, workdir: str, allowed: Sequence[str]
+) -> None:
     """Raises a UserError if a run that has a checkpoint may not resume with these changes."""
     moved = any(change.new.info.asset for change in changed)
     other = _other_data(new_config, workdir) if moved else ""
@@ -119,14 +121,16 @@ def _check_resume(changed: Sequence[Change], new_config: Any, workdir: str, allo
     _refuse(reasons, workdir)
 
 
-def _other_data(new_config: Any, workdir: str) -> str:
+def _other_data(new_config: RunConfig, workdir: str) -> str:
     """Returns the name of a split whose content has changed since the last start, or "".
 
     Also returns "" if the task cannot compute fingerprints of its data.
     """
-    before, task = last_start(workdir).get("data", {}), tasks.find(new_config.task)
-    splits = [name for name in ("train", "validation") if name in before and hasattr(task, "fingerprint")]
-    return next((name for name in splits if task.fingerprint(new_config, name) != before[name]), "")
+    recorded = last_start(workdir).get("data", {})
+    for split in ("train", "validation"):
+        if split in recorded and tasks.fingerprint(new_config, split) not in (None, recorded[split]):
+            return split
+    return ""
 
 
 def _reason(change: Change, other_data: str = "") -> str:

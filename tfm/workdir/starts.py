@@ -22,7 +22,7 @@ from tfm import tasks
 from tfm.devices.backend import NUMERICAL_OPTIONS
 from tfm.errors import UserError
 from tfm.io.files import append_json_line, read_json_lines
-from tfm.training.task import Data, Task, check_contract
+from tfm.training.task import Data, RunConfig, Task, check_contract
 from tfm.workdir.own_code import hash_modules, warn_of_changed_modules
 
 RECORD_FILE = "starts.jsonl"
@@ -33,7 +33,7 @@ RECORDED_VARIABLES = (  # environment variables that change numbers; other varia
 log = logging.getLogger(__name__)
 
 
-def record_start(workdir: str, config: Any, identity: dict[str, str], step: int) -> None:
+def record_start(workdir: str, config: RunConfig, identity: dict[str, str], step: int) -> None:
     """Appends a line about this start to starts.jsonl in the run folder. Only the first host writes.
 
     The line contains everything that is needed to repeat the run. Its field "changed" contains the fields of
@@ -145,7 +145,7 @@ def check_same_data(workdir: str, now: dict[str, str], step: int, before: float 
         )
 
 
-def warn_of_changed_split(config: Any, workdir: str, split: str) -> None:
+def warn_of_changed_split(config: RunConfig, workdir: str, split: str) -> None:
     """Logs a warning if the content of a split has changed since the last start of a run.
 
     Does nothing if the run did not record the split, or if the task cannot compute its fingerprint.
@@ -158,11 +158,10 @@ def warn_of_changed_split(config: Any, workdir: str, split: str) -> None:
     Raises:
       UserError: if the split cannot be used.
     """
-    task = tasks.find(config.task)
     recorded = last_start(workdir).get("data", {}).get(split)
-    if recorded is None or not hasattr(task, "fingerprint"):
+    if recorded is None:
         return
-    if task.fingerprint(config, split) != recorded:
+    if tasks.fingerprint(config, split) not in (None, recorded):
         log.warning(
             "The content of %s has changed since the last start of the run in %s. Results on it cannot be "
             "compared with the results of the run",

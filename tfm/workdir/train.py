@@ -9,7 +9,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import jax
 from jax.experimental import multihost_utils
@@ -26,7 +25,7 @@ from tfm.training.run_log import MetricsWriter
 from tfm.training.samples import SamplesWriter
 from tfm.training.scores import Scores, check_score_names, find_best
 from tfm.training.setup import Setup, open_checkpoints
-from tfm.training.task import Task, Variables
+from tfm.training.task import RunConfig, Task, Variables
 from tfm.training.trackers.hook import TrackerHook
 from tfm.workdir import resume, warm_start
 from tfm.workdir.compiled_programs import enable_compilation_cache, remove_damaged_programs
@@ -37,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def train_in_workdir(
-    config: Any,
+    config: RunConfig,
     workdir: str,
     *,
     allow_change: Sequence[str] = (),

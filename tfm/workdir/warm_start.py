@@ -18,13 +18,13 @@ from tfm.training.assets import LABELS_FILE
 from tfm.training.frozen import SUFFIX, write_frozen
 from tfm.training.parameter_map import Entry, Resize, check_entries, load_tree
 from tfm.training.setup import has_checkpoint
-from tfm.training.task import Task, Variables, variable_shapes
+from tfm.training.task import RunConfig, Task, Variables, variable_shapes
 from tfm.workdir import runs
 
 log = logging.getLogger(__name__)
 
 
-def check_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+def check_warm_start(source: str, new_config: RunConfig, workdir: str, entries: Sequence[str] = ()) -> None:
     """Checks that a new run can begin with the parameters of `source`. Changes no file.
 
     Args:
@@ -54,7 +54,7 @@ def check_warm_start(source: str, new_config: Any, workdir: str, entries: Sequen
         )
 
 
-def check_map(source: str, new_config: Any, workdir: str, entries: Sequence[str]) -> None:
+def check_map(source: str, new_config: RunConfig, workdir: str, entries: Sequence[str]) -> None:
     """Checks that each entry of a map takes a parameter, before the data of the new run are read.
 
     The sizes of a vocabulary are not known yet, so `load_variables` compares the shapes later. A task whose
@@ -75,7 +75,7 @@ def check_map(source: str, new_config: Any, workdir: str, entries: Sequence[str]
     check_entries(ours, theirs, entries, source)
 
 
-def prepare_warm_start(source: str, new_config: Any, workdir: str, entries: Sequence[str] = ()) -> None:
+def prepare_warm_start(source: str, new_config: RunConfig, workdir: str, entries: Sequence[str] = ()) -> None:
     """Copies the assets of `source`, such as its vocabulary, into the folder of a new run.
 
     Does nothing if the run has a checkpoint, except that the log says so. Creates the folder. With a map, the
@@ -140,7 +140,7 @@ def find_initial_variables(
     return load
 
 
-def copy_frozen_models(config: Any, workdir: str) -> None:
+def copy_frozen_models(config: RunConfig, workdir: str) -> None:
     """Writes the model of each field made by `tfm.training.frozen.frozen_field` into the folder of a run.
 
     A model that exists already stays as it is, so a run that resumes does not need the other run.

@@ -102,7 +102,7 @@ def check_builder(builder: Any, split: str) -> None:
         f"The data set {name} has no feature '{feature}' of the type {kind.__name__}. Use a data set for "
         "image classification."
         for feature, kind in (("image", kinds.Image), ("label", kinds.ClassLabel))
-        if not isinstance(dict(features.items() if hasattr(features, "items") else ()).get(feature), kind)
+        if not isinstance(tfds.named_features(builder).get(feature), kind)
     ]
     if not problems and (features["image"].np_dtype != np.uint8 or features["image"].shape[-1] not in (1, 3)):
         problems.append(

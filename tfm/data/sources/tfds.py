@@ -199,7 +199,7 @@ def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str
       features: names of features.
       labels: names of the features that contain labels. A label may also be numbers, booleans or classes.
     """
-    known = dict(builder.info.features.items()) if hasattr(builder.info.features, "items") else {}
+    known = named_features(builder)
     problems: list[str] = []
     for name in features:
         if name not in known:
@@ -213,6 +213,14 @@ def feature_problems(builder: Any, features: Sequence[str], labels: Sequence[str
                 f"The feature '{name}' of {builder.info.full_name} is not {expected}: {known[name]}."
             )
     return problems
+
+
+def named_features(builder: Any) -> dict[str, Any]:
+    """Returns {name: feature} of a data set, or {} if its examples are single features without a name."""
+    import tensorflow_datasets as tfds
+
+    features = builder.info.features
+    return dict(features.items()) if isinstance(features, tfds.features.FeaturesDict) else {}
 
 
 def _is_text(kind: Any) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tfm.data.tokenizers.protocol import EOS_ID, Tokenizer, encode_inside
+from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, Tokenizer, encode_inside
 
 MASK = "[MASK]"
 MASK_PIECES = (MASK, "<mask>")  # of BERT and of RoBERTa
@@ -31,7 +31,8 @@ class MaskTokenizer:
     def __init__(self, tokenizer: Any):
         self.unmasked = tokenizer
         self.fingerprint: str = getattr(tokenizer, "fingerprint", "")
-        pieces = tokenizer.pieces(range(len(tokenizer))) if hasattr(tokenizer, "pieces") else []
+        has_pieces = isinstance(tokenizer, PieceTokenizer)
+        pieces = tokenizer.pieces(range(len(tokenizer))) if has_pieces else []
         self.mask_id = next((pieces.index(mask) for mask in MASK_PIECES if mask in pieces), len(tokenizer))
 
     def __len__(self) -> int:
@@ -85,4 +86,6 @@ class MaskPieceTokenizer(MaskTokenizer):
 
 def add_mask(tokenizer: Tokenizer | range) -> MaskTokenizer:
     """Returns the tokenizer with a mask: a `MaskPieceTokenizer` if its tokens are pieces."""
-    return (MaskPieceTokenizer if hasattr(tokenizer, "pieces") else MaskTokenizer)(tokenizer)
+    if isinstance(tokenizer, PieceTokenizer):
+        return MaskPieceTokenizer(tokenizer)
+    return MaskTokenizer(tokenizer)

@@ -4,13 +4,14 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID
 from tfm.decoding.batches import pad_ids
-from tfm.decoding.protocol import search_parameters
+from tfm.decoding.config import DecodingConfig
+from tfm.decoding.protocol import Params, search_parameters
 from tfm.decoding.translate import check_lengths, find_layer, trace_batch
 from tfm.devices.mesh import fetch
 from tfm.errors import UserError
@@ -24,11 +25,16 @@ from tfm.interpret.observation import (
 )
 from tfm.training.task import Samples
 
+if TYPE_CHECKING:
+    from tfm.tasks.translation.task import Translation
+
 PICTURE = "attention"
 log = logging.getLogger(__name__)
 
 
-def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MAX_TOKENS) -> Observation:
+def observe_sentence(
+    task: "Translation", params: Params, sentence: str, max_tokens: int = MAX_TOKENS
+) -> Observation:
     """Translates a sentence with the beam search that the run's config sets, and records the computation.
 
     Args:
@@ -70,7 +76,7 @@ def observe_sentence(task: Any, params: Any, sentence: str, max_tokens: int = MA
     return observation._replace(result=result, beam=beam)
 
 
-def observe_target(task: Any, params: Any, sentence: str, target: Sequence[int]) -> Observation:
+def observe_target(task: "Translation", params: Params, sentence: str, target: Sequence[int]) -> Observation:
     """Records what the model computes for a given translation. See `tfm.interpret.observation`.
 
     Args:
@@ -83,7 +89,7 @@ def observe_target(task: Any, params: Any, sentence: str, target: Sequence[int])
 
 
 def observe_pair(
-    task: Any, params: Any, source: str, target: str, max_tokens: int = MAX_TOKENS
+    task: "Translation", params: Params, source: str, target: str, max_tokens: int = MAX_TOKENS
 ) -> Observation | None:
     """Records what the model computes for a given translation, without a search.
 
@@ -109,7 +115,12 @@ def observe_pair(
 
 
 def _observe_ids(
-    task: Any, params: Any, sentence: str, source: list[int], predicted: list[int], width: int = 0
+    task: "Translation",
+    params: Params,
+    sentence: str,
+    source: list[int],
+    predicted: list[int],
+    width: int = 0,
 ) -> Observation:
     """Returns the observation of the ids of both sides, padded to at least `width` tokens."""
     tokens = {
@@ -121,7 +132,7 @@ def _observe_ids(
 
 
 def make_samples(
-    task: Any, params: Any, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
+    task: "Translation", params: Params, pairs: Sequence[tuple[str, str]], hypotheses: Sequence[str]
 ) -> Samples:
     """Returns source, reference and hypothesis of `validation_samples` pairs, and a picture of the first.
 
@@ -153,7 +164,7 @@ def spread(values: Sequence, most: int) -> list:
     return [values[number * len(values) // count] for number in range(count)]
 
 
-def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], None] | None:
+def _picture(task: "Translation", params: Params, row: dict[str, str]) -> Callable[[str], None] | None:
     """Returns a function that draws the cross-attention of a row into a file.
 
     Returns None if the model has no cross-attention, or a side has no token.
@@ -164,7 +175,7 @@ def _picture(task: Any, params: Any, row: dict[str, str]) -> Callable[[str], Non
     return functools.partial(_draw, observation, task.config.decoding)
 
 
-def _draw(observation: Observation, decoding: Any, path: str) -> None:
+def _draw(observation: Observation, decoding: DecodingConfig, path: str) -> None:
     """Draws the mean over the heads of the layer that `decoding` uses for word alignment."""
     from tfm.visualize.figures import draw_attention  # imported here because it takes a second
     from tfm.visualize.panels import Selection, select

@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from tfm.data.sources.builtin import read_feature
 from tfm.data.sources.opening import fingerprint_texts, open_corpora, read_references, read_sides
 from tfm.data.sources.splits import find_name
 from tfm.data.tokenizers.round_trip import count_changed
+from tfm.decoding.protocol import Ensemble, Params
 from tfm.errors import UserError
 from tfm.evaluation.alignment import alignment_error_rate, from_pharaoh
 from tfm.evaluation.language_modeling_metrics import compute_perplexity
@@ -21,10 +22,13 @@ from tfm.evaluation.score import Score
 from tfm.evaluation.translation_metrics import bleu, exact_match, scores
 from tfm.training.task import Report
 
+if TYPE_CHECKING:
+    from tfm.tasks.translation.task import Translation
+
 log = logging.getLogger(__name__)
 
 
-def report_split(task: Any, params: Any, split: str) -> Iterator[Report]:
+def report_split(task: "Translation", params: Params | Ensemble, split: str) -> Iterator[Report]:
     """Yields the report of a split: its translations with their scores, the perplexity last.
 
     For the test split of the built-in language, translated from English to German, yields it a second time
@@ -101,7 +105,9 @@ def warn_of_tokenized_texts(references: Sequence[str]) -> None:
         )
 
 
-def perplexity(task: Any, params: Any, sources: Sequence[str], references: Sequence[str]) -> Score:
+def perplexity(
+    task: "Translation", params: Params | Ensemble, sources: Sequence[str], references: Sequence[str]
+) -> Score:
     """Computes the perplexity of the references per word piece, including EOS, as in Table 3 of the paper.
 
     The probabilities are not smoothed. Perplexities can be compared only between models with the same
@@ -151,7 +157,11 @@ def find_fitting_pairs(longest: int | None, *sides: Sequence[Sequence[int]]) -> 
 
 
 def score_challenges(
-    task: Any, params: Any, sources: Sequence[str], references: Sequence[str], hypotheses: Sequence[str]
+    task: "Translation",
+    params: Params | Ensemble,
+    sources: Sequence[str],
+    references: Sequence[str],
+    hypotheses: Sequence[str],
 ) -> list[Score]:
     """Computes the scores that exist only for the built-in language, from English to German.
 
