@@ -398,3 +398,51 @@ def test_tokenizer_of_bytes_gives_the_bytes(text):
     ids = tokenizer.encode(text).ids
     assert ids == [3 + byte for byte in text.encode()]
     assert tokenizer.decode(ids) == text
+
+
+def renumber_words(tokens, special, *, pad=None, start, end):
+    """Returns the tokenizer of a file of whole words in the order of tfm, and the order.
+
+    Args:
+      tokens: texts of the file in the order of their ids.
+      special: the texts that the file flags as special.
+      pad, start, end: texts of the special tokens of the model.
+    """
+    content = make_word_tokenizer({text: i for i, text in enumerate(tokens)})
+    content["added_tokens"] = [make_special(text, tokens.index(text)) for text in special]
+    pad_id = None if pad is None else tokens.index(pad)
+    order = TokenOrder(len(tokens), pad=pad_id, start=tokens.index(start), end=tokens.index(end))
+    return TokenizerJson(json.dumps(renumber(content, order.ids.tolist())).encode()), order
+
+
+@pytest.mark.parametrize("end", ["<|im_end|>", "<end>", "END"])
+def test_end_of_text_with_an_unusual_name_has_the_id_of_eos(end):
+    """Chat models such as GPT-2 with ChatML have "<|im_end|>"."""
+    tokenizer, order = renumber_words(["<unk>", end, "dog"], ["<unk>", end], start=end, end=end)
+    assert len(tokenizer) == len(order)
+    assert tokenizer.pieces(range(3)) == ["<pad>", "<s>", "</s>"]
+    assert order.ids[tokenizer.encode(["dog"])[0]].tolist() == [2]
+
+
+def test_end_of_text_stays_although_another_special_token_has_a_more_usual_name():
+    tokens = ["<|endoftext|>", "</s>", "<unk>", "dog"]
+    tokenizer, order = renumber_words(tokens, tokens[:3], start=tokens[0], end=tokens[0])
+    assert len(tokenizer) == len(order)
+    assert tokenizer.pieces([2]) == ["<|endoftext|>"]
+
+
+@pytest.mark.parametrize("name", ["<s>", "<pad>"])
+def test_ordinary_token_with_the_name_of_a_special_token_keeps_its_id(name):
+    """A tokenizer that is trained without special tokens can have such words."""
+    tokens = ["</s>", "<unk>", name, "dog"]
+    tokenizer, order = renumber_words(tokens, tokens[:2], start="</s>", end="</s>")
+    (ids,) = tokenizer.encode([f"dog {name} dog"])
+    assert order.ids[ids].tolist() == [3, 2, 3]
+    assert len(set(tokenizer.pieces(range(len(order))))) == len(order)
+
+
+def test_word_text_is_no_token_of_gpt2():
+    """Only BART has `<text>` in place of its token `<s>`."""
+    tokens = ["<|endoftext|>", "<s>", "<unk>", "dog"]
+    tokenizer, order = renumber_words(tokens, tokens[:3], start=tokens[0], end=tokens[0])
+    assert order.ids[tokenizer.encode(["<text> dog"])[0]].tolist() == [2, 3]

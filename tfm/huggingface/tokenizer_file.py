@@ -1,13 +1,14 @@
 """The content of a tokenizer.json: made for bytes or word pieces, and rewritten with other ids."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
+from tfm.data.tokenizers.file_tokenizer import SPECIAL_NAMES, name_in_brackets
 from tfm.data.tokenizers.protocol import BOS_ID, EOS_ID, PAD_ID, UNKNOWN_PIECE
 
 PAD, BOS, EOS = "<pad>", "<s>", "</s>"  # with `UNKNOWN_PIECE`, names of the special pieces
-TEXT_START = "<text>"  # name in tfm of "<s>" of BART
+SPECIAL_IDS = (PAD_ID, BOS_ID, EOS_ID)  # in the order of `SPECIAL_NAMES`
 WORD_PIECE_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 MASK = "<mask>"
 BYTE_PAIR_TOKENS = (BOS, PAD, EOS, UNKNOWN_PIECE, MASK, "<|endoftext|>")
@@ -121,7 +122,10 @@ def list_ids(content: Mapping[str, Any]) -> dict[str, int]:
 
 
 def renumber(content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
-    """Returns a tokenizer.json whose ids are the ids of tfm. Adds tokens for padding, BOS and EOS if needed.
+    """Returns a tokenizer.json whose ids are the ids of tfm.
+
+    Padding, BOS and EOS are special tokens in the result, with names that `find_special_ids` finds. Ids that
+    no token of the file has get unused names.
 
     Args:
       content: the content of a tokenizer.json.
@@ -130,30 +134,78 @@ def renumber(content: Mapping[str, Any], ids: Sequence[int]) -> dict[str, Any]:
     Raises:
       ValueError, KeyError, TypeError, AttributeError: if the content is no tokenizer.json.
     """
+    new_ids = _invert(ids)
+    texts = {new_ids[i]: text for text, i in list_ids(content).items()}
+    names = texts | _name_special_tokens(texts)
+    taken = set(names.values())
+    names |= {i: find_free_name(f"<unused {i}>", taken) for i in range(len(ids)) if i not in names}
+    tokens = {new_ids[token["id"]]: token for token in content.get("added_tokens") or ()}
+    for i in SPECIAL_IDS:
+        tokens[i] = make_special(names[i], i) | tokens.get(i, {}) | {"special": True}
+    return {
+        **content,
+        "added_tokens": [tokens[i] | {"id": i, "content": names[i]} for i in sorted(tokens)],
+        "model": _renumber_model(content["model"], new_ids, names),
+        # The post-processor adds special tokens by their old ids.
+        **dict.fromkeys(("post_processor", "padding", "truncation")),
+    }
+
+
+def _invert(ids: Sequence[int]) -> dict[int, int]:
+    """Returns {id in the file: id of tfm}.
+
+    A token of the file that is both BOS and another token of tfm, whose row in tfm is a copy, gets the id of
+    the other token.
+    """
     new_ids = {old: i for i, old in enumerate(ids) if old >= 0 and i != BOS_ID}
-    new_ids.setdefault(ids[BOS_ID], BOS_ID)  # unless the row of BOS is a copy
-    added = [token | {"id": new_ids[token["id"]]} for token in content.get("added_tokens", [])]
-    tokens = {text: new_ids[i] for text, i in list_ids(content).items()}
-    for token in added:
-        if token["content"] == BOS and token["id"] != BOS_ID:  # an ordinary token of BART
-            token |= {"content": TEXT_START, "rstrip": True, "special": False}
-            tokens[TEXT_START] = tokens.pop(BOS)
-    missing = set(range(len(ids))) - set(tokens.values())
-    for i, name in enumerate((PAD, BOS, EOS)):
-        if i in missing:
-            added.append(make_special(name, i))
-    names = {token["id"]: token["content"] for token in added}
-    tokens |= {names.get(i, f"<unused {i}>"): i for i in missing}
-    model = dict(content["model"])
-    if isinstance(model["vocab"], list):
-        scores = dict(model["vocab"])
-        model["vocab"] = [[text, scores.get(text, 0.0)] for text in sorted(tokens, key=tokens.__getitem__)]
-        model["unk_id"] = new_ids.get(model["unk_id"])
-    else:
-        model["vocab"] = tokens
-    # The post-processor adds special tokens by their old ids.
-    parts = {"model": model, "post_processor": None, "padding": None, "truncation": None}
-    return {**content, **parts, "added_tokens": sorted(added, key=lambda token: token["id"])}
+    new_ids.setdefault(ids[BOS_ID], BOS_ID)
+    return new_ids
+
+
+def _name_special_tokens(texts: Mapping[int, str]) -> dict[int, str]:
+    """Returns {id: name} of padding, BOS and EOS.
+
+    A token keeps its name if the name shows its role. Otherwise it gets the first usual name that no other
+    token has, because texts may contain the other token.
+
+    Args:
+      texts: {id of tfm: text} of the tokens of a file.
+    """
+    taken = set(texts.values())
+    names = {}
+    for i, role in zip(SPECIAL_IDS, SPECIAL_NAMES, strict=True):
+        if name_in_brackets(texts.get(i, "")) in role:
+            names[i] = texts[i]
+        else:
+            names[i] = next(name for name in (f"<{word}>" for word in role) if name not in taken)
+    return names
+
+
+def find_free_name(name: str, taken: Collection[str]) -> str:
+    """Returns a name that is not taken: the name itself, or the name between angle brackets."""
+    while name in taken:
+        name = f"<{name}>"
+    return name
+
+
+def _renumber_model(
+    model: Mapping[str, Any], new_ids: Mapping[int, int], names: Mapping[int, str]
+) -> dict[str, Any]:
+    """Returns the field `model` of a tokenizer.json with other ids.
+
+    Args:
+      model: the field.
+      new_ids: {id in the file: id of tfm}.
+      names: {id of tfm: text} of all tokens.
+    """
+    if isinstance(model["vocab"], list):  # of [text, score]
+        scores = {new_ids[i]: score for i, (_, score) in enumerate(model["vocab"])}
+        vocabulary = [[names[i], scores.get(i, 0.0)] for i in sorted(names)]
+        return {**model, "vocab": vocabulary, "unk_id": new_ids.get(model["unk_id"])}
+    renumbered = {**model, "vocab": {names[i]: i for i in sorted(names)}}
+    if model.get("unk_token") in model["vocab"]:
+        renumbered["unk_token"] = names[new_ids[model["vocab"][model["unk_token"]]]]
+    return renumbered
 
 
 def enclose_texts(start: str, end: str) -> dict[str, Any]:

@@ -36,7 +36,6 @@ from tfm.huggingface.tokenizer_file import (
     EOS,
     MASK,
     PAD,
-    TEXT_START,
     list_ids,
     make_byte_pair_tokenizer,
     make_special,
@@ -51,6 +50,7 @@ MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
 FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNKNOWN_PIECE: 3}
 MARIAN_TAG = ">>{}<<"
+TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 log = logging.getLogger(__name__)
 
 
@@ -193,8 +193,15 @@ def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
             "of BART begin, but added_tokens lacks it. tfm has no such model."
         )
     order = _order(fields, vocabulary_size(fields), text_start=ids[0])
-    files = {VOCABULARY_FILE: renumber_tokenizer(folder, content, order)}
+    files = {VOCABULARY_FILE: renumber_tokenizer(folder, _name_text_start(content, ids[0]), order)}
     return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
+
+
+def _name_text_start(content: dict[str, Any], start_id: int) -> dict[str, Any]:
+    """Returns a tokenizer.json in which texts may contain "<s>", by the name `TEXT_START`."""
+    token = make_special(TEXT_START, start_id) | {"rstrip": True, "special": False}
+    others = [token for token in content.get("added_tokens") or () if token["id"] != start_id]
+    return {**content, "added_tokens": [*others, token]}
 
 
 def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tfm.data.tokenizers.protocol import EOS_ID, PieceTokenizer, cut_at_end, require_characters
@@ -27,19 +27,46 @@ def find_special_ids(pieces: Sequence[str], flagged: Collection[str] = ()) -> li
     """
     names = _number_names(pieces)
     flagged_names = _number_names([piece if piece in flagged else "" for piece in pieces])
-    candidates = [
-        [ids[name] for ids in (flagged_names, names) for name in role if name in ids]
-        for role in SPECIAL_NAMES
+    return [
+        _find_special_id(model_id, role, pieces, flagged, (flagged_names, names))
+        for model_id, role in enumerate(SPECIAL_NAMES)
     ]
-    return [ids[0] if ids else -1 for ids in candidates]
+
+
+def _find_special_id(
+    model_id: int,
+    role: Collection[str],
+    pieces: Sequence[str],
+    flagged: Collection[str],
+    numbered_names: Iterable[Mapping[str, int]],
+) -> int:
+    """Returns the id of a special token in a list of pieces, or -1 if it is missing.
+
+    Args:
+      model_id: id of the token in tfm. A flagged piece that has this id already stays, although a piece with
+        a more usual name may follow.
+      role: names of the token, the most usual first.
+      pieces, flagged: see `find_special_ids`.
+      numbered_names: {name: id} of the flagged pieces, and of all pieces.
+    """
+    piece = pieces[model_id] if model_id < len(pieces) else ""
+    if piece in flagged and name_in_brackets(piece) in role:
+        return model_id
+    return next((ids[name] for ids in numbered_names for name in role if name in ids), -1)
+
+
+def name_in_brackets(piece: str) -> str:
+    """Returns the name between the brackets of a special token in lower case, "" for another piece."""
+    bracketed = BRACKETED.fullmatch(piece)
+    return bracketed[1].lower() if bracketed else ""
 
 
 def _number_names(pieces: Sequence[str]) -> dict[str, int]:
     """Returns {name between brackets, in lower case: first id}."""
     names: dict[str, int] = {}
     for i, piece in enumerate(pieces):
-        if bracketed := BRACKETED.fullmatch(piece):
-            names.setdefault(bracketed[1].lower(), i)
+        if name := name_in_brackets(piece):
+            names.setdefault(name, i)
     return names
 
 
