@@ -31,6 +31,7 @@ from tfm.huggingface.arrays import to_ours, to_theirs
 from tfm.huggingface.families import gpt2_model
 from tfm.huggingface.fields import Fields
 from tfm.huggingface.folder import Weights
+from tfm.huggingface.tokenizer_file import enclose_texts
 from tfm.huggingface.vocabulary import Languages
 from tfm.positions import sinusoidal_encoding
 from tfm.testing.models import quick_jit
@@ -164,7 +165,9 @@ def test_option_of_translation_is_an_error_for_other_models(option, tmp_path):
 def test_prefix_of_the_user_follows_the_prefix_of_the_tokenizer(tmp_path):
     pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
     folder = shutil.copytree(FOLDER / "bart", tmp_path / "model")
-    content = make_json("bytes", tokens=["<s>", "<pad>", "</s>", "<unk>"])
+    post_processor = enclose_texts("<s>", 0, "</s>", 2)
+    tokens = ["<s>", "<pad>", "</s>", "<unk>"]
+    content = make_json("bytes", tokens=tokens, post_processor=post_processor)
     (folder / "tokenizer.json").write_bytes(content)
     tokenizer = json.loads(content)
     ids = {token["content"]: token["id"] for token in tokenizer["added_tokens"]}

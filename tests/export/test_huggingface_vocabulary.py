@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.support.hostile_values import JSON, in_folder
 from tests.support.pairs import TEXTS
 from tests.support.tokenizers import make_json, train_model
+from tfm.data.config import begin_with
 from tfm.data.tokenizers.files import load_word_pieces
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.data.tokenizers.word_pieces import WordPieces
@@ -19,7 +20,13 @@ from tfm.errors import UserError
 from tfm.huggingface.arrays import TokenOrder
 from tfm.huggingface.fields import Fields
 from tfm.huggingface.lookup import find_families
-from tfm.huggingface.tokenizer_file import make_byte_tokenizer, make_special, make_word_tokenizer, renumber
+from tfm.huggingface.tokenizer_file import (
+    enclose_texts,
+    make_byte_tokenizer,
+    make_special,
+    make_word_tokenizer,
+    renumber,
+)
 from tfm.huggingface.vocabulary import (
     Languages,
     read_bart,
@@ -221,20 +228,36 @@ def test_byte_pairs_without_a_tokenizer_json_have_the_same_ids(text, tmp_path):
 
 
 BART_TOKENS = ["<s>", "<pad>", "</s>", "<unk>"]
+BART_POST_PROCESSOR = {"type": "RobertaProcessing", "sep": ["</s>", 2], "cls": ["<s>", 0]}
+BART_POST_PROCESSOR |= {"trim_offsets": True, "add_prefix_space": False}
+START, TEXT, END = enclose_texts("<s>", 0, "</s>", 2)["single"]
 
 
-def write_bart(folder, special=BART_TOKENS, start=2):
+def write_bart(folder, start=2, post_processor=BART_POST_PROCESSOR):
     """Writes the tokenizer.json of a BART of whole words. Returns the fields of its config.json."""
-    words = make_word_tokenizer({text: i for i, text in enumerate([*BART_TOKENS, "a", "dog"])})
-    tokens = [make_special(text, BART_TOKENS.index(text)) for text in special]
-    (folder / "tokenizer.json").write_text(json.dumps(words | {"added_tokens": tokens}))
-    ids = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": start}
-    return Fields(ids | {"vocab_size": 6}, "config.json")
+    ids = {text: i for i, text in enumerate([*BART_TOKENS, "a", "dog", "[CLS]"])}
+    content = make_word_tokenizer(ids)
+    content["added_tokens"] = [make_special(text, ids[text]) for text in [*BART_TOKENS, "[CLS]"]]
+    content["post_processor"] = post_processor
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": start}
+    return Fields(special | {"vocab_size": len(ids)}, "config.json")
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_texts_of_bart_begin_with_its_first_token_whatever_the_decoder_begins_with(start, tmp_path):
-    vocabulary = read_bart(str(tmp_path), write_bart(tmp_path, start=start), Languages())
+@pytest.mark.parametrize(
+    "post_processor",
+    [
+        BART_POST_PROCESSOR,
+        enclose_texts("<s>", 0, "</s>", 2),
+        {"type": "Sequence", "processors": [{"type": "ByteLevel"}, enclose_texts("<s>", 0, "</s>", 2)]},
+    ],
+    ids=["pair", "template", "sequence"],
+)
+def test_texts_of_bart_begin_with_its_first_token_whatever_the_decoder_begins_with(
+    start, post_processor, tmp_path, caplog
+):
+    vocabulary = read_bart(str(tmp_path), write_bart(tmp_path, start, post_processor), Languages())
     order, tokenizer = vocabulary.order, TokenizerJson(vocabulary.files["vocabulary.model"])
     (ids,) = tokenizer.encode([f"{vocabulary.source_prefix}a dog"])
     assert order.ids[ids].tolist() == [0, 4, 5]
@@ -242,12 +265,37 @@ def test_texts_of_bart_begin_with_its_first_token_whatever_the_decoder_begins_wi
     assert order.ids[1] == start
     assert order.excluded[1]
     assert len(tokenizer) == len(order)
+    assert not caplog.text
 
 
-def test_bart_without_its_first_token_is_an_error(tmp_path):
-    fields = write_bart(tmp_path, special=BART_TOKENS[1:])
-    with pytest.raises(UserError, match="special token <s>"):
-        read_bart(str(tmp_path), fields, Languages())
+@pytest.mark.parametrize(
+    ("post_processor", "is_warned"),
+    [
+        (None, True),
+        (BART_POST_PROCESSOR | {"cls": ["[CLS]", 6]}, False),
+        (enclose_texts("<s>", 0, "</s>", 2) | {"single": [TEXT, END]}, False),
+        (enclose_texts("<s>", 0, "</s>", 2) | {"single": [START, TEXT]}, True),
+    ],
+    ids=["none", "another token", "end only", "start only"],
+)
+def test_post_processor_decides_what_texts_of_bart_begin_with(post_processor, is_warned, tmp_path, caplog):
+    """The first KoBART has a file without a post-processor, and a BART of Chinese begins with "[CLS]"."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    fields = write_bart(tmp_path, post_processor=post_processor)
+    vocabulary = read_bart(str(tmp_path), fields, Languages())
+    tokenizer = TokenizerJson(vocabulary.files["vocabulary.model"])
+    text = begin_with(vocabulary.source_prefix, "dog a")
+    original = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    expected = [i for i in original.encode("dog a").ids if i != 2]
+    assert vocabulary.order.ids[tokenizer.encode([text])[0]].tolist() == expected
+    assert vocabulary.target_prefix == vocabulary.source_prefix
+    assert ("does not end a text with eos_token_id" in caplog.text) == is_warned
+
+
+def test_two_tokens_before_the_texts_of_bart_are_an_error(tmp_path):
+    two = enclose_texts("<s>", 0, "</s>", 2) | {"single": [START, START, TEXT, END]}
+    with pytest.raises(UserError, match=r"post_processor.*at most one token.*\[0, 0\]"):
+        read_bart(str(tmp_path), write_bart(tmp_path, post_processor=two), Languages())
 
 
 BERT_SPECIAL = ["[unused0]", "[UNK]", "[SEP]", "[PAD]", "[MASK]", "[CLS]"]

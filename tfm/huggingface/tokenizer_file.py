@@ -88,7 +88,10 @@ def make_byte_pair_tokenizer(
         "vocab": vocabulary,
         "merges": [line for line in merges if line and not line.startswith("#version")],
     }
-    return _make_file(model, special, pre_tokenizer=level | {"use_regex": True}, decoder=level)
+    made = _make_file(model, special, pre_tokenizer=level | {"use_regex": True}, decoder=level)
+    if BOS in special and EOS in special:  # of BART and RoBERTa
+        made["post_processor"] = enclose_texts(BOS, special[BOS], EOS, special[EOS])
+    return made
 
 
 def make_word_tokenizer(vocabulary: Mapping[str, int]) -> dict[str, Any]:
@@ -208,18 +211,45 @@ def _renumber_model(
     return renumbered
 
 
-def enclose_texts(start: str, end: str) -> dict[str, Any]:
-    """Returns the post-processor that writes [BOS, a text, EOS], or [BOS, a text, EOS, another text, EOS]."""
+def enclose_texts(start: str, start_id: int, end: str, end_id: int) -> dict[str, Any]:
+    """Returns the post-processor of the rows [start, text, end] and [start, text, end, second text, end].
+
+    Args:
+      start, end: texts of two tokens.
+      start_id, end_id: ids of the tokens.
+    """
     first, second = ({"Sequence": {"id": "AB"[kind], "type_id": kind}} for kind in range(2))
-    tokens = {
-        name: [{"SpecialToken": {"id": name, "type_id": kind}} for kind in range(2)] for name in (start, end)
-    }
+    ids = {start: start_id, end: end_id}
+    tokens = {name: [{"SpecialToken": {"id": name, "type_id": kind}} for kind in range(2)] for name in ids}
     single = [tokens[start][0], first, tokens[end][0]]
     return {
         "type": "TemplateProcessing",
         "single": single,
         "pair": [*single, second, tokens[end][1]],
-        "special_tokens": {
-            name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ((start, BOS_ID), (end, EOS_ID))
-        },
+        "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids.items()},
     }
+
+
+def list_enclosing_ids(post_processor: Mapping[str, Any] | None) -> tuple[list[int], list[int]]:
+    """Returns the ids that the post-processor of a tokenizer.json adds before and after a text.
+
+    Raises:
+      ValueError, KeyError, TypeError, AttributeError: if the content is no post-processor.
+    """
+    if post_processor is None:
+        return [], []
+    kind = post_processor["type"]
+    if kind == "Sequence":
+        parts = map(list_enclosing_ids, post_processor["processors"])
+        return next((part for part in parts if any(part)), ([], []))
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        return [post_processor["cls"][1]], [post_processor["sep"][1]]
+    if kind != "TemplateProcessing":  # such as ByteLevel, which adds no tokens
+        return [], []
+    items = post_processor["single"]
+    text = ["Sequence" in item for item in items].index(True)
+    before, after = (
+        [i for item in side for i in post_processor["special_tokens"][item["SpecialToken"]["id"]]["ids"]]
+        for side in (items[:text], items[text + 1 :])
+    )
+    return before, after

@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
@@ -36,6 +36,7 @@ from tfm.huggingface.tokenizer_file import (
     EOS,
     MASK,
     PAD,
+    list_enclosing_ids,
     list_ids,
     make_byte_pair_tokenizer,
     make_special,
@@ -175,33 +176,44 @@ def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 
 def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
-    """Returns the tokenizer of BART. It has "<s>" before each text, after the start of the decoder.
+    """Returns the tokenizer of BART. In most files, the post-processor adds "<s>" before each text.
 
-    BOS of tfm is the start of the decoder. Therefore "<s>" becomes `TEXT_START`, the prefix of all texts.
+    This token follows the start of the decoder, which is BOS of tfm. Therefore it becomes `TEXT_START`, the
+    prefix of all texts. EOS ends all texts in tfm.
 
     Raises:
-      UserError: also if the tokenizer has no special token "<s>", as in a BART with the tokenizer of BERT.
+      UserError: also if several tokens are added before a text.
     """
     content = read_tokenizer(folder)
+    size = vocabulary_size(fields)
     try:
-        ids = [token["id"] for token in content["added_tokens"] if token["content"] == BOS]
-    except (KeyError, TypeError):
-        ids = []
-    if not ids:
+        before, after = list_enclosing_ids(content.get("post_processor"))
+        added = _name_text_start(content.get("added_tokens") or (), before)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise _damaged_tokenizer(folder, size) from None
+    if len(before) > 1:
         raise UserError(
-            f"Expected the tokenizer.json of {folder} to have the special token {BOS}, with which the texts "
-            "of BART begin, but added_tokens lacks it. tfm has no such model."
+            f"Expected the post_processor of {folder}/tokenizer.json to add at most one token before a text, "
+            f"got the ids {before}. tfm has no such model."
         )
-    order = _order(fields, vocabulary_size(fields), text_start=ids[0])
-    files = {VOCABULARY_FILE: renumber_tokenizer(folder, _name_text_start(content, ids[0]), order)}
-    return Vocabulary(order, files, languages, source_prefix=TEXT_START, target_prefix=TEXT_START)
+    if _check_id(fields, "eos_token_id", size) not in after:
+        log.warning(
+            "The post_processor of %s/tokenizer.json does not end a text with eos_token_id, but tfm does.",
+            folder,
+        )
+    order = _order(fields, size, text_start=before[0] if before else None)
+    prefix = TEXT_START if before else ""
+    files = {VOCABULARY_FILE: renumber_tokenizer(folder, content | {"added_tokens": added}, order)}
+    return Vocabulary(order, files, languages, source_prefix=prefix, target_prefix=prefix)
 
 
-def _name_text_start(content: dict[str, Any], start_id: int) -> dict[str, Any]:
-    """Returns a tokenizer.json in which texts may contain "<s>", by the name `TEXT_START`."""
-    token = make_special(TEXT_START, start_id) | {"rstrip": True, "special": False}
-    others = [token for token in content.get("added_tokens") or () if token["id"] != start_id]
-    return {**content, "added_tokens": [*others, token]}
+def _name_text_start(added: Sequence[dict[str, Any]], ids: Sequence[int]) -> list[dict[str, Any]]:
+    """Returns the added tokens of a tokenizer.json, in which texts may contain the tokens of the ids.
+
+    A text contains such a token by the name `TEXT_START`.
+    """
+    starts = [make_special(TEXT_START, i) | {"rstrip": True, "special": False} for i in ids]
+    return [*(token for token in added if token["id"] not in ids), *starts]
 
 
 def read_gpt2(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
@@ -438,10 +450,15 @@ def renumber_tokenizer(folder: str, content: dict[str, Any], order: TokenOrder) 
     try:
         return json.dumps(renumber(content, order.ids.tolist()), ensure_ascii=False).encode("utf-8")
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(
-            f"Expected the tokenizer of {folder} to be a tokenizer.json with {order.size:,} ids. Copy the "
-            "whole folder again."
-        ) from None
+        raise _damaged_tokenizer(folder, order.size) from None
+
+
+def _damaged_tokenizer(folder: str, size: int) -> UserError:
+    """Returns the error of a folder whose tokenizer does not have `size` ids or is no tokenizer."""
+    return UserError(
+        f"Expected the tokenizer of {folder} to be a tokenizer.json with {size:,} ids. Copy the whole folder "
+        "again."
+    )
 
 
 def _read_pieces(folder: str, name: str, content: bytes) -> list[Piece]:

@@ -376,7 +376,7 @@ def _bert_files(run: Any, workdir: str) -> dict[str, bytes]:
     mask_id = run.task.tokenizer.mask_id
     if mask_id not in pieces:
         content["added_tokens"].append(make_special(MASK, mask_id))
-    content["post_processor"] = enclose_texts(pieces[BOS_ID], pieces[EOS_ID])
+    content["post_processor"] = enclose_texts(pieces[BOS_ID], BOS_ID, pieces[EOS_ID], EOS_ID)
     roles = {"pad_token": PAD_ID, "cls_token": BOS_ID, "sep_token": EOS_ID, "mask_token": mask_id}
     details = describe_tokenizer(content, roles)
     details["model_input_names"] = ["input_ids", "token_type_ids", "attention_mask"]
