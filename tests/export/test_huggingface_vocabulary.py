@@ -169,6 +169,64 @@ def test_unknown_languages_are_refused(nllb, languages):
         read_m2m_100(str(nllb), fields, languages)
 
 
+def test_languages_of_m2m_100_that_its_files_do_not_list_follow_the_pieces(tmp_path):
+    """transformers 5 leaves them out."""
+    ids = {text: i for i, text in enumerate(["<s>", "<pad>", "</s>", "<unk>", *PIECES[4:]])}
+    (tmp_path / "vocab.json").write_text(json.dumps(ids))
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(MODEL)
+    fields = Fields({"vocab_size": len(ids) + 108, **FAIRSEQ}, "config.json")
+    vocabulary = read_m2m_100(str(tmp_path), fields, Languages("am", "af"))
+    (tags,) = WordPieces(vocabulary.files["vocabulary.model"]).encode(["__af__ __am__ __zu__"])
+    assert vocabulary.order.ids[tags].tolist() == [len(ids), len(ids) + 1, len(ids) + 99]
+    assert (vocabulary.source_prefix, vocabulary.target_prefix) == ("__am__", "__af__")
+
+
+def test_nllb_without_tags_is_an_error(tmp_path):
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(train_model(model_type="unigram", pad_id=-1))
+    fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
+    with pytest.raises(UserError, match="no tags of languages"):
+        read_m2m_100(str(tmp_path), fields, Languages("eng_Latn", "deu_Latn"))
+
+
+JSON_TAGS = ["deu_Latn", "eng_Latn", "<mask>"]
+
+
+def write_json(folder):
+    """Writes the only file of NLLB's tokenizer in transformers 5. Returns its content and its size."""
+    content = json.loads(make_json("unigram", tokens=["<unk>", "<s>", "<pad>", "</s>"]))
+    first = len(content["model"]["vocab"])
+    content["added_tokens"] += [make_special(tag, first + i) for i, tag in enumerate(JSON_TAGS)]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "MBart50Tokenizer"}')
+    return content, first + len(JSON_TAGS)
+
+
+@pytest.mark.parametrize("read", [read_m2m_100, read_mbart, read_t5])
+def test_tokenizer_of_transformers_5_has_only_a_tokenizer_json(read, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="the package tokenizers is not installed")
+    content, size = write_json(tmp_path)
+    special = {"pad_token_id": 2, "decoder_start_token_id": 3, "eos_token_id": 3}
+    fields = Fields({"vocab_size": size, **special}, "config.json")
+    vocabulary = read(str(tmp_path), fields, Languages("eng_Latn", "deu_Latn"))
+    tokenizer = TokenizerJson(vocabulary.files["vocabulary.model"])
+    original = tokenizers.Tokenizer.from_str(json.dumps(content))
+    assert len(tokenizer) == len(vocabulary.order)
+    for text in [*TEXTS[:3], "two  spaces", "a.deu_Latn"]:
+        (ids,) = tokenizer.encode([begin_with("eng_Latn", text)])
+        expected = original.encode(f"eng_Latn {text}").ids
+        assert vocabulary.order.ids[ids].tolist() == expected
+        assert tokenizer.decode(ids) == original.decode(expected, skip_special_tokens=False)
+    prefixes = ("", "") if read is read_t5 else ("eng_Latn", "deu_Latn")
+    assert (vocabulary.source_prefix, vocabulary.target_prefix) == prefixes
+
+
+def test_unknown_language_of_a_tokenizer_json_is_refused(tmp_path):
+    _, size = write_json(tmp_path)
+    fields = Fields({"vocab_size": size, **FAIRSEQ}, "config.json")
+    with pytest.raises(UserError, match=r"--target_language.*2 languages.*deu_Latn, eng_Latn.*'<mask>'"):
+        read_m2m_100(str(tmp_path), fields, Languages("eng_Latn", "<mask>"))
+
+
 def test_first_mbart_is_refused(nllb):
     fields = Fields({"vocab_size": NLLB_SIZE, **FAIRSEQ}, "config.json")
     with pytest.raises(UserError, match=r"tokenizer_class.*MBart50"):

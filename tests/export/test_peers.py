@@ -4,6 +4,7 @@ The tests need torch, transformers, tokenizers and ctranslate2, and are skipped 
 """
 
 import functools
+import json
 import pathlib
 import runpy
 
@@ -15,12 +16,16 @@ from safetensors.numpy import load_file, save_file
 from tests.support.commands import run_command
 from tests.support.imported import Imported
 from tests.support.pairs import TEXTS
-from tests.support.tokenizers import make_json
-from tfm.data.config import DocumentsConfig
+from tests.support.tokenizers import make_json, train_model
+from tfm.data.config import DocumentsConfig, begin_with
+from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.decoding.config import DecodingConfig, GenerationConfig
 from tfm.decoding.generate import generate_ids
 from tfm.decoding.translate import translate_ids
 from tfm.export.foreign import write_foreign
+from tfm.huggingface.fields import Fields
+from tfm.huggingface.lookup import find_families
+from tfm.huggingface.vocabulary import M2M_100_LANGUAGES, Languages
 from tfm.models.decoder_lm import DecoderLMConfig
 from tfm.systems.bert.masked_pairs import join_texts
 from tfm.tasks import language_modeling
@@ -212,6 +217,44 @@ def test_exported_gpt2_reads_the_tokens_of_its_run(special, tmp_path):
             found = theirs(torch.tensor([[1, *ids[:15]]])).logits
         expected = task.model.apply(variables, np.array([[1, *ids[:15]]]), train=False)
         np.testing.assert_allclose(found.numpy()[..., 2:], np.asarray(expected)[..., 2:], atol=1e-4)
+
+
+JSON_TOKENIZERS = {  # {class of transformers: file of its pieces, options of its SentencePiece model}
+    "T5Tokenizer": ("spiece.model", {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}),
+    "NllbTokenizer": ("sentencepiece.bpe.model", {"pad_id": -1, "model_type": "bpe"}),
+    "MBart50Tokenizer": ("sentencepiece.bpe.model", {"pad_id": -1}),
+}
+
+
+@pytest.mark.parametrize("name", JSON_TOKENIZERS)
+def test_tokenizer_that_transformers_saves_has_the_same_tokens(name, tmp_path):
+    """transformers 5 writes a tokenizer.json in place of the SentencePiece model that it reads."""
+    file, options = JSON_TOKENIZERS[name]
+    (tmp_path / file).write_bytes(train_model(**options))
+    model_type = {"T5Tokenizer": "t5", "NllbTokenizer": "m2m_100", "MBart50Tokenizer": "mbart"}[name]
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
+    languages = Languages("en_XX", "de_DE")
+    tags = {} if name == "T5Tokenizer" else {"src_lang": "en_XX", "tgt_lang": "de_DE"}
+    if name == "NllbTokenizer":
+        tags["additional_special_tokens"] = ["de_DE", "en_XX"]
+    theirs = getattr(hf, name).from_pretrained(tmp_path, **tags)
+    theirs.save_pretrained(tmp_path / "saved")
+    assert not (tmp_path / "saved" / file).exists()
+    special = {"pad_token_id": theirs.pad_token_id, "eos_token_id": theirs.eos_token_id}
+    start = {"decoder_start_token_id": theirs.pad_token_id if name == "T5Tokenizer" else theirs.eos_token_id}
+    fields = Fields({"vocab_size": len(theirs), **special, **start}, "config.json")
+    vocabulary = find_families()[model_type].read_vocabulary(str(tmp_path / "saved"), fields, languages)
+    tokenizer = TokenizerJson(vocabulary.files["vocabulary.model"])
+    for text in [*TEXTS, *SENTENCES[:5], "Žluť 猫 €", "<extra_id_0> dog<extra_id_1>.", "two  spaces"]:
+        (ids,) = tokenizer.encode([begin_with(vocabulary.source_prefix, text)])
+        assert [*vocabulary.order.ids[ids].tolist(), theirs.eos_token_id] == theirs(text).input_ids
+
+
+def test_languages_of_m2m_100_are_those_of_transformers():
+    from transformers.models.m2m_100 import tokenization_m2m_100
+
+    ours = {name: languages.split() for name, languages in M2M_100_LANGUAGES.items()}
+    assert ours == tokenization_m2m_100.FAIRSEQ_LANGUAGE_CODES
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

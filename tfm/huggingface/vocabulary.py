@@ -50,6 +50,21 @@ MAX_ID = 1 << 24
 MAX_SHOWN_TAGS = 8
 FAIRSEQ_OFFSET = 1  # ids of the pieces in NLLB and mBART-50 are the ids of SentencePiece plus 1
 FAIRSEQ_IDS = {BOS: 0, PAD: 1, EOS: 2, UNKNOWN_PIECE: 3}
+NLLB_FILE = "sentencepiece.bpe.model"  # also of mBART-50 and M2M-100
+T5_FILE = "spiece.model"
+JSON_FILE = "tokenizer.json"
+# {value of language_codes: languages} of M2M-100, in the order of their ids. transformers 5 writes no list of
+# them into the files of a tokenizer.
+M2M_100_LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl gu ha he "
+        "hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml mn mr ms my ne nl no "
+        "ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl tn tr uk ur uz vi wo xh yi yo "
+        "zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
+M2M_100_TAG = "__{}__"
 MARIAN_TAG = ">>{}<<"
 TEXT_START = "<text>"  # name in tfm of "<s>" of BART
 log = logging.getLogger(__name__)
@@ -128,8 +143,12 @@ def _choose_tag(folder: str, language: str, tags: Collection[str]) -> str:
 
 def read_nllb(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of NLLB or mBART-50: SentencePiece with tags of languages after its pieces."""
-    content = _read(folder, "sentencepiece.bpe.model")
-    pieces = _read_pieces(folder, "sentencepiece.bpe.model", content)
+    if _has_only_json(folder, NLLB_FILE):
+        _check_languages(folder, languages, _read_tags(folder, len(FAIRSEQ_IDS)), "{}")
+        vocabulary = _read_tagged_json(folder, fields, languages)
+        return dataclasses.replace(vocabulary, source_prefix=languages.source, target_prefix=languages.target)
+    content = _read(folder, NLLB_FILE)
+    pieces = _read_pieces(folder, NLLB_FILE, content)
     ids = {piece.text: i + FAIRSEQ_OFFSET for i, piece in enumerate(pieces) if i >= len(FAIRSEQ_IDS) - 1}
     tags = _read_tags(folder, len(pieces) + FAIRSEQ_OFFSET)
     _check_languages(folder, languages, tags, "{}")
@@ -143,12 +162,19 @@ def read_m2m_100(folder: str, fields: Fields, languages: Languages) -> Vocabular
     if not os.path.exists(os.path.join(folder, "vocab.json")):
         return read_nllb(folder, fields, languages)
     ids = _read_ids(folder, "vocab.json")
-    tags = _read_tags(folder, len(ids))
-    _check_languages(folder, languages, tags, "__{}__")
+    tags = _read_tags(folder, len(ids)) or _number_m2m_100_tags(folder, len(ids))
+    _check_languages(folder, languages, tags, M2M_100_TAG)
     order = _order(fields, vocabulary_size(fields))
-    rewritten = _rewrite_file(folder, "sentencepiece.bpe.model", ids | tags, order, tags)
-    prefixes = f"__{languages.source}__", f"__{languages.target}__"
+    rewritten = _rewrite_file(folder, NLLB_FILE, ids | tags, order, tags)
+    prefixes = M2M_100_TAG.format(languages.source), M2M_100_TAG.format(languages.target)
     return Vocabulary(order, {VOCABULARY_FILE: rewritten}, languages, *prefixes)
+
+
+def _number_m2m_100_tags(folder: str, first_id: int) -> dict[str, int]:
+    """Returns {tag of a language: id} of a M2M-100 whose files do not list the tags."""
+    details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
+    languages = M2M_100_LANGUAGES.get(str(details.get("language_codes", "m2m100")), "").split()
+    return {M2M_100_TAG.format(language): i for i, language in enumerate(languages, first_id)}
 
 
 def read_mbart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
@@ -169,10 +195,33 @@ def read_mbart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
 
 def read_t5(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of T5, whose ids are the ids of SentencePiece."""
-    content = _read(folder, "spiece.model")
-    ids = {piece.text: i for i, piece in enumerate(_read_pieces(folder, "spiece.model", content))}
+    if _has_only_json(folder, T5_FILE):
+        return _read_tagged_json(folder, fields, languages)
+    content = _read(folder, T5_FILE)
+    ids = {piece.text: i for i, piece in enumerate(_read_pieces(folder, T5_FILE, content))}
     order = _order(fields, vocabulary_size(fields))
     return Vocabulary(order, {VOCABULARY_FILE: _rewrite(folder, content, ids, order)}, languages)
+
+
+def _has_only_json(folder: str, name: str) -> bool:
+    """Returns whether a folder lacks a SentencePiece file, but has a tokenizer.json, as of transformers 5."""
+    has_pieces, has_json = (os.path.exists(os.path.join(folder, each)) for each in (name, JSON_FILE))
+    return has_json and not has_pieces
+
+
+def _read_tagged_json(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
+    """Returns a tokenizer.json in whose texts the added tokens are tokens, except the mask.
+
+    Examples are the tags of languages, and "<extra_id_0>" of T5. Special tokens would be ordinary text.
+    """
+    content = read_tokenizer(folder)
+    order = _order(fields, vocabulary_size(fields))
+    try:
+        added = [token | {"special": token["content"] == MASK} for token in content["added_tokens"]]
+    except (KeyError, TypeError):
+        raise _damaged_tokenizer(folder, order.size) from None
+    serialized = renumber_tokenizer(folder, content | {"added_tokens": added}, order)
+    return Vocabulary(order, {VOCABULARY_FILE: serialized}, languages)
 
 
 def read_bart(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
@@ -334,6 +383,10 @@ def _check_languages(folder: str, languages: Languages, tags: Collection[str], f
 
 def _check_language(folder: str, side: str, language: str, tags: Collection[str], form: str) -> None:
     """Raises a UserError if the model has no tag for the language of a side, "source" or "target"."""
+    if not tags:
+        raise UserError(
+            f"The files of the tokenizer in {folder} list no tags of languages. Copy the whole folder again."
+        )
     if form.format(language) not in tags:
         shown = ", ".join(sorted(tags)[:MAX_SHOWN_TAGS])
         raise UserError(
@@ -363,7 +416,7 @@ def _read_added(folder: str) -> dict[str, int]:
 
     Versions of transformers write them into different files, the newest of which is tokenizer_config.json.
     """
-    listed = read_json_if_present(os.path.join(folder, "tokenizer.json")).get("added_tokens") or ()
+    listed = read_json_if_present(os.path.join(folder, JSON_FILE)).get("added_tokens") or ()
     plain = read_json_if_present(os.path.join(folder, "added_tokens.json"))
     details = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
     try:
@@ -412,7 +465,7 @@ def _rewrite(
         raise UserError(f"A SentencePiece file of {folder} is damaged. Copy it again.") from None
 
 
-def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
+def read_tokenizer(folder: str, name: str = JSON_FILE) -> dict[str, Any]:
     """Returns the content of a tokenizer.json.
 
     If `name` is vocab.txt, or the folder has only vocab.json and merges.txt, these files and the added tokens
@@ -420,10 +473,10 @@ def read_tokenizer(folder: str, name: str = "tokenizer.json") -> dict[str, Any]:
     """
     path = os.path.join(folder, name)
     has_merges = os.path.exists(os.path.join(folder, "merges.txt"))
-    if name == "tokenizer.json" and (os.path.exists(path) or not has_merges):
+    if name == JSON_FILE and (os.path.exists(path) or not has_merges):
         return read_json(path)
     options = read_json_if_present(os.path.join(folder, "tokenizer_config.json"))
-    if name == "tokenizer.json":
+    if name == JSON_FILE:
         prefix_space = options.get("add_prefix_space") is True
         ids, merges = _read_ids(folder, "vocab.json"), _read_lines(folder, "merges.txt")
         made = make_byte_pair_tokenizer(ids, merges, add_prefix_space=prefix_space)
