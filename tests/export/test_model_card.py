@@ -8,6 +8,7 @@ import jax
 import pytest
 
 from tests.support.records import write_record
+from tfm import tasks
 from tfm.data.config import DocumentsConfig, PairsConfig
 from tfm.data.tokenizers.tokenizer_json import TokenizerJson
 from tfm.evaluation.score import Score
@@ -108,6 +109,36 @@ def test_card_names_the_task():
     assert card.startswith("# A model of the task parsing\n")
     assert "| source and target | words, trees |" in card
     assert "Attention Is All You Need" not in card  # the model may be recurrent
+
+
+def test_fields_that_are_not_set_are_left_out():
+    """`decoding.dtype` is empty unless the user sets it, and so are the means of pixels."""
+    card = model_card.write(translation.Config().without_paths(), [1], 10, range(20), {})
+    decoding = next(line for line in card.split("\n") if line.startswith("| decoding by default"))
+    assert decoding.endswith(r"max\_input 256, overflow split |")
+    assert r"coverage\_penalty 0.0" in decoding
+    card = model_card.write(tasks.find("detection").Config().without_paths(), [1], 10, None, {})
+    model = next(line for line in card.split("\n") if line.startswith("| architecture"))
+    assert model.endswith(r"backbone\_stem imagenet |")
+
+
+def test_card_of_imported_parameters_names_no_data_and_no_steps():
+    """The config of an import has the default data, on which its parameters were not trained."""
+    card = model_card.write(translation.Config().without_paths(), [0], 10, range(20), {})
+    assert "| training | none by tfm, because the parameters were imported |" in card
+    assert "| data |" not in card
+
+
+def test_card_names_the_files_of_the_task():
+    card = model_card.write(
+        tasks.find("text_classification").Config().without_paths(),
+        [1],
+        10,
+        None,
+        {},
+        assets={"vocabulary.model": "", "labels.json": ""},
+    )
+    assert card.endswith(r"Files of the task: `labels.json`, `vocabulary.model`." + "\n")
 
 
 def test_card_has_scores_with_their_signatures(run, tiny_run, tmp_path):

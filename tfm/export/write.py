@@ -35,6 +35,7 @@ def write_bundle(run: runs.Run, folder: str, *, workdir: str) -> None:
         count_elements(variables["params"]),
         run.task.form.tokenizer if isinstance(run.task, TextTranslation) else None,
         model_card.read_records(workdir, settings.output_suffix),
+        assets,
     )
     # A link to an empty folder stays a link.
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
