@@ -192,7 +192,11 @@ class MaskedPairs:
         return np.asarray(self._stream[index], np.int32)
 
     def _hide(self, rng: np.random.Generator, tokens: np.ndarray, predicted: np.ndarray) -> np.ndarray:
-        """Replaces 80 % of the predicted tokens by the mask and 10 % by random tokens."""
+        """Replaces 80 % of the predicted tokens by the mask and 10 % by random tokens.
+
+        A random token may be the mask or the token itself, as in the authors' code. That code draws from the
+        whole vocabulary. Here, padding, BOS and EOS are left out, because they end or separate texts.
+        """
         kind, hidden = rng.random(len(predicted)), tokens.copy()
         random = rng.integers(FIRST_TOKEN, self._size, len(predicted))
         replaced = np.where(kind < MASKED_SHARE + RANDOM_SHARE, random, tokens[predicted])
