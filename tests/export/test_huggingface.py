@@ -99,7 +99,7 @@ def test_entries_of_all_families_are_inverses(name):
             continue
         shape = imported.shapes[entry.ours]
         ours = to_ours(entry, imported.weights[entry.theirs], shape)
-        theirs = to_theirs(entry, ours, getattr(imported.config, "patch_size", 0))
+        theirs = to_theirs(entry, ours)
         np.testing.assert_allclose(to_ours(entry._replace(part=None), theirs, shape), ours, rtol=1e-6)
         parts.setdefault(entry.theirs, []).append(theirs[entry.skip :])
         if entry.part in (None, 2):

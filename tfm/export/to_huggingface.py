@@ -2,7 +2,7 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from tfm.huggingface.folder import CONFIG_FILE, SINGLE_FILE
 from tfm.huggingface.lookup import find_targets
 from tfm.workdir.bundle import write_tensors
 
+LOGITS_BIAS = "embedding/bias"
+TABLE = "embedding/table"
 # {field: only value} of the fields of a model that no family has. All other fields are free.
 COMMON = {
     "key_features": None,
@@ -102,9 +104,6 @@ def to_arrays(
 ) -> dict[str, np.ndarray]:
     """Converts the parameters of a model of tfm to the arrays of its equivalent in transformers.
 
-    If the equivalent has a bias of the logits, the biases of padding and BOS become `EXCLUDED_LOGIT`.
-    Otherwise, padding gets the embedding of EOS if tfm excludes padding from outputs.
-
     Args:
       model: the config of the model of tfm.
       params: {name in an export: array} of its parameters.
@@ -112,44 +111,58 @@ def to_arrays(
       is_sines_first: see `Family.sines_first`.
 
     Returns:
-      {name in transformers: array}. Parameters that only transformers has, such as biases, are zeros.
+      {name in transformers: array}. Biases that only transformers has are zeros.
 
     Raises:
       UserError: if the bias of our logits is not 0 and the model of transformers has none.
     """
-    ours = {name: np.array(x, np.float32) for name, x in params.items()}
-    if "embedding/bias" in ours and not any(entry.ours == "embedding/bias" for entry in entries):
-        excluded = ours["embedding/bias"] == EXCLUDED_LOGIT
-        if ours["embedding/bias"][~excluded].any():
-            raise UserError(
-                "transformers has no such model: the bias of the logits, embedding/bias, is not 0. Train "
-                "with --config.training.freeze=embedding/bias, or use --format=tfm."
-            )
-        if excluded[PAD_ID]:  # its row of zeros would have the logit 0, and 0 can be the largest
-            ours["embedding/table"][PAD_ID] = ours["embedding/table"][EOS_ID]
-    for entry in entries:
-        if entry.ours not in ours:
-            ours[entry.ours] = _zeros(entry.ours, ours)
-    if any(entry.layout == "token_row" for entry in entries):
-        ours["embedding/bias"][[PAD_ID, BOS_ID]] = EXCLUDED_LOGIT
+    ours = _fit_logits_bias({name: np.array(x, np.float32) for name, x in params.items()}, entries)
+    ours |= {entry.ours: _make_zero_bias(entry.ours, ours) for entry in entries if entry.ours not in ours}
     if is_sines_first:
         order = sines_first(model.d_model)
         ours = {name: permute_features(name, x, order) for name, x in ours.items()}
     parts: dict[str, dict[int, np.ndarray]] = defaultdict(dict)
     for entry in entries:
-        x = ours[entry.ours]
-        if entry.layout == "token_row":
-            x = x.reshape(1, -1)
-        elif entry.layout != "tokens":
-            x = to_theirs(entry, x, getattr(model, "patch_size", 0))
-        parts[entry.theirs][entry.part or 0] = x
-    joined = {name: np.concatenate([x for _, x in sorted(of.items())], -1) for name, of in parts.items()}
-    return {name: np.ascontiguousarray(x) for name, x in joined.items()}
+        parts[entry.theirs][entry.part or 0] = to_theirs(entry, ours[entry.ours])
+    return {name: _join_parts(numbered_parts) for name, numbered_parts in parts.items()}
 
 
-def _zeros(name: str, params: Arrays) -> np.ndarray:
-    """Returns the zeros that replace a bias that the model does not have."""
-    if name == "embedding/bias":
-        return np.zeros(len(params["embedding/table"]), np.float32)
+def _fit_logits_bias(params: dict[str, np.ndarray], entries: Sequence[Entry]) -> dict[str, np.ndarray]:
+    """Returns the parameters with what the model of transformers has in place of our bias of the logits.
+
+    If its bias is a row of tokens, padding and BOS get the bias `EXCLUDED_LOGIT`. If it has no bias, padding
+    gets the embedding of EOS if tfm excludes padding from outputs. With its embedding of zeros, its logit
+    would be 0, which can be the largest.
+
+    Raises:
+      UserError: see `to_arrays`.
+    """
+    layouts = {entry.layout for entry in entries if entry.ours == LOGITS_BIAS}
+    if "token_row" in layouts:
+        bias = params.get(LOGITS_BIAS, np.zeros(len(params[TABLE]), np.float32)).copy()
+        bias[[PAD_ID, BOS_ID]] = EXCLUDED_LOGIT
+        return params | {LOGITS_BIAS: bias}
+    if layouts or LOGITS_BIAS not in params:
+        return params
+    is_excluded = params[LOGITS_BIAS] == EXCLUDED_LOGIT
+    if params[LOGITS_BIAS][~is_excluded].any():
+        raise UserError(
+            f"transformers has no such model: the bias of the logits, {LOGITS_BIAS}, is not 0. Train with "
+            f"--config.training.freeze={LOGITS_BIAS}, or use --format=tfm."
+        )
+    if not is_excluded[PAD_ID]:
+        return params
+    table = params[TABLE].copy()
+    table[PAD_ID] = table[EOS_ID]
+    return params | {TABLE: table}
+
+
+def _make_zero_bias(name: str, params: Arrays) -> np.ndarray:
+    """Returns the zeros that replace the bias of a linear layer that has a kernel but no bias."""
     kernel = params[name.removesuffix("bias") + "kernel"]
     return np.zeros(kernel.shape[-1:] if "/output/" in name else kernel.shape[1:], np.float32)
+
+
+def _join_parts(parts: Mapping[int, np.ndarray]) -> np.ndarray:
+    """Returns the array of {index: part}, whose parts are next to each other on the last axis."""
+    return np.ascontiguousarray(np.concatenate([parts[i] for i in sorted(parts)], axis=-1))

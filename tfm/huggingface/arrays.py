@@ -32,6 +32,7 @@ class Entry(NamedTuple):
       factor: factor that the parameter has in tfm.
       optional: whether a missing array means zeros.
       reverse: whether the first axis of the other array is in reversed order.
+      patch_size: height and width of the images of "patches".
     """
 
     ours: str
@@ -42,6 +43,7 @@ class Entry(NamedTuple):
     factor: float = 1.0
     optional: bool = False
     reverse: bool = False
+    patch_size: int = 0
 
 
 def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
@@ -61,13 +63,17 @@ def to_ours(entry: Entry, x: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     return (x[entry.skip :] if entry.skip else x).reshape(shape) * np.float32(entry.factor)
 
 
-def to_theirs(entry: Entry, x: np.ndarray, patch_size: int = 0) -> np.ndarray:
+def to_theirs(entry: Entry, x: np.ndarray) -> np.ndarray:
     """Converts a parameter to the array of the other project, the inverse of `to_ours`.
 
-    The result is one of the parts if `entry.part` is not None. The skipped rows are zeros. `patch_size` is
-    the height of the images of "patches".
+    The result is one of the parts if `entry.part` is not None. The skipped rows are zeros. Tokens keep the
+    order of tfm.
     """
     x = x / np.float32(entry.factor)
+    if entry.layout == "tokens":
+        return x
+    if entry.layout == "token_row":
+        return x.reshape(1, -1)
     if entry.layout in ("linear", "conv1d"):
         input_axes = x.ndim - 1 if "/output/" in entry.ours else 1
         x = x.reshape(int(np.prod(x.shape[:input_axes])), -1)
@@ -76,7 +82,7 @@ def to_theirs(entry: Entry, x: np.ndarray, patch_size: int = 0) -> np.ndarray:
     if entry.layout == "convolution":
         return x.transpose(3, 2, 0, 1) if x.ndim == 4 else x.T[:, :, None, None]
     if entry.layout == "patches":
-        return x.reshape(patch_size, patch_size, -1, x.shape[-1]).transpose(3, 2, 0, 1)
+        return x.reshape(entry.patch_size, entry.patch_size, -1, x.shape[-1]).transpose(3, 2, 0, 1)
     if entry.layout == "one_row":
         return x.reshape(1, -1, x.shape[-1])
     if entry.ours.endswith("/bias"):

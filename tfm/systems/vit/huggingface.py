@@ -59,8 +59,9 @@ def vit_entries(model: ViTConfig, fields: Fields) -> Iterator[Entry]:
     """Yields the entries of ViT."""
     yield Entry("class_token", "vit.embeddings.cls_token", "one_row")
     yield Entry("positions/table", "vit.embeddings.position_embeddings", "one_row")
-    yield Entry("embedding/kernel", "vit.embeddings.patch_embeddings.projection.weight", "patches")
-    yield Entry("embedding/bias", "vit.embeddings.patch_embeddings.projection.bias")
+    projection = "vit.embeddings.patch_embeddings.projection"
+    yield Entry("embedding/kernel", f"{projection}.weight", "patches", patch_size=model.patch_size)
+    yield Entry("embedding/bias", f"{projection}.bias")
     yield from norm_entries("encoder/norm", "vit.layernorm")
     yield from linear_entries("head", "classifier", optional=is_headless(fields))
     for i in range(model.encoder_layers):
