@@ -231,6 +231,29 @@ def test_card_for_ctranslate2_shows_code_for_the_tokenizer_of_the_run():
     assert "sentencepiece" not in card
 
 
+def make_translation_card(tokenizer, **data):
+    """Returns the card of a translation model for CTranslate2."""
+    task = TextTranslation()
+    task.config = Config(data=PairsConfig(**data))
+    task.tokenizer = tokenizer
+    return make_card(types.SimpleNamespace(task=task, steps=[1]), "ctranslate2")
+
+
+def test_card_for_ctranslate2_begins_the_texts_with_the_prefixes_of_the_run():
+    """An imported NLLB needs both. CTranslate2 returns the target prefix with each hypothesis."""
+    card = make_translation_card(PIECES, source_prefix="eng_Latn", target_prefix="deu_Latn")
+    assert 'source.encode(["eng_Latn ..."], out_type=str), target_prefix=[prefix]' in card
+    assert 'prefix = target.encode("deu_Latn", out_type=str)' in card
+    assert "hypotheses[0][len(prefix) :]" in card
+    assert "target_prefix" not in make_translation_card(PIECES)
+
+
+def test_card_for_ctranslate2_leaves_the_end_of_a_source_to_its_config():
+    """The exported config has add_source_eos. Another end in the source would change all probabilities."""
+    tokenizer = TokenizerJson(make_json("words", tokens=["[PAD]", "[CLS]", "[SEP]"]))
+    assert "</s>" not in make_translation_card(tokenizer)
+
+
 def test_texts_of_an_exported_vocabulary_differ_if_its_ids_have_gaps():
     content = json.loads(make_json("words", texts=["red dog"]))
     vocabulary = content["model"]["vocab"]

@@ -35,20 +35,15 @@ def write_model(
     """Writes model.bin, config.json and the vocabularies into a folder that exists.
 
     Args:
-      model: config of the model, a `TransformerConfig` or a `DecoderLMConfig`.
+      model: config of a model that passes `check_model`.
       params: {name in an export: array} of all parameters.
       vocabularies: the text of each id, of the source and the target, or of a language model.
       folder: the folder.
       quantization: data type of the parameters, such as "int8".
 
     Raises:
-      UserError: if CTranslate2 has no equivalent of the model, or the package is not installed.
+      UserError: if the package is not installed.
     """
-    if problems := list(find_problems(model, params)):
-        raise UserError(
-            f"CTranslate2 cannot run this model: {'; '.join(problems)}. Train with the expected values, or "
-            "use --format=tfm."
-        )
     spec = _SpecWriter(model, {name: np.array(x, np.float32) for name, x in params.items()}).write()
     if isinstance(model, TransformerConfig):
         source, target = vocabularies
@@ -67,6 +62,15 @@ def write_model(
     spec.validate()
     spec.optimize(quantization=quantization)
     spec.save(folder)
+
+
+def check_model(model: Any, params: Arrays) -> None:
+    """Raises a UserError with all reasons why CTranslate2 cannot run a model."""
+    if problems := list(find_problems(model, params)):
+        raise UserError(
+            f"CTranslate2 cannot run this model: {'; '.join(problems)}. Train with the expected values, or "
+            "use --format=tfm."
+        )
 
 
 def find_problems(model: Any, params: Arrays) -> Iterator[str]:

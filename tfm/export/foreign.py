@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfm import __version__, config
-from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE
+from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, begin_with
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
 from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
 from tfm.data.tokenizers.protocol import (
@@ -51,13 +51,25 @@ import sentencepiece
 source = sentencepiece.SentencePieceProcessor("FOLDER/{source}")
 target = sentencepiece.SentencePieceProcessor("FOLDER/{target}")
 translator = ctranslate2.Translator("FOLDER")
-results = translator.translate_batch(source.encode(["..."], out_type=str), length_penalty=0.0)
+results = translator.translate_batch(source.encode(["{text}"], out_type=str), length_penalty=0.0)
 print([target.decode(result.hypotheses[0]) for result in results])"""
+CTRANSLATE2_TRANSLATE_AFTER_PREFIX = """\
+import ctranslate2
+import sentencepiece
+
+source = sentencepiece.SentencePieceProcessor("FOLDER/{source}")
+target = sentencepiece.SentencePieceProcessor("FOLDER/{target}")
+translator = ctranslate2.Translator("FOLDER")
+prefix = target.encode("{prefix}", out_type=str)
+results = translator.translate_batch(
+    source.encode(["{text}"], out_type=str), target_prefix=[prefix], length_penalty=0.0
+)
+print([target.decode(result.hypotheses[0][len(prefix) :]) for result in results])"""
 CTRANSLATE2_TRANSLATE_TOKENS = """\
 import ctranslate2
 
 translator = ctranslate2.Translator("FOLDER")  # of tokens, the texts of its vocabulary
-results = translator.translate_batch([["...", "</s>"]], length_penalty=0.0)"""
+results = translator.translate_batch([["...", "..."]], length_penalty=0.0)"""
 GENERATE = """\
 import ctranslate2
 
@@ -92,8 +104,9 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
             for name in run.task.assets():
                 shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
         if format == "ctranslate2":
-            vocabularies = list_vocabularies(run.task) if hasattr(run.task, "tokenizer") else []
-            ctranslate2.write_model(run.task.config.model, params, vocabularies, temporary, quantization)
+            model = run.task.config.model
+            ctranslate2.check_model(model, params)  # rejects models without tokens
+            ctranslate2.write_model(model, params, list_vocabularies(run.task), temporary, quantization)
         if format == "safetensors":
             write_tensors(os.path.join(temporary, PARAMETERS_FILE), params)
             config.save(run.task.config.without_paths(), runs.config_path(temporary))
@@ -159,8 +172,7 @@ def make_card(run: runs.Run, format: str, example: str = "") -> str:
     elif format == "ctranslate2" and not isinstance(run.task.tokenizer, WordPieces):
         example = CTRANSLATE2_TRANSLATE_TOKENS
     elif format == "ctranslate2":
-        source = SOURCE_VOCABULARY_FILE if has_separate_source(run.task.tokenizer) else VOCABULARY_FILE
-        example = CTRANSLATE2_TRANSLATE.format(source=source, target=VOCABULARY_FILE)
+        example = _write_ctranslate2_example(settings.data, has_separate_source(run.task.tokenizer))
     return CARD.format(
         title=f"A model of the task {settings.task}",
         version=__version__,
@@ -171,7 +183,23 @@ def make_card(run: runs.Run, format: str, example: str = "") -> str:
     )
 
 
-def _describe_prefixes(data: Any) -> str:
+def _write_ctranslate2_example(data: PairsConfig, has_source_file: bool) -> str:
+    """Returns the code that translates with the SentencePiece models of a folder.
+
+    Args:
+      data: the prefixes of sources and targets.
+      has_source_file: whether sources have their own SentencePiece model.
+    """
+    template = CTRANSLATE2_TRANSLATE_AFTER_PREFIX if data.target_prefix else CTRANSLATE2_TRANSLATE
+    return template.format(
+        source=SOURCE_VOCABULARY_FILE if has_source_file else VOCABULARY_FILE,
+        target=VOCABULARY_FILE,
+        text=begin_with(data.source_prefix, "..."),
+        prefix=data.target_prefix,
+    )
+
+
+def _describe_prefixes(data: PairsConfig) -> str:
     """Returns which texts sources and targets must begin with."""
     prefixes: Sequence[tuple[str, str]] = (("source", data.source_prefix), ("target", data.target_prefix))
     parts = [f"Begin each {side} with `{prefix}`." for side, prefix in prefixes if prefix]
