@@ -1,7 +1,7 @@
 """BERT, RoBERTa and DistilBERT in transformers: the fields of their configs, arrays and tokenizers.
 
 BERT is imported and exported, the others are only imported. A class without output layers, such as BertModel,
-becomes a model of pretraining whose output layers have new random values, for a warm start.
+becomes a model of pretraining whose pooler and transform have new random values, for a warm start.
 """
 
 import logging
@@ -111,6 +111,7 @@ def _count_labels(fields: Fields) -> int:
 
 
 def _has_no_head(fields: Fields) -> bool:
+    """Returns whether the class that wrote the folder has no output layers."""
     return fields.get("architectures", list)[0] in WITHOUT_HEAD
 
 
@@ -189,7 +190,11 @@ def distilbert_model(fields: Fields) -> BertConfig:
 
 
 def bert_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
-    """Yields the entries of BERT. BertForMaskedLM has no layers for the next sentence: they become zeros."""
+    """Yields the entries of BERT.
+
+    BertForMaskedLM has no pooler and no layer for the next sentence, and BertModel has no output layers. The
+    entries make them zeros, which `fill_missing_layers` replaces except in the layer for the next sentence.
+    """
     yield from _embedding_entries(model, "bert.embeddings")
     for i in range(model.encoder_layers):
         norms = "attention.output.LayerNorm", "output.LayerNorm"
@@ -215,8 +220,13 @@ def _embedding_entries(model: BertConfig, theirs: str, first_position: int = 0) 
     yield from norm_entries("embedding_norm", f"{theirs}.LayerNorm")
 
 
-def _transform_entries(dense: str, norm: str, bias: str, optional: bool) -> Iterator[Entry]:
-    """Yields the entries of the layers that predict hidden tokens."""
+def _transform_entries(dense: str, norm: str, bias: str, *, optional: bool) -> Iterator[Entry]:
+    """Yields the entries of the layers that predict hidden tokens.
+
+    Args:
+      dense, norm, bias: names of the layers and of the bias of the logits in transformers.
+      optional: whether the folder may lack them.
+    """
     yield Entry("embedding/bias", bias, "tokens", optional=optional)
     yield from linear_entries("transform", dense, optional=optional)
     for entry in norm_entries("transform_norm", norm):
@@ -224,7 +234,7 @@ def _transform_entries(dense: str, norm: str, bias: str, optional: bool) -> Iter
 
 
 def roberta_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
-    """Yields the entries of RoBERTa, which has no layers for the next sentence: they become zeros."""
+    """Yields the entries of RoBERTa. It has no layer for the next sentence. For zeros see `bert_entries`."""
     yield from _embedding_entries(model, "roberta.embeddings", _first_position(fields))
     for i in range(model.encoder_layers):
         norms = "attention.output.LayerNorm", "output.LayerNorm"
@@ -242,7 +252,10 @@ def roberta_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
 
 
 def distilbert_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
-    """Yields the entries of DistilBERT, which has no layers for the next sentence: they become zeros."""
+    """Yields the entries of DistilBERT. It has no pooler and no layer for the next sentence.
+
+    For zeros see `bert_entries`.
+    """
     yield from _embedding_entries(model, "distilbert.embeddings")
     for i in range(model.encoder_layers):
         ours, theirs = f"encoder/layers_{i}", f"distilbert.transformer.layer.{i}"
@@ -264,16 +277,16 @@ def distilbert_entries(model: BertConfig, fields: Fields) -> Iterator[Entry]:
 
 
 def _zero_entries(ours: str) -> Iterator[Entry]:
-    """Yields the entries of a linear layer that the other model lacks."""
+    """Yields the entries of a linear layer that transformers lacks."""
     yield Entry(f"{ours}/kernel", "")
     yield Entry(f"{ours}/bias", "")
 
 
 def fill_missing_layers(folder: str, model: BertConfig, parameters: dict[str, np.ndarray]) -> None:
-    """Gives new random values to the output layers that a folder lacks, as transformers does.
+    """Gives new random values to the pooler and the transform if a folder lacks them, as transformers does.
 
-    A layer of zeros would learn slowly after a warm start. The layer of the next sentence stays zero, so that
-    it predicts 0.5, and its gradient is not zero.
+    Such a layer is zero before, and would learn slowly after a warm start. The layer of the next sentence
+    stays zero: it predicts 0.5, and its gradient is not zero.
 
     Args:
       folder: the folder, for the message.
@@ -304,16 +317,28 @@ def read_bert(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """
     has_json = os.path.exists(os.path.join(folder, "tokenizer.json"))
     content = read_tokenizer(folder, "tokenizer.json" if has_json else "vocab.txt")
-    return _renumber(folder, fields, content, languages)
+    return _make_vocabulary(folder, fields, content, languages)
 
 
 def read_roberta(folder: str, fields: Fields, languages: Languages) -> Vocabulary:
     """Returns the tokenizer of RoBERTa: bytes in a tokenizer.json. BOS is "<s>", and EOS is "</s>"."""
-    return _renumber(folder, fields, read_tokenizer(folder), languages)
+    return _make_vocabulary(folder, fields, read_tokenizer(folder), languages)
 
 
-def _renumber(folder: str, fields: Fields, content: dict[str, Any], languages: Languages) -> Vocabulary:
-    """Returns a tokenizer in the order of the ids of tfm."""
+def _make_vocabulary(
+    folder: str, fields: Fields, content: dict[str, Any], languages: Languages
+) -> Vocabulary:
+    """Returns a tokenizer in the order of the ids of tfm.
+
+    Args:
+      folder: the folder, for messages.
+      fields: fields of config.json.
+      content: content of the tokenizer.json.
+      languages: the languages that the user named.
+
+    Raises:
+      UserError: if the tokenizer lacks a special token, or has an id above `vocab_size`.
+    """
     size = vocabulary_size(fields)
     pieces = [""] * size
     try:
@@ -344,8 +369,9 @@ def make_config(model: BertConfig, vocabulary: Vocabulary | None) -> Any:
 
 
 def _bert_config(run: Any) -> dict[str, Any]:
+    """Returns the fields of config.json for a run."""
     model = run.task.config.model
-    names = getattr(run.task, "label_names", [])
+    names = run.task.label_names if _has_labels(model) else []
     return {
         "architectures": [_architecture(model.head)],
         "vocab_size": len(run.task.tokenizer),
@@ -384,6 +410,7 @@ def _bert_files(run: Any, workdir: str) -> dict[str, bytes]:
 
 
 def _has_labels(model: BertConfig) -> bool:
+    """Returns whether the classes of a model have names."""
     return model.head in ("classes", "tags")
 
 
