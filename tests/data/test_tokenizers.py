@@ -475,6 +475,15 @@ def test_texts_that_a_tokenizer_changes_are_counted(caplog):
     assert repr("\u96e8") in caplog.text
 
 
+@pytest.mark.parametrize("end", ["\u96e8 end", "  end"], ids=["other character", "missing blank"])
+def test_first_difference_of_a_long_text_is_shown(end, caplog):
+    wordpiece = TokenizerJson(make_json("wordpiece", BERT_TOKENS))
+    check_round_trip(wordpiece, [" ".join(["the dog"] * 40) + f" {end}", *TEXTS[:3]])
+    before, after = re.search("For example, (.*) becomes (.*). Scores", caplog.text).groups()
+    assert before != after
+    assert len(before) < 80
+
+
 def test_folder_with_a_json_is_a_tokenizer(tmp_path):
     (tmp_path / "own" / "tokenizer.json").parent.mkdir()
     (tmp_path / "own" / "tokenizer.json").write_bytes(make_json("unigram"))
