@@ -56,6 +56,8 @@ def test_message_of_a_failing_config_file_ends_in_one_full_stop(tmp_path):
 def test_variant_of_a_saved_config_is_an_error(tiny_run):
     with pytest.raises(UserError, match=r"config\.json has no variants.*:big"):
         read_base(f"{runs.config_path(str(tiny_run))}:big")
+    with pytest.raises(UserError, match=r"config\.json has no variants.*Python file with get_variants"):
+        config_files.read_variants(runs.config_path(str(tiny_run)))
 
 
 def test_error_for_an_unknown_argument_of_a_shipped_config_lists_the_arguments():

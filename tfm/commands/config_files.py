@@ -38,21 +38,35 @@ def read_config_file(path: str) -> tuple[Any, list[str]]:
         return _read_config_of_store(path), []
     file, variant = split_variant(path)
     file = find_config_file(file)
-    if file.endswith(".json"):
-        if variant:
-            raise UserError(f"{file} has no variants. Leave out :{variant}.")
-        return runs.parse_config(config.load(file)), []
+    if not file.endswith(".json"):
+        return _read_python_config(file, variant)
+    if variant:
+        raise UserError(f"{file} has no variants. Leave out :{variant}.")
+    return runs.parse_config(config.load(file)), []
+
+
+def _read_python_config(file: str, variant: str) -> tuple[Any, list[str]]:
+    """Returns the config of a Python file, and the arguments --config.field=value of its variant.
+
+    Without get_variants(), the file takes the variant as a text for get_config().
+
+    Args:
+      file: path of the file.
+      variant: name of a variant, or a text for get_config(). It may be "".
+    """
     functions = _run_file(file)
     if "get_config" not in functions:
         raise UserError(f"{file} defines no get_config().")
     has_variants = "get_variants" in functions
-    made = _call(functions, "get_config", file, *([variant] if variant and not has_variants else []))
+    arguments = [variant] if variant and not has_variants else []
+    made = _call(functions, "get_config", file, *arguments)
     if not isinstance(made, config_dict.ConfigDict):
         raise UserError(f"get_config() in {file} must return to_config_dict(CONFIG), got {shorten(made)}.")
     config.allow_modules(config.dotted_names(made))  # the user trusts the file
+    parsed = runs.parse_config(made)
     if not variant or not has_variants:
-        return runs.parse_config(made), []
-    return runs.parse_config(made), find_variant(_list_variants(functions, file), variant, file).flags
+        return parsed, []
+    return parsed, find_variant(_list_variants(functions, file), variant, file).flags
 
 
 def _read_config_of_store(url: str) -> Any:
@@ -76,7 +90,8 @@ def split_variant(path: str) -> tuple[str, str]:
     Both may contain colons. The file is the longest beginning of the path that exists or is the name of a
     config that tfm ships. If there is no such beginning, the path is split at its last colon.
     """
-    parts, shipped = path.split(":"), shipped_configs()
+    parts = path.split(":")
+    shipped = shipped_configs()
     for count in range(len(parts), 0, -1):
         file = ":".join(parts[:count])
         if os.path.exists(file) or file in shipped:
@@ -92,11 +107,18 @@ def read_variants(path: str) -> list[Variant]:
       UserError: if the file does not exist, raises an error, or has no get_variants() that yields variants.
     """
     path = find_config_file(path)
-    return _list_variants({} if path.endswith(".json") else _run_file(path), path)
+    if path.endswith(".json"):
+        raise UserError(f"{path} has no variants. Expected a Python file with get_variants().")
+    return _list_variants(_run_file(path), path)
 
 
 def _list_variants(functions: dict[str, Any], path: str) -> list[Variant]:
-    """Returns the variants that get_variants() yields, given the names that a config file defines."""
+    """Returns the variants that get_variants() of a config file yields.
+
+    Args:
+      functions: {name: value} of the names that the file defines.
+      path: path of the file, for messages.
+    """
     made = _call(functions, "get_variants", path)
     if not isinstance(made, Iterable):
         raise UserError(f"Expected a function get_variants() in {path}, as in configs/table3.py. Add one.")
@@ -158,10 +180,12 @@ def _run_file(path: str) -> dict[str, Any]:
         return runpy.run_path(path)
 
 
-def _call(names: dict[str, Any], function: str, path: str, *arguments: str) -> Any:
+def _call(functions: dict[str, Any], name: str, path: str, *arguments: str) -> Any:
     """Returns the result of a function of a Python file, or None if the file does not define it."""
+    if name not in functions:
+        return None
     with _name_failing_line(path):
-        return names.get(function, lambda *_: None)(*arguments)
+        return functions[name](*arguments)
 
 
 @contextlib.contextmanager
@@ -172,11 +196,13 @@ def _name_failing_line(path: str) -> Iterator[None]:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        what = f"{type(error).__name__}: {error}".rstrip(".")
-        raise UserError(f"The config file fails at {_place(error, path)}: {what}.") from error
+        description = f"{type(error).__name__}: {error}".rstrip(".")
+        raise UserError(
+            f"The config file fails at {_find_failing_line(error, path)}: {description}."
+        ) from error
 
 
-def _place(error: BaseException, path: str) -> str:
+def _find_failing_line(error: BaseException, path: str) -> str:
     """Returns the file and the line at which a config file fails.
 
     A SyntaxError names its line. For other errors, it is the innermost line of the file in the traceback.
