@@ -1,7 +1,5 @@
 """Observers of the config sections of summarization, and the cases of the config of T-DMCA."""
 
-import dataclasses
-
 from tests.tasks import wiring_language_modeling as lm
 from tests.wiring.case import Case, Observation, make_cases
 from tests.wiring.folder import OTHER_SPLITS, OTHER_TFDS, TFDS
