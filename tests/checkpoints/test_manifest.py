@@ -1,14 +1,18 @@
 """Tests of manifests: detected changes and errors of the file system."""
 
 import errno
+import hashlib
+import json
 import os
 import random
 import shutil
+from typing import Any
 
 import pytest
 
 from tests.checkpoints.store_contract import cut_file, delete_file, flip_bit
 from tfm.checkpoints import manifest
+from tfm.errors import UserError
 from tfm.io.files import io_error_message
 
 FILES = {"a": b"one", "b": b"", "inner/c": bytes(1000)}
@@ -76,3 +80,34 @@ def test_error_of_the_file_system_is_not_damage(function, code, folder, monkeypa
         manifest.check(folder)
     assert os.fsdecode(error.value.filename).startswith(str(folder))
     assert str(folder) in io_error_message(error.value)
+
+
+FORGED: list[Any] = [
+    [1],
+    {"step": 3},
+    *({"files": files} for files in (["a"], {"a": 5}, {"a": [3]}, {"a": ["3", ""]})),
+    *({"files": {name: [0, ""]}} for name in ("../../../../dev/zero", "/dev/zero", "a\0b", "\ud800")),
+]
+BODIES = [*(json.dumps(content).encode() for content in FORGED), b"{", b"\xff{}", b"[" * 200_000, b"9" * 5000]
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda body: ascii(body[:40]))
+def test_forged_manifest_is_damage(body, folder):
+    """Its checksum is right, because somebody made it."""
+    (folder / manifest.FILE).write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    with pytest.raises(manifest.Damaged, match=manifest.FILE):
+        manifest.check(folder, exact=False)
+
+
+@pytest.mark.parametrize("name", ["a", manifest.FILE])
+def test_pipe_or_device_in_place_of_a_file_is_not_read(name, folder):
+    (folder / "a").write_bytes(b"")
+    manifest.write(folder, {}, ["a"])
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises(UserError, match="is a pipe, a socket or a device"):
+        manifest.check(folder, exact=False)
+    (folder / name).unlink()
+    (folder / name).symlink_to("/dev/zero")
+    with pytest.raises(UserError, match="is a pipe, a socket or a device"):
+        manifest.check(folder, exact=False)

@@ -228,6 +228,12 @@ def nothing(_):
     pass
 
 
+def metadata_of(**fields):
+    """Returns a function that replaces the metadata of the parameters by these fields and the version."""
+    metadata = json.dumps({"format_version": bundle.FORMAT_VERSION} | fields)
+    return lambda folder: rewrite(folder, nothing, metadata)
+
+
 PARAMETERS, CONFIG, VOCABULARY = "model.safetensors", "config.json", "vocabulary.model"
 DAMAGE = {
     "truncated": (bytes_of(PARAMETERS, lambda x: x[:-1]), "is not a complete safetensors file"),
@@ -248,6 +254,10 @@ DAMAGE = {
         lambda folder: rewrite(folder, nothing, '{"format_version": 2, "steps": [6]}'),
         r"format version 2\b.*\b1\b",
     ),
+    "metadata cut": (metadata_of(), "metadata of another form"),
+    "assets no object": (metadata_of(steps=[6], assets=[], modules={}), "metadata of another form"),
+    "modules no object": (metadata_of(steps=[6], assets={}, modules=None), "metadata of another form"),
+    "steps no numbers": (metadata_of(steps=["\x1b[31m"], assets={}, modules={}), "metadata of another form"),
     "wrong shape": (
         lambda folder: rewrite(folder, transpose),
         r"layers_0/feed_forward/hidden/kernel .*F32 \[32, 40\].*F32 \[40, 32\]",

@@ -3,9 +3,13 @@
 import json
 import os
 import re
+import subprocess
+import sys
+from typing import Any
 
 import pytest
 
+from tests.support.commands import run_command
 from tests.support.records import write_record
 from tests.support.workdirs import logged, make_workdir, validated, write_metrics
 from tfm.errors import UserError
@@ -83,6 +87,50 @@ def test_unreadable_evaluations_are_left_out(workdir):
     record = write_record(workdir / "test.de.scores.json", checkpoints=[3])
     (workdir / "torn.de.scores.json").write_text('{"scores": [')
     assert status.read_status(str(workdir)).evaluations == {"test.de": record}
+
+
+HUGE = 10**400  # JSON has integers that no float can hold
+FORGED: list[tuple[str, dict[str, Any]]] = [
+    ("metrics.jsonl", {"train/loss": HUGE}),
+    ("metrics.jsonl", {"train/loss": 1.0, "time": HUGE}),
+    ("metrics.jsonl", {"train/loss": 1.0, "train/points_per_second": HUGE}),
+    ("metrics.jsonl", {"validation/loss": HUGE}),
+    *(("scores.jsonl", {"scores": {"validation/loss": value}}) for value in (HUGE, "1", None, [], {})),
+    *(("starts.jsonl", {"config": {}, "code": value}) for value in ("x", None, [], {"commit": 5})),
+    *(("starts.jsonl", {"config": {}, name: "x"}) for name in ("modules", "versions", "data", "jax")),
+]
+
+
+@pytest.mark.parametrize(("name", "fields"), FORGED)
+def test_status_of_a_run_with_forged_lines_can_be_shown(name, fields, workdir):
+    (workdir / name).write_text(json.dumps({"step": 1} | fields) + "\n")
+    assert run_command("status", workdir).code == 0
+    assert run_command("list", workdir).code == 0
+
+
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "scores.jsonl", "starts.jsonl"])
+def test_pipe_in_place_of_a_file_is_not_read(name, workdir):
+    os.mkfifo(workdir / name)
+    assert run_command("status", workdir).code == 0
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "scores.jsonl", "starts.jsonl"])
+def test_line_without_an_end_is_not_read(name, workdir):
+    """The file takes no space on the disk."""
+    with open(workdir / name, "wb") as file:
+        file.truncate(1 << 40)
+    assert run_command("status", workdir).code in (0, 2)
+
+
+def test_folders_may_be_nested_to_any_depth(workdir, monkeypatch):
+    monkeypatch.chdir(workdir)
+    for _ in range(sys.getrecursionlimit()):
+        os.mkdir("x")
+        os.chdir("x")
+    try:
+        assert status.measure_folder(str(workdir)) == ((workdir / "config.json").stat().st_size, 0)
+    finally:
+        subprocess.run(["rm", "-r", workdir / "x"], check=True)  # pytest could not remove it
 
 
 def test_time_between_two_starts_does_not_count_for_the_speed(workdir):

@@ -11,9 +11,10 @@ import os
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from tfm.io.files import hash_file, naming_errors, writing
+from tfm.io.files import check_no_pipe, hash_file, is_inner_path, naming_errors, writing
 
 FILE = "manifest"
+MAX_BYTES = 1 << 28
 # Orbax writes these two files after the manifest. Nothing reads them.
 WRITTEN_LATER = ("_CHECKPOINT_METADATA", "commit_success.txt")
 # Errors that describe the folder's content. All others, for example EIO, EACCES and EMFILE, describe the
@@ -52,15 +53,32 @@ def read(folder: str) -> dict[str, Any]:
     """Returns the fields of a manifest, including "files". The files that it lists are not read.
 
     Raises:
-      Damaged: if the manifest is missing or differs from its checksum.
+      Damaged: if the manifest is missing, differs from its checksum, or has another form. The names of its
+        files lead to places in the folder only.
+      UserError: if the manifest is a pipe or a device.
       OSError: if the manifest cannot be read.
     """
     path = os.path.join(folder, FILE)
+    check_no_pipe(path)
     with _missing_is_damage(folder), naming_errors(path), open(path, "rb") as file:
-        checksum, _, body = file.read().partition(b"\n")
+        checksum, _, body = file.read(MAX_BYTES).partition(b"\n")
     if checksum != _checksum(body):
         raise Damaged(f"{FILE} does not have its own checksum")
-    return json.loads(body)
+    try:
+        content = json.loads(body)
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict) or not _are_files(content.get("files")):
+        raise Damaged(f"{FILE} has a form that tfm does not write")
+    return content
+
+
+def _are_files(files: Any) -> bool:
+    """Returns whether a value maps paths in the folder to [bytes, SHA-256]."""
+    return isinstance(files, dict) and all(
+        is_inner_path(name) and isinstance(entry, list) and [*map(type, entry)] == [int, str]
+        for name, entry in files.items()
+    )
 
 
 def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
@@ -76,6 +94,7 @@ def check(folder: str, *, exact: bool = True) -> dict[str, Any]:
 
     Raises:
       Damaged: if a file is missing, different or unexpected, or the manifest is damaged.
+      UserError: if a file is a pipe or a device.
       OSError: if the files cannot be read. They may be intact.
     """
     content = read(folder)

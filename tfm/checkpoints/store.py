@@ -89,12 +89,29 @@ class Record(NamedTuple):
         """Returns the record in the fields of a manifest.
 
         Raises:
-          Damaged: if a field is missing, because another version of tfm wrote the manifest.
+          Damaged: if a field is missing, because another version of tfm wrote the manifest, or has another
+            type.
         """
         missing = [name for name in cls._fields if name not in content]
         if missing:
             raise manifest.Damaged(f"{manifest.FILE} has no {missing[0]}, so another version of tfm wrote it")
-        return cls(**{name: content[name] for name in cls._fields})
+        record = cls(**{name: content[name] for name in cls._fields})
+        if not record._has_types():
+            raise manifest.Damaged(f"{manifest.FILE} has values of other types than tfm writes")
+        return record
+
+    def _has_types(self) -> bool:
+        """Returns whether the fields have their types."""
+        try:
+            _ = self.shapes
+        except (AttributeError, TypeError, ValueError):
+            return False
+        return (
+            type(self.step) is int
+            and isinstance(self.assets, dict)
+            and all(isinstance(fingerprint, str) for fingerprint in self.assets.values())
+            and isinstance(self.progress, dict)
+        )
 
 
 class _Save(NamedTuple):

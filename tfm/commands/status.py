@@ -54,7 +54,7 @@ def describe(status: Status) -> Iterator[tuple[str, str]]:
         shown = "  ".join(f"{score.name} {score.format_value()}" for score in evaluated.scores[:3])
         yield name, f"step {steps}: {shown}" if steps else shown
     if status.start:
-        commit = status.start.get("code", {}).get("commit", "")
+        commit = str(status.start.get("code", {}).get("commit", ""))
         yield (
             "last start",
             f"{status.start.get('time', '')} on {status.start.get('host', '')} {commit[:8]}".rstrip(),

@@ -40,6 +40,7 @@ ADVICE = {
 }
 # TensorStore (used by Orbax) and array_record write the system's message into the text of another error.
 PATH_IN_MESSAGE = re.compile(r'(?:local file "|; writing )(/[^";]*)')
+MAX_JSON_LINE = 1 << 24  # characters
 TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{12}\.tmp$")  # the end of a name of `_temporary_path`
 log = logging.getLogger(__name__)
 
@@ -163,8 +164,10 @@ def hash_file(path: str) -> str:
     """Returns the SHA-256 of a file in hexadecimal digits.
 
     Raises:
+      UserError: if the file is a pipe, a socket or a device.
       OSError: if the file cannot be read. The error names the file.
     """
+    check_no_pipe(path)
     with naming_errors(path), open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -199,6 +202,18 @@ def spell_path(path: str) -> str:
     return path if spelled is None else os.path.join(folder, spelled)
 
 
+def is_inner_path(name: str) -> bool:
+    """Returns whether a name is the path of a file in a folder, without a way out of it.
+
+    Slashes separate its parts on all systems.
+    """
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:  # half of a character
+        return False
+    return "\0" not in name and not any(part in ("", ".", "..") for part in name.split("/"))
+
+
 def check_no_pipe(path: str) -> None:
     """Raises a UserError for a pipe, a socket or a device. Opening a named pipe would wait forever."""
     if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
@@ -213,15 +228,27 @@ def read_json_lines(path: str, types: Mapping[str, type]) -> Iterator[dict[str, 
     Args:
       path: path of the file.
       types: {name: type} of the fields that each object must have.
+
+    Raises:
+      UserError: if a line is longer than any line that tfm writes.
     """
     if not os.path.isfile(path):
         return
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
+        while line := file.readline(MAX_JSON_LINE):
+            if len(line) == MAX_JSON_LINE:
+                raise UserError(
+                    f"{path} has a line of more than {MAX_JSON_LINE:,} characters. Move the file away."
+                )
             with contextlib.suppress(ValueError, RecursionError):
                 value = json.loads(line)
                 if isinstance(value, dict) and all(type(value.get(x)) is types[x] for x in types):
                     yield value
+
+
+def is_float(value: Any) -> bool:
+    """Returns whether a value in JSON is a number that a float can hold. JSON has integers of any size."""
+    return type(value) is float or (type(value) is int and abs(value) < 1 << 63)
 
 
 def append_json_line(path: str, line: Any, *, durable: bool = False) -> None:

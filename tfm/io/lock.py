@@ -104,13 +104,16 @@ def find_holder(workdir: str) -> str:
 
     Processes of other hosts are found if the file system has locks between hosts, as NFS has.
     """
+    path = os.path.join(workdir, LOCK_FILE)
+    if not os.path.isfile(path):  # opening a named pipe would wait forever
+        return ""
     try:
-        with open(os.path.join(workdir, LOCK_FILE), "rb") as file:
+        with open(path, "rb") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 return _holder(file)
-    except OSError:  # no lock file, or no locks
+    except OSError:  # the file cannot be read, or has no locks
         pass
     return ""
 

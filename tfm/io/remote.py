@@ -23,6 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tfm.errors import UserError, first_line, install_extra
+from tfm.io.files import is_inner_path
 from tfm.io.local_copies import show_as
 
 URL = re.compile(r"([a-z][a-z0-9+.-]*)://", re.IGNORECASE)
@@ -68,7 +69,7 @@ def check_url(url: str) -> None:
 
 def check_name(name: str, url: str) -> None:
     """Raises a UserError for the name of an object that would lead out of a local folder."""
-    if any(part in ("", ".", "..") for part in name.split("/")) or "\0" in name:
+    if not is_inner_path(name):
         raise UserError(
             f"{url} has an object with the name {name!a}, which is no path in a folder. Remove it."
         )

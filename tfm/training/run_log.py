@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from tfm.errors import UserError
-from tfm.io.files import append_json_line, no_link, read_json_lines, writing
+from tfm.io.files import append_json_line, is_float, no_link, read_json_lines, writing
 from tfm.training.hooks import Hook
 
 METRICS_FILE = "metrics.jsonl"
@@ -40,7 +40,7 @@ def read_metrics(workdir: str, up_to: int | None = None) -> list[dict[str, float
             f"Expected the metrics of a run at {path}, but the file is missing. Exports have no metrics."
         )
     lines = read_json_lines(path, {"step": int})
-    for row in drop_repeated(line for line in lines if all(type(x) in (int, float) for x in line.values())):
+    for row in drop_repeated(line for line in lines if all(map(is_float, line.values()))):
         rows[row["step"], any(name.startswith("train/") for name in row)] = row
     return [row for _, row in sorted(rows.items()) if up_to is None or row["step"] <= up_to]
 

@@ -12,7 +12,7 @@ from jax.experimental import multihost_utils
 
 from tfm.checkpoints.retention import rank
 from tfm.errors import UserError
-from tfm.io.files import append_json_line, atomic_file, read_json_lines
+from tfm.io.files import append_json_line, atomic_file, is_float, read_json_lines
 from tfm.training.config import TrainingConfig
 from tfm.training.task import Best, Task
 
@@ -98,7 +98,9 @@ class Scores:
         self._sign = 1 if best.order == "max" else -1
         lines = read_json_lines(self._path, {"step": int, "scores": dict})
         # A step that was evaluated twice has two lines, and the later line counts.
-        self._scores: dict[int, dict[str, float]] = {line["step"]: line["scores"] for line in lines}
+        self._scores: dict[int, dict[str, float]] = {
+            line["step"]: line["scores"] for line in lines if all(map(is_float, line["scores"].values()))
+        }
 
     def add(self, step: int, scores: Mapping[str, float]) -> None:
         """Adds the scores of a step. The first host writes them durably.

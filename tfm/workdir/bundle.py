@@ -149,7 +149,11 @@ def flat_name(path: tuple[Any, ...]) -> str:
 
 
 def _read_metadata(header: Mapping[str, str] | None, path: str) -> dict[str, Any]:
-    """Returns the metadata of the file of parameters, or raises a UserError if they are invalid."""
+    """Returns the metadata of the file of parameters, or raises a UserError if they are invalid.
+
+    Returns:
+      "steps", a list of integers, and the dicts "assets" and "modules".
+    """
     try:
         metadata = json.loads((header or {})[METADATA_KEY])
         version = metadata["format_version"]
@@ -160,6 +164,10 @@ def _read_metadata(header: Mapping[str, str] | None, path: str) -> dict[str, Any
             f"{path} has format version {version!r}, but this version of tfm reads {FORMAT_VERSION}. "
             "Use the version of tfm that wrote it."
         )
+    steps = metadata.get("steps")
+    has_types = isinstance(steps, list) and all(type(step) is int for step in steps)
+    if not has_types or not all(isinstance(metadata.get(name), dict) for name in ("assets", "modules")):
+        raise UserError(f"{path} has metadata of another form than tfm export writes. Export the run again.")
     return metadata
 
 

@@ -26,6 +26,7 @@ from tfm.training.task import Data, RunConfig, Task, check_contract
 from tfm.workdir.own_code import hash_modules, warn_of_changed_modules
 
 RECORD_FILE = "starts.jsonl"
+SECTIONS = ("code", "modules", "versions", "environment", "jax", "data")  # of a line, next to the config
 RECORDED_VARIABLES = (  # environment variables that change numbers; other variables may be secrets
     *map(str.upper, NUMERICAL_OPTIONS),
     *("JAX_PLATFORMS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "XLA_FLAGS"),
@@ -87,8 +88,9 @@ def last_start(workdir: str, before: float = math.inf) -> dict:
 
 
 def _read_starts(workdir: str) -> list[dict]:
-    """Returns the complete lines of the record."""
-    return list(read_json_lines(os.path.join(workdir, RECORD_FILE), {"step": int, "config": dict}))
+    """Returns the lines of the record that are complete and have the form that `record_start` writes."""
+    lines = read_json_lines(os.path.join(workdir, RECORD_FILE), {"step": int, "config": dict})
+    return [line for line in lines if all(isinstance(line.get(name, {}), dict) for name in SECTIONS)]
 
 
 def changed_fields(old: dict, new: dict, path: str = "") -> dict[str, list]:

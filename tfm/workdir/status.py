@@ -199,20 +199,20 @@ def measure_folder(folder: str) -> DiskUse:
     links inside the folder are not followed.
     """
     total, unreadable = 0, 0
-    try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    if entry.is_dir(follow_symlinks=False):
-                        below = measure_folder(entry.path)
-                        total += below.bytes
-                        unreadable += below.unreadable_folders
-                    else:
-                        total += entry.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:
-        pass
-    except OSError:
-        unreadable += 1
+    folders = [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(FileNotFoundError):
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(entry.path)
+                        else:
+                            total += entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            pass
+        except OSError:
+            unreadable += 1
     return DiskUse(total, unreadable)
 
 
