@@ -8,6 +8,8 @@ import pytest
 from PIL import Image
 
 from tests.support import tiny_regression
+from tests.support.boxed_pictures import write_yolo
+from tests.support.commands import run_command
 from tests.support.tiny import make_config, write_config_file, write_corpus
 from tests.support.tiny_lm import make_lm_config, write_documents
 from tests.support.workdirs import make_workdir, write_start
@@ -200,3 +202,13 @@ def test_named_test_split_that_is_missing_is_an_error(tmp_path):
     data.main(flags)  # nobody named the test split
     with pytest.raises(UserError, match="tset"):
         data.main([*flags, "--config.data.test=tset"])
+
+
+def test_control_codes_in_names_of_classes_do_not_reach_the_terminal(tmp_path):
+    """The names come from the file of somebody else, and a terminal would execute their codes."""
+    write_yolo(tmp_path, yaml='names: ["\\e[31m\\u202ecat", dog]')
+    flags = ["--config=configs/detr.py", "--config.data.kind=yolo", f"--config.data.directory={tmp_path}"]
+    result = run_command("data", *flags, "--split=small")
+    assert result.code == 0
+    assert "\\x1b[31m\\u202ecat" in result.output
+    assert all(character.isprintable() or character == "\n" for character in result.output + result.error)

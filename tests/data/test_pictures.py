@@ -187,6 +187,20 @@ def test_pictures_that_pillow_refuses_are_errors(side):
         read(write_header(side, side))
 
 
+def test_postscript_is_not_run(tmp_path, monkeypatch):
+    """Pillow would start the program gs, which this picture keeps busy forever."""
+    started = tmp_path / "started"
+    (tmp_path / "gs").write_text(f"#!/bin/sh\ntouch {started}\n")
+    (tmp_path / "gs").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    path = tmp_path / "0.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{} loop\n")
+    for read in (lambda: read_picture(str(path), "it", 3), lambda: read_picture_size(str(path), "it")):
+        with pytest.raises(UserError, match="it is a PostScript program"):
+            read()
+    assert not started.exists()
+
+
 def test_pipes_and_devices_are_errors(tmp_path):
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "zero.png").symlink_to("/dev/zero")

@@ -24,7 +24,7 @@ from tfm.data.inspection import Side, Split, Summary, compare_with_training, fin
 from tfm.data.sources.opening import check_splits, open_documents, open_pairs
 from tfm.data.sources.splits import list_splits
 from tfm.data.token_cache import TokenCache
-from tfm.errors import UserError
+from tfm.errors import UserError, escape
 from tfm.training.task import RunConfig
 from tfm.workdir import runs
 from tfm.workdir.starts import warn_of_changed_split
@@ -62,8 +62,7 @@ def main(options: command_options.Data) -> None:
     if options.format == "json":
         print(to_json([as_json(split, labels.get(split.name)) for split in summaries], indent=2))
         return
-    shown = ("\n".join(show_split(split, labels.get(split.name))) for split in summaries)
-    print("\n\n".join(shown))
+    _print_paragraphs(show_split(split, labels.get(split.name)) for split in summaries)
 
 
 def summarize_splits(
@@ -103,7 +102,12 @@ def show_summaries(summaries: Sequence[Summary], form: str) -> None:
         contents = [{"name": split.name, **split.values, "hints": split.hints} for split in summaries]
         print(to_json(contents, indent=2))
         return
-    print("\n\n".join("\n".join(_show_summary(split)) for split in summaries))
+    _print_paragraphs(map(_show_summary, summaries))
+
+
+def _print_paragraphs(paragraphs: Iterable[Iterable[str]]) -> None:
+    """Prints paragraphs of lines. Words and names in them come from the data and may have control codes."""
+    print("\n\n".join("\n".join(map(escape, lines)) for lines in paragraphs))
 
 
 def _show_summary(summary: Summary) -> Iterator[str]:

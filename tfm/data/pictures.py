@@ -15,6 +15,7 @@ from tfm.errors import UserError, first_line
 from tfm.io.files import check_no_pipe, read_limited
 
 MAX_PICTURE_BYTES = 1 << 29  # of a file
+POSTSCRIPT = "EPS"  # Pillow's name of a format that is a program
 MAX_PICTURE_PIXELS = 1 << 26  # 8,192 x 8,192; decoded, these are 200 MB
 MAX_SIXTEEN_BITS = 65535
 WIDTH, HEIGHT, BITS_PER_SAMPLE = 256, 257, 258  # tags of TIFF
@@ -52,8 +53,8 @@ def read_picture(content: str | bytes, name: str, channels: int, size: tuple[int
         the orientation permits. None permits all sizes.
 
     Raises:
-      UserError: if the picture is damaged, has too many pixels, another size, or values whose range is
-        unknown.
+      UserError: if the picture is damaged or PostScript, or has too many pixels, another size, or values
+        whose range is unknown.
       OSError: if the file cannot be read.
     """
     from PIL import Image
@@ -61,7 +62,7 @@ def read_picture(content: str | bytes, name: str, channels: int, size: tuple[int
     if isinstance(content, str):
         content = read_limited(content, MAX_PICTURE_BYTES)
     with _reading(name), Image.open(io.BytesIO(content)) as image:
-        _check_size(image.size, name, size)
+        _check_header(image, name, size)
         picture = _make_upright(image)
         if size is not None and picture.size != (size[1], size[0]):
             raise _size_error(picture.size, name, size, " after its EXIF orientation was applied")
@@ -78,14 +79,14 @@ def read_picture_size(path: str, name: str) -> tuple[int, int]:
       name: what an error message calls the picture.
 
     Raises:
-      UserError: if the file is no picture or has too many pixels.
+      UserError: if the file is no picture, is PostScript or has too many pixels.
       OSError: if the file cannot be read.
     """
     from PIL import Image
 
     check_no_pipe(path)
     with _reading(name), Image.open(path) as image:
-        _check_size(image.size, name, None)
+        _check_header(image, name, None)
         tags = getattr(image, "tag_v2", {})  # some versions of Pillow already turn the size of a TIFF
         width, height = tags.get(WIDTH, image.width), tags.get(HEIGHT, image.height)
         exif = Image.Image.getexif(image)  # the method of PNG decodes the picture to find a late EXIF chunk
@@ -153,8 +154,16 @@ def to_pixels(picture: Any) -> np.ndarray:
     return pixels[..., None] if pixels.ndim == 2 else pixels
 
 
-def _check_size(found: tuple[int, int], name: str, size: tuple[int, int] | None) -> None:
-    """Checks the width and height in the header of a file, so that no other picture is decoded."""
+def _check_header(image: Any, name: str, size: tuple[int, int] | None) -> None:
+    """Checks the format, width and height in the header of a file, so that no other picture is decoded.
+
+    Pillow would start Ghostscript to decode PostScript, whatever the ending of the file is.
+    """
+    if image.format == POSTSCRIPT:
+        raise UserError(
+            f"{name} is PostScript, a program, which tfm does not run. Convert it to PNG or JPEG."
+        )
+    found = image.size
     if size is not None and sorted(found) != sorted(size):
         raise _size_error(found, name, size)
     if found[0] * found[1] > MAX_PICTURE_PIXELS:

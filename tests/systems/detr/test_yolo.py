@@ -163,6 +163,8 @@ def test_all_bad_lines_are_counted_and_some_are_shown(tmp_path):
     assert len(str(error.value)) < 2000
 
 
+# Each list contains the list before it three times, so that the last stands for 3^30 texts.
+ALIASES = "\n".join(["- &a0 [x]", *(f"- &a{i} [*a{i - 1}, *a{i - 1}, *a{i - 1}]" for i in range(1, 31))])
 BAD_FOLDERS = {
     "names: [cat": "is no YAML file",
     "- cat": "expected the fields names, train and val",
@@ -171,6 +173,12 @@ BAD_FOLDERS = {
     "train: images/small": "class names in the field names, got None",
     "names: [[cat], dog]": "class names in the field names",
     "names: []": "class names in the field names",
+    "nc: 99999999999": "class names in the field names, got None",
+    f"nc: {'9' * 5000}": "class names in the field names, got None",
+    f"names: [cat]\nnc: {'9' * 5000}": "expected nc to be 1",
+    f"{ALIASES}\n- *a30": "expected the fields names, train and val",
+    f"names:\n{ALIASES}": "class names in the field names",
+    f"names: [cat]\nnc:\n{ALIASES}": "expected nc to be 1",
 }
 
 
@@ -179,6 +187,11 @@ def test_bad_yaml_files_end_in_one_message(tmp_path, yaml):
     write_yolo(tmp_path, yaml=yaml)
     with pytest.raises(UserError, match=rf"data\.yaml.*{BAD_FOLDERS[yaml]}"):
         YoloBoxes(str(tmp_path), "small")
+
+
+def test_huge_number_of_key_points_is_not_read(tmp_path):
+    write_yolo(tmp_path, yaml=f"names: [cat, dog]\nkpt_shape: ['{'9' * 5000}', '3']")
+    assert YoloBoxes(str(tmp_path), "small").label_names == ["cat", "dog"]
 
 
 def test_folders_without_pictures_or_classes_end_in_one_message(tmp_path):

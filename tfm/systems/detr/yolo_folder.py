@@ -5,6 +5,7 @@ The fields of the YAML file have the meaning that Ultralytics gives them.
 
 import logging
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from tfm.io.files import read_text
 
 MAX_YAML_BYTES = 1 << 20
 MAX_LIST_BYTES = 1 << 30  # of a file that lists pictures
+MAX_DIGITS = 5  # of the number of classes, and of the numbers of key points
 CLASS_FILES = ("classes.txt", "labels/classes.txt")
 SAME_SPLITS = ("validation", "val", "valid")
 BOX_COLUMNS = 5  # of a line of a label file: the class and the box
@@ -72,7 +74,8 @@ def read_description(folder: str) -> Description:
 def _read_yaml(path: str) -> Description:
     """Returns the classes and splits of a YAML file.
 
-    All values stay texts. Otherwise a class called `no` would become a boolean.
+    All values stay texts. Otherwise a class called `no` would become a boolean. Aliases can make a small file
+    stand for a huge value, so messages shorten values before they convert them to text.
     """
     import yaml
 
@@ -81,14 +84,14 @@ def _read_yaml(path: str) -> Description:
     except (yaml.YAMLError, RecursionError) as error:
         raise UserError(f"{path} is no YAML file ({first_line(error)}). Correct it.") from None
     if not isinstance(content, dict):
-        raise UserError(f"{path}: expected the fields names, train and val, got {content!r:.80}.")
+        raise UserError(f"{path}: expected the fields names, train and val, got {reprlib.repr(content)}.")
     places = {
         str(key): [value] if isinstance(value, str) else value
         for key, value in content.items()
         if (value and isinstance(value, str)) or _is_list_of_texts(value)
     }
     shape = content.get("kpt_shape", [])
-    is_pose = _is_list_of_texts(shape) and len(shape) == 2 and all(each.isdecimal() for each in shape)
+    is_pose = _is_list_of_texts(shape) and len(shape) == 2 and all(map(_is_small, shape))
     columns = BOX_COLUMNS + int(shape[0]) * int(shape[1]) if is_pose else 0
     root = content.get("path")
     return Description(
@@ -98,6 +101,11 @@ def _read_yaml(path: str) -> Description:
 
 def _is_list_of_texts(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(each, str) for each in value)
+
+
+def _is_small(text: str) -> bool:
+    """Returns whether a text is a number of at most `MAX_DIGITS` digits."""
+    return text.isdecimal() and len(text) <= MAX_DIGITS
 
 
 def _read_names(path: str, content: Mapping[str, Any]) -> list[str]:
@@ -112,14 +120,16 @@ def _read_names(path: str, content: Mapping[str, Any]) -> list[str]:
                 f"{', '.join(map(str, names))}. Number the classes from 0 without gaps."
             )
         names = [numbered[number] for number in expected]
-    if names is None and isinstance(count, str) and count.isdecimal():
+    if names is None and isinstance(count, str) and _is_small(count):
         names = [f"class_{number}" for number in range(int(count))]
     if not _is_list_of_texts(names) or not names:
-        raise UserError(f"{path}: expected a list of class names in the field names, got {names!r:.80}.")
+        raise UserError(
+            f"{path}: expected a list of class names in the field names, got {reprlib.repr(names)}."
+        )
     if count not in (None, "", str(len(names))):
         raise UserError(
-            f"{path}: expected nc to be {len(names)}, the number of names, got {count!r:.80}. Correct one of "
-            "both."
+            f"{path}: expected nc to be {len(names)}, the number of names, got {reprlib.repr(count)}. "
+            "Correct one of both."
         )
     return list(names)
 
