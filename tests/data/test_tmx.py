@@ -1,6 +1,8 @@
 """Tests of translation memories. The contract of readers has further tests."""
 
+import gzip
 import logging
+import time
 
 import pytest
 
@@ -80,6 +82,24 @@ def test_declared_entities_are_an_error_and_html_entities_of_a_dtd_are_text(tmp_
     start = "<!DOCTYPE tmx SYSTEM 'tmx14.dtd'><tmx><body>"
     config = memory(tmp_path, UNIT.format("en", "caf&eacute;", "de", "b"), start=start)
     assert pairs_of(config) == [("café", "b")]
+
+
+def test_declared_defaults_of_attributes_are_not_copied_into_each_element(tmp_path):
+    """Otherwise, this file of 2 MB would take minutes."""
+    start = f"<!DOCTYPE tmx [<!ATTLIST a x CDATA '{'y' * 1_000_000}'>]>\n<tmx><body>{'<a/>' * 250_000}"
+    config = memory(tmp_path, UNIT.format("en", "a", "de", "b"), start=start)
+    began = time.process_time()
+    assert pairs_of(config) == [("a", "b")]
+    assert time.process_time() - began < 10
+
+
+def test_error_of_a_packed_file_is_a_single_sentence(tmp_path):
+    memory(tmp_path)
+    with gzip.open(tmp_path / "train.tmx.gz", "wb") as file:
+        for _ in range(300):
+            file.write(b" " * (1 << 20))
+    config = text_config(tmp_path, train="train.tmx.gz", validation="train.tmx.gz", test="")
+    assert problem(config).startswith("Expected ")
 
 
 def test_memories_of_other_encodings_are_read(tmp_path):

@@ -82,6 +82,8 @@ def read_xml(blocks: Iterable[bytes], handler: XmlHandler, shown_as: str) -> Ite
     """
     parser = expat.ParserCreate()
     parser.buffer_text = True
+    # A declaration can give each of many small elements a default attribute as large as the file.
+    parser.specified_attributes = True
     parser.StartElementHandler = lambda name, attributes: handler.start(_local(name), attributes)
     parser.EndElementHandler = lambda name: handler.end(_local(name))
     parser.CharacterDataHandler = handler.text
@@ -102,6 +104,8 @@ def read_xml(blocks: Iterable[bytes], handler: XmlHandler, shown_as: str) -> Ite
             f"Line {error.lineno:,} of {shown_as} is no well-formed XML ({reason}). If the file was cut "
             "short, fetch it again. Otherwise correct the line."
         ) from None
+    except UserError:  # of the file that the blocks come from
+        raise
     except (ValueError, LookupError) as error:  # LookupError: Python has no such encoding
         line = parser.CurrentLineNumber
         raise UserError(f"Line {line:,} of {shown_as} cannot be read: it {error}.") from None
