@@ -166,3 +166,10 @@ def test_characters_that_an_encoding_lacks_are_escaped(monkeypatch, encoding, er
     print(text, end="")
     stream.flush()
     assert stream.buffer.getvalue() == shown
+
+
+def test_codes_of_a_terminal_are_escaped_and_letters_stay():
+    text = "\x1b[31mred\u202e \x9b \r\x00\n\tder \u200cنمی\u3000語\xa0é"
+    assert terminal.escape_controls(text) == (
+        "\\x1b[31mred\\u202e \\x9b \\r\\x00\n\tder \u200cنمی\u3000語\xa0é"
+    )

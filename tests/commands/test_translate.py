@@ -42,6 +42,7 @@ from tfm.decoding.config import DecodingConfig
 from tfm.decoding.translate import translate_ids
 from tfm.errors import UserError
 from tfm.io.files import open_locked
+from tfm.tasks.translation.task import Config
 from tfm.workdir import runs
 
 TEXTS = ["red dog", "a", "big green bird sleeps runs red", "cat runs", ""]
@@ -695,3 +696,16 @@ def test_phrases_of_a_line_follow_its_source_after_tabs():
     sources, phrases = split_phrases(lines)
     assert sources == ["The cat sleeps.", "A dog.", ""]
     assert phrases == [["die Katze", "schl\u00e4ft"], [], []]
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, b"\\x1b[31mrot\n"), (False, b"\x1b[31mrot\n")])
+def test_codes_in_translations_are_escaped_in_a_terminal_only(is_terminal, shown, monkeypatch):
+    stdout = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    monkeypatch.setattr(stdout, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stdout", stdout)
+    monkeypatch.setattr(
+        translate_module, "_load", lambda _: (None, lambda lines, _: ["\x1b[31mrot"] * len(lines))
+    )
+    options = types.SimpleNamespace(config=Config())
+    translate_module.print_output(options, io.BytesIO(b"red\n"), is_first=True)
+    assert stdout.buffer.getvalue() == shown

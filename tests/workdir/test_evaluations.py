@@ -23,6 +23,7 @@ def test_record_is_read_as_it_was_written(tmp_path):
         *("", "{}", "[1]", "3", '{"scores": [', "[" * 100_000),
         json.dumps(SAVED | {"scores": [{"name": "BLEU"}]}),
         json.dumps(SAVED | {"scores": [SAVED["scores"][0] | {"digits": "two"}]}),
+        *(json.dumps(SAVED | {"scores": [SAVED["scores"][0] | {"digits": n}]}) for n in (-1, 10**9)),
         json.dumps(SAVED | {"checkpoints": 3}),
         json.dumps(SAVED | {"checkpoints": [float("inf")]}),
         json.dumps({name: value for name, value in SAVED.items() if name != "texts"}),

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from tfm.commands import terminal
 from tfm.commands.command import command
 from tfm.commands.options import Compare
 from tfm.config import from_mapping
@@ -126,8 +127,14 @@ def show_differences(first: System, second: System, count: int) -> None:
     """Prints source, reference and both hypotheses of the `count` sentences whose chrF2 differs most."""
     for number, a, b in most_different(first, second, count):
         print(f"\nsentence {number:,}: chrF2 {a:.2f} in A, {b:.2f} in B")
-        print(f"source     {first.sources[number - 1]}\nreference  {first.references[number - 1]}")
-        print(f"A          {first.hypotheses[number - 1]}\nB          {second.hypotheses[number - 1]}")
+        texts = {
+            "source": first.sources,
+            "reference": first.references,
+            "A": first.hypotheses,
+            "B": second.hypotheses,
+        }
+        for name, sentences in texts.items():
+            print(f"{name:<10} {terminal.escape_controls(sentences[number - 1])}")
 
 
 def read_system(workdir: str, name: str, split: str, command: str = "tfm compare") -> System:

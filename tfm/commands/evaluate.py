@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfm import config
+from tfm.commands import terminal
 from tfm.commands.command import command
 from tfm.commands.hosts import join_hosts
 from tfm.commands.options import Evaluate
@@ -129,7 +130,7 @@ def score_last_checkpoint(run: runs.Run, options: Evaluate) -> list[Any]:
 def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate) -> None:
     """Prints some examples and the scores. `before` are the scores of only the last checkpoint."""
     for example in report.examples[: options.samples]:
-        print("".join(f"{name:<11} {text}\n" for name, text in example.items()))
+        print(terminal.escape_controls("".join(f"{name:<11} {text}\n" for name, text in example.items())))
     kind = "ensemble" if isinstance(run.variables, tuple) else "mean"
     which = f"step {run.steps[0]:,}" if len(run.steps) == 1 else f"{kind} of steps {run.steps}"
     print(
@@ -139,9 +140,9 @@ def show(report: Report, before: Sequence[Any], run: runs.Run, options: Evaluate
     if report.settings:
         print("  ".join(f"{name}={value}" for name, value in report.settings.items()))
     for score in report.scores:
-        print(score)
+        print(terminal.escape_controls(str(score)))
     for score in before:
-        print(f"step {run.steps[-1]:,} without averaging: {score}")
+        print(terminal.escape_controls(f"step {run.steps[-1]:,} without averaging: {score}"))
 
 
 def write_outputs(report: Report, run: runs.Run, stem: str) -> None:

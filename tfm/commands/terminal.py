@@ -10,6 +10,7 @@ import functools
 import io
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -21,6 +22,8 @@ from tfm.errors import UserError
 EXIT_CODE = 130  # exit code of a process that SIGINT kills
 RESEND_SECONDS = 0.05
 STREAMS = {"stdin": "Standard input", "stdout": "Standard output"}
+# All except line feeds and tabs, and marks that reorder a whole line.
+CONTROL_CODES = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 NOTHING_DONE = "nothing was started"
 NOTHING_LOST = "no file is left half written; start the command again to repeat it"
 
@@ -30,6 +33,15 @@ def to_json(content: Any, **options: Any) -> str:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     is_utf8 = codecs.lookup(encoding).name == "utf-8"
     return json.dumps(content, ensure_ascii=not is_utf8, **options)
+
+
+def escape_controls(text: str) -> str:
+    """Returns a text in which codes that a terminal would execute are escapes such as \\x1b.
+
+    The texts of other people's data and models may contain such codes. Unlike `tfm.errors.escape`, keeps all
+    letters and lines.
+    """
+    return CONTROL_CODES.sub(lambda code: repr(code[0])[1:-1], text)
 
 
 def exit_on_interrupt() -> None:

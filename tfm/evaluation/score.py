@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+MAX_DIGITS = 10
+
 
 class Score(NamedTuple):
     """A score of a whole split.
@@ -34,4 +36,6 @@ class Score(NamedTuple):
           KeyError, TypeError, ValueError: if a field is missing or has the wrong type.
         """
         name, value, signature, digits = (saved[field] for field in cls._fields)
+        if digits not in range(MAX_DIGITS + 1):
+            raise ValueError(f"expected 0 to {MAX_DIGITS} digits, got {digits!r:.20}")
         return cls(str(name), float(value), str(signature), int(digits))

@@ -167,9 +167,10 @@ class TextFile:
           UserError: if the file is not UTF-8 text.
         """
         with self.open() as file:
-            content = file.read()
-        if problem := find_problem(content[:SAMPLE_BYTES], {b"\0": NULS}):
-            raise UserError(f"{self.path} {problem}.")
+            content = file.read(SAMPLE_BYTES)
+            if problem := find_problem(content, {b"\0": NULS}):  # before a large file is in memory
+                raise UserError(f"{self.path} {problem}.")
+            content += file.read()
         try:
             return content.decode("utf-8-sig")
         except UnicodeDecodeError as error:
