@@ -704,7 +704,7 @@ def test_codes_in_translations_are_escaped_in_a_terminal_only(is_terminal, shown
     monkeypatch.setattr(stdout, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stdout", stdout)
     monkeypatch.setattr(
-        translate_module, "_load", lambda _: (None, lambda lines, _: ["\x1b[31mrot"] * len(lines))
+        translate_module, "load_translation", lambda _: (None, lambda lines, _: ["\x1b[31mrot"] * len(lines))
     )
     options = types.SimpleNamespace(config=Config())
     translate_module.print_output(options, io.BytesIO(b"red\n"), is_first=True)

@@ -361,10 +361,9 @@ class Export(FinishedRun):
     format: str = option(
         "tfm",
         "Format of the folder. huggingface: a model of transformers. ctranslate2: a model of CTranslate2. "
-        "safetensors: only the parameters, the config and the tokenizer. page: a page that translates in the "
-        "browser, without Python. word2vec: vectors of words as text and in binary form. glove: vectors of "
-        "words as text without a header.",
-        choices=("tfm", "huggingface", "ctranslate2", "safetensors", "page", "word2vec", "glove"),
+        "page: a page that translates in the browser, without Python. word2vec: vectors of words as text and "
+        "in binary form. glove: vectors of words as text without a header.",
+        choices=("tfm", "huggingface", "ctranslate2", "page", "word2vec", "glove"),
     )
     quantization: str = option(
         "float32",

@@ -273,7 +273,7 @@ def print_output(options: Translate, source: BinaryIO, *, is_first: bool) -> Non
         terminal.check_open("stdout", "--output=FILE")
     at_once = 1 if source.isatty() else CHUNK_LINES
     language = options.config.data.source_language
-    _, translate = _load(options)
+    _, translate = load_translation(options)
     if sys.stdout.isatty():
         translate = _escape_controls_of(translate)
     with open(os.devnull, "wb") as nothing:
@@ -299,10 +299,10 @@ def write_output(options: Translate, source: BinaryIO, *, is_first: bool) -> Non
     language = options.config.data.source_language
     if is_first:
         with open_output(options.output) as part:
-            run, translate = _load(options)
+            run, translate = load_translation(options)
             translate_file(translate, source, part, describe_origin(run, options), language=language)
         return
-    run, translate = _load(options)
+    run, translate = load_translation(options)
     describe_origin(run, options)  # fetches parameters, like the first host
     with open(os.devnull, "wb") as nothing:
         translate_lines(translate, source, nothing, done=_share_done(0), language=language)
@@ -334,7 +334,7 @@ def open_source(options: Translate) -> Iterator[BinaryIO]:
             yield source
 
 
-def _load(options: Translate) -> tuple[runs.Run, Callable[[list[str], int], list[str]]]:
+def load_translation(options: Translate) -> tuple[runs.Run, Callable[[list[str], int], list[str]]]:
     """Loads the run. Returns it with a function for `translate_lines`."""
     translator = Translator(options.load())
     if options.format == "text":

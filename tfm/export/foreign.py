@@ -1,4 +1,4 @@
-"""Export of a run for other projects: Hugging Face transformers, CTranslate2, and plain safetensors."""
+"""Export of a run for other projects: Hugging Face transformers, CTranslate2, and what systems add."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfm import __version__, config
+from tfm import __version__
 from tfm.data.config import SOURCE_VOCABULARY_FILE, VOCABULARY_FILE, PairsConfig, begin_with
 from tfm.data.tokenizers.characters import BYTES, FIRST_BYTE
 from tfm.data.tokenizers.file_tokenizer import ADDED_TOKENS
@@ -27,7 +27,7 @@ from tfm.huggingface.lookup import find_targets
 from tfm.io.files import atomic_folder, writing
 from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.workdir import runs
-from tfm.workdir.bundle import CARD_FILE, PARAMETERS_FILE, flatten, write_tensors
+from tfm.workdir.bundle import CARD_FILE, flatten
 
 CARD = """\
 # {title}
@@ -75,7 +75,6 @@ import ctranslate2
 
 generator = ctranslate2.Generator("FOLDER")  # of tokens, the texts in vocabulary.json
 results = generator.generate_batch([["{bos}"]], max_length=100)"""
-LOAD = 'from safetensors.numpy import load_file\n\nparameters = load_file("FOLDER/model.safetensors")'
 
 
 def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quantization: str) -> None:
@@ -85,7 +84,7 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
       run: the run, with a single model.
       folder: the folder to write. It must be empty or not exist.
       workdir: the folder of the run, with its assets.
-      format: "huggingface", "ctranslate2", "safetensors", or a format of `find_exporters`.
+      format: "huggingface", "ctranslate2", or a format of `find_exporters`.
       quantization: data type of the parameters in CTranslate2.
 
     Raises:
@@ -94,22 +93,18 @@ def write_foreign(run: runs.Run, folder: str, *, workdir: str, format: str, quan
     check_absent(folder)
     variables = flatten(runs.single_model_variables(run))
     params = {name: np.array(x) for name, x in variables.items()}
-    exporters, example = find_exporters(), ""
+    example = ""
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
         if format == "huggingface":
             write_model(run, params, workdir, temporary)
-        elif format in exporters:
-            example = exporters[format](run.task, params, temporary)
-        else:
+        elif format == "ctranslate2":
             for name in run.task.assets():
                 shutil.copyfile(os.path.join(workdir, name), os.path.join(temporary, name))
-        if format == "ctranslate2":
             model = run.task.config.model
             ctranslate2.check_model(model, params)  # rejects models without tokens
             ctranslate2.write_model(model, params, list_vocabularies(run.task), temporary, quantization)
-        if format == "safetensors":
-            write_tensors(os.path.join(temporary, PARAMETERS_FILE), params)
-            config.save(run.task.config.without_paths(), runs.config_path(temporary))
+        else:
+            example = find_exporters()[format](run.task, params, temporary)
         with open(os.path.join(temporary, CARD_FILE), "w", encoding="utf-8") as file:
             file.write(make_card(run, format, example))
 
@@ -155,16 +150,15 @@ def make_card(run: runs.Run, format: str, example: str = "") -> str:
     Args:
       run: the run.
       format: see `write_foreign`.
-      example: Python code that loads the folder. If empty, the format decides.
+      example: Python code that loads the folder, for a format that a system adds.
     """
     settings = run.task.config
     translates = isinstance(run.task, TextTranslation)
     note = ""
-    if translates and format != "safetensors":
+    if translates:
         project = "transformers" if format == "huggingface" else "CTranslate2"
         decoding = settings.decoding
         note = LENGTH_PENALTY.format(project=project, value=decoding.length_penalty, beam=decoding.beam_size)
-    example = example or LOAD
     if format == "huggingface":
         example = find_targets()[settings.model.name].example(settings.model)
     elif format == "ctranslate2" and not translates:
