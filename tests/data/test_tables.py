@@ -304,6 +304,19 @@ def test_file_that_unpacks_to_much_more_than_a_text_ends_early(name, tmp_path, m
     assert sources.open_pairs(config, "train")[:1] == [(text.strip(), text.strip())]
 
 
+@pytest.mark.parametrize("has_schema", [True, False])
+def test_text_that_a_small_parquet_file_repeats_is_once_in_memory(has_schema, tmp_path):
+    """The file has 2 GB of text in some kilobytes."""
+    column = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 10_000), ["x" * 200_000])
+    table = pyarrow.table({"en": column, "de": column})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet", store_schema=has_schema)
+    before = pyarrow.default_memory_pool().max_memory()
+    config = table_config(tmp_path, train="a.parquet", source_column="en", target_column="de")
+    with pytest.raises(UserError, match="to unpack to at most 200 times its size"):
+        list(sources.open_pairs(config, "train"))
+    assert pyarrow.default_memory_pool().max_memory() < before + (1 << 28)
+
+
 @pytest.mark.parametrize("indent", [None, 2])
 def test_json_file_may_be_one_array(indent, tmp_path):
     records = [{"en": english, "de": german} for english, german in PAIRS]

@@ -552,3 +552,9 @@ def test_word_text_is_no_token_of_gpt2():
     tokens = ["<|endoftext|>", "<s>", "<unk>", "dog"]
     tokenizer, order = renumber_words(tokens, tokens[:3], start=tokens[0], end=tokens[0])
     assert order.ids[tokenizer.encode(["<text> dog"])[0]].tolist() == [2, 3]
+
+
+def test_integer_that_no_float_can_hold_is_an_error():
+    assert Fields({"dropout": 0}, "c").get("dropout", float) == 0.0
+    with pytest.raises(UserError, match="expected dropout to be of type float"):
+        Fields({"dropout": 10**400}, "c").get("dropout", float)

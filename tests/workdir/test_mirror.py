@@ -280,6 +280,14 @@ def test_object_whose_name_leads_out_of_the_folder_is_refused(url, monkeypatch):
         status.main([url])
 
 
+def test_name_that_is_too_long_for_the_local_disk_is_not_tried_again(url, monkeypatch):
+    """Stores permit names of 1,024 characters."""
+    monkeypatch.setattr(RemoteFolder, "sizes", lambda self, folder="": {f"{'a' * 300}.json": 1})
+    monkeypatch.setattr(time, "sleep", None)
+    with pytest.raises(OSError, match="name too long"), working_copies.open_to_read(url):
+        pass
+
+
 def test_requests_that_fail_are_repeated_until_the_patience_ends(url, caplog, monkeypatch):
     caplog.set_level("INFO")
     files, root = remote.open_file_system(url)

@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from tfm.errors import UserError
+from tfm.io.files import is_float
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -47,7 +48,7 @@ class Fields:
             as a float, and null if the default is None.
         """
         value = self._values.get(name, default)
-        if kind is float and type(value) is int:
+        if kind is float and is_float(value):
             value = float(value)
         if value is None and default is None:
             return None

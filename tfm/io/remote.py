@@ -43,7 +43,8 @@ PERMANENT_ERRORS = (
     *(FileExistsError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError),
     *(ImportError, NotImplementedError, TypeError, UserError),
 )
-LOCAL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)  # of the local disk
+# Errors of the local disk.
+LOCAL_CODES = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.ENAMETOOLONG)
 PERMANENT_NAMES = re.compile("Credential|RefreshError|ParamValidation|InvalidRegion|ProfileNotFound")
 REPEATED_CODES = (408, 425, 429)
 T = TypeVar("T")

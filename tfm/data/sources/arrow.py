@@ -56,12 +56,12 @@ def open_parquet(
     file = TextFile(path)
 
     @contextlib.contextmanager
-    def open_reader():
+    def open_reader(dictionaries: Sequence[str] = ()) -> Iterator[pyarrow.parquet.ParquetFile]:
         try:
             with file.open() as content:
                 # A compressed stream is slow to read from its end, where Parquet keeps its index.
                 source = pyarrow.BufferReader(content.read()) if compression(path) else content
-                reader = pyarrow.parquet.ParquetFile(source)
+                reader = pyarrow.parquet.ParquetFile(source, read_dictionary=[*dictionaries])
                 if not reader.metadata.num_rows:
                     raise UserError(f"{path} has no rows: expected a text in each column.")
                 yield reader
@@ -72,10 +72,12 @@ def open_parquet(
     def read():
         with open_reader() as reader:
             found = find_text_columns(reader.schema_arrow, columns, path, labels, lists)
-            names = [".".join(column.path) for column in found]
+        names = [".".join(column.path) for column in found]
+        # As dictionaries, so that a text that a small file repeats in each row is once in memory.
+        with open_reader(names) as reader:
             unpacked = 0
             for batch in reader.iter_batches(CHUNK_ROWS, columns=names):
-                unpacked += batch.nbytes
+                unpacked += sum(_count_bytes(_find_column(batch, column.path)) for column in found)
                 check_unpacked(path, unpacked, os.path.getsize(path))
                 yield from read_texts(batch, found, clean, path)
 
@@ -151,9 +153,9 @@ def read_texts(
     """
     texts = []
     for path, to_text in columns:
-        column = table.column(path[0])
-        if len(path) > 1:
-            column = pyarrow.compute.struct_field(column, list(path[1:]))
+        column = _find_column(table, path)
+        if types.is_dictionary(column.type):
+            column = pyarrow.compute.cast(column, column.type.value_type)
         try:
             texts.append([clean(to_text(value)) for value in column.to_pylist()])
         except UnicodeDecodeError as error:
@@ -161,6 +163,20 @@ def read_texts(
                 f"The column {'.'.join(path)!r} of {name} is not UTF-8 ({error.reason}): write it as UTF-8."
             ) from None
     return zip(*texts, strict=True)
+
+
+def _find_column(table: pyarrow.Table | pyarrow.RecordBatch, path: Path) -> Any:
+    """Returns the values of a column."""
+    column = table.column(path[0])
+    return pyarrow.compute.struct_field(column, list(path[1:])) if len(path) > 1 else column
+
+
+def _count_bytes(column: pyarrow.Array) -> int:
+    """Returns the size of the values of a column, also if a dictionary has each of them once."""
+    if not (types.is_dictionary(column.type) and _is_text(column.type)):
+        return int(column.nbytes)
+    lengths = pyarrow.compute.binary_length(column.dictionary).take(column.indices)
+    return int(pyarrow.compute.sum(lengths).as_py() or 0)
 
 
 def _keep_text(value: str | None) -> str:
