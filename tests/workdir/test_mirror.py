@@ -283,9 +283,11 @@ def test_object_whose_name_leads_out_of_the_folder_is_refused(url, monkeypatch):
 def test_name_that_is_too_long_for_the_local_disk_is_not_tried_again(url, monkeypatch):
     """Stores permit names of 1,024 characters."""
     monkeypatch.setattr(RemoteFolder, "sizes", lambda self, folder="": {f"{'a' * 300}.json": 1})
-    monkeypatch.setattr(time, "sleep", None)
-    with pytest.raises(OSError, match="name too long"), working_copies.open_to_read(url):
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    with pytest.raises(OSError, match="name too long"), working_copies.open_to_read(url, patience=1):
         pass
+    assert not pauses
 
 
 def test_requests_that_fail_are_repeated_until_the_patience_ends(url, caplog, monkeypatch):
