@@ -32,6 +32,7 @@ from tfm.data.tokenizers.tokenizer_json import TokenizerJson, explain_failure
 from tfm.data.tokenizers.unknown_text import find_unknown
 from tfm.data.tokenizers.word_pieces import WordPieces
 from tfm.errors import UserError
+from tfm.huggingface.tokenizer_file import make_word_tokenizer
 from tfm.training.assets import make_tokenizer
 
 SPECIAL_TEXT = "<pad> <s> </s> <unk> [PAD] [CLS] [SEP]"
@@ -559,3 +560,11 @@ def test_errors_while_texts_are_read_are_raised_unchanged(error, size, tmp_path)
 def test_half_of_a_character_in_a_training_text_is_an_error(size, tmp_path):
     with pytest.raises(UserError, match=r"half of a character in 'a\\udc80b'"):
         learn_word_pieces([*TEXTS, "a\udc80b"], size, str(tmp_path / "v.model"))
+
+
+def test_unknown_id_of_a_model_that_has_none_is_ignored():
+    """The package ignores it, too. Only a unigram model names its unknown piece by an id."""
+    content = make_word_tokenizer({"<unk>": 0, "dog": 1})
+    content["model"]["unk_id"] = 5
+    tokenizer = TokenizerJson(json.dumps(content).encode())
+    assert tokenizer.unknown_characters(["x"]) == ["x"]

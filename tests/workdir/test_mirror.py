@@ -280,13 +280,14 @@ def test_object_whose_name_leads_out_of_the_folder_is_refused(url, monkeypatch):
         status.main([url])
 
 
-def test_name_that_is_too_long_for_the_local_disk_is_not_tried_again(url, monkeypatch):
+def test_name_that_is_too_long_for_the_local_disk_is_not_tried_again(url, tmp_path, monkeypatch):
     """Stores permit names of 1,024 characters."""
-    monkeypatch.setattr(RemoteFolder, "sizes", lambda self, folder="": {f"{'a' * 300}.json": 1})
+    folder = RemoteFolder(url, patience=1)
+    folder.write("a", b"")
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    with pytest.raises(OSError, match="name too long"), working_copies.open_to_read(url, patience=1):
-        pass
+    with pytest.raises(OSError, match="name too long"):
+        folder.download({"a": str(tmp_path / ("a" * 300))})
     assert not pauses
 
 

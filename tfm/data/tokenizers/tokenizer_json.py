@@ -104,8 +104,10 @@ def explain_failure(problem: str) -> Iterator[None]:
 
 def _name_unknown(model: Mapping[str, Any]) -> str:
     """Returns the piece of unknown words or characters, "" if the model has none."""
+    if not isinstance(model["vocab"], list):
+        return model.get("unk_token") or ""
     unknown_id = model.get("unk_id")
-    return model["vocab"][unknown_id][0] if unknown_id is not None else model.get("unk_token") or ""
+    return "" if unknown_id is None else model["vocab"][unknown_id][0]
 
 
 def _hide(content: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
