@@ -198,7 +198,7 @@ def show_split(split: Split, labels: Summary | None = None) -> Iterator[str]:
     """
     unit = "pairs" if len(split.sides) > 1 else "documents"
     yield f"{split.name}: {split.rows:,} {unit if labels is None else 'rows'}"
-    yield from _show_rows(split)
+    yield from _show_rows(split, has_labels=labels is not None)
     for side in split.sides:
         yield ""
         if labels is not None and side.language == labels.title:
@@ -212,16 +212,21 @@ def show_split(split: Split, labels: Summary | None = None) -> Iterator[str]:
     yield from (f"  hint: {hint}" for hint in hints)
 
 
-def _show_rows(split: Split) -> Iterator[str]:
+def _show_rows(split: Split, *, has_labels: bool) -> Iterator[str]:
     """Yields the lines about duplicates, ambiguous sources, copies and overlap."""
     yield _row("duplicates", f"{split.duplicates:,} rows equal an earlier one")
-    if len(split.sides) > 1:
-        yield _row("", f"{split.ambiguous:,} sources have several targets")
+    first_side = "texts" if has_labels else "sources"
+    has_pairs = len(split.sides) == 2
+    if has_pairs:
+        yield _row(
+            "", f"{split.ambiguous:,} {first_side} have several {'labels' if has_labels else 'targets'}"
+        )
+    if has_pairs and not has_labels:
         yield _row("copies", f"{split.identical:,} pairs have equal sides")
     if split.overlap:
         also = f"{split.overlap['rows']:,} rows"
-        if len(split.sides) > 1:
-            also += f" and {split.overlap['sources']:,} sources"
+        if has_pairs:
+            also += f" and {split.overlap['sources']:,} {first_side}"
         yield _row("overlap", f"{also} are also in the training split")
 
 

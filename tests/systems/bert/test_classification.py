@@ -337,3 +337,16 @@ def test_data_command_describes_each_column():
     assert [line.strip() for line in result.output.splitlines() if line.strip() in names] == names
     rows = [line.split() for line in result.output.splitlines()]
     assert ["yes", "500", "50.0", "%"] in rows
+    assert not any(word in result.output for word in ("source", "target", "pairs"))
+
+
+def test_data_command_counts_texts_with_several_labels(tmp_path):
+    for split in ("train", "validation"):
+        (tmp_path / f"{split}.tsv").write_text("text\tlabel\na dog\tno\na dog\tyes\na cat\tno\n")
+    files = [f"--config.data.{split}={split}.tsv" for split in ("train", "validation")]
+    flags = ("--config.data.kind=table", f"--config.data.directory={tmp_path}", "--config.data.test=")
+    result = run_command("data", "--config=bert_classes", *flags, *files)
+    assert result.code == 0, result.error
+    lines = [line.strip() for line in result.output.splitlines()]
+    assert "1 texts have several labels" in lines
+    assert "overlap     3 rows and 3 texts are also in the training split" in lines
