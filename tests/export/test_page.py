@@ -1,6 +1,7 @@
 """Tests of the export as a page: what is refused, and the size. A browser opens the page in the next file."""
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -111,6 +112,15 @@ def test_run_that_the_page_cannot_compute_writes_nothing(tiny_run, tmp_path):
     assert result.code == 2
     assert "decoding.no_repeat_ngram is 2, expected 0" in result.error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.long
+def test_run_in_bfloat16_is_exported_with_the_flag_that_the_message_names(tiny_run, tmp_path):
+    arguments = (f"--workdir={tiny_run}", f"--output={tmp_path / 'out'}", "--format=page")
+    refused = run_command("export", *arguments, "--config.model.dtype=bfloat16")
+    assert "model.dtype is 'bfloat16', expected 'float32'" in refused.error
+    (flag,) = re.findall(r"--config\.model\.dtype=\w+", refused.error)
+    assert run_command("export", *arguments, flag).code == 0
 
 
 def test_ensemble_is_refused(tmp_path):

@@ -87,8 +87,9 @@ def write_page(run: runs.Run, folder: str, *, workdir: str, title: str) -> None:
         problems = list(find_tokenizer_problems(run.task.tokenizer, workdir))
     if problems:
         raise UserError(
-            f"A page cannot compute this run: {'; '.join(problems)}. Train with the expected values, or use "
-            "tfm explore."
+            f"A page cannot compute this run: {'; '.join(problems)}. Set model.dtype and fields of decoding "
+            "by flags such as --config.model.dtype=float32. For everything else, train with the expected "
+            "values, or use tfm explore."
         )
     page = make_page(run.task, variables, workdir, title)
     with writing(folder), atomic_folder(os.path.realpath(folder)) as temporary:
