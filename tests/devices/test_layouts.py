@@ -353,3 +353,17 @@ def test_hosts_cannot_share_rows(monkeypatch):
         Partitioner(jax.devices(), tensor=8)
     config = TrainingConfig(mesh_tensor=8)
     assert make_evaluation_partitioner(config, lambda key: {"params": {}}).row_shards == 2
+
+
+@pytest.mark.parametrize("layout", [{"mesh_fsdp": 8}, {"mesh_fsdp": 4, "mesh_tensor": 2}])
+def test_a_state_with_loaded_variables_is_made_in_parts(layout):
+    """The whole state may not fit into the memory of one device, so no array is moved between devices."""
+    config = Config(model=MODEL)
+    setup = Setup(Translation(config, Tokenizer()), TrainingConfig(**layout))
+    expected = setup.initialize()
+    variables = jax.tree.map(np.asarray, expected.variables)
+    with jax.transfer_guard_device_to_device("disallow_explicit"):
+        state = setup.initialize_with(lambda _: variables)
+    assert_trees_equal(state.items(), expected.items())
+    leaves = zip(*map(jax.tree.leaves, (state, expected)), strict=True)
+    assert all(ours.sharding.is_equivalent_to(theirs.sharding, ours.ndim) for ours, theirs in leaves)

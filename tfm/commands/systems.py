@@ -19,7 +19,8 @@ COLUMNS = ("system", "year", "parameters", "lines", "config", "score", "seconds"
 def main(options: Systems) -> None:
     """Prints the table."""
     del options
-    rows = [[make_cells(system)[column] for column in COLUMNS] for system in SYSTEMS]
+    cells = map(make_cells, SYSTEMS)
+    rows = [[of_system[column] for column in COLUMNS] for of_system in cells]
     print("\n".join(format_table([COLUMNS, *rows])))
 
 

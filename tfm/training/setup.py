@@ -218,11 +218,17 @@ class Setup:
         Raises:
           UserError: if an array is missing or unexpected, or its shape differs from the shape in the task.
         """
-        variables = load(jax.jit(self.task.init)(self.init_key))
         expected = {"params": self.state.params, **self.state.model_state}
-        loaded = {name: variables.get(name, {}) for name in expected}
+        loaded = {name: {} for name in expected} | dict(load(jax.jit(self.task.init)(self.init_key)))
         check_shapes(expected, loaded, "The set of initial variables")
-        return self.partitioner.place(jax.jit(self._create)(dict(variables)))
+        # Each device gets only its part, because the whole state may not fit into the memory of one device.
+        variables = jax.tree.map(np.asarray, loaded)
+        create = jax.jit(
+            self._create,
+            in_shardings=(self.partitioner.sharding(variables),),
+            out_shardings=self.partitioner.sharding(self.state),
+        )
+        return self.partitioner.place(create(variables))
 
     def compile_step(self, batch: Batch) -> CompiledStep:
         """Compiles the step for one shape of batch. Later calls with this shape use the compiled program.
