@@ -10,6 +10,8 @@ from tests.tasks.cases import DETR
 from tfm.commands.data import summarize_splits
 from tfm.systems.detr import task as detection
 from tfm.systems.detr.batches import BoxedPicturesConfig
+from tfm.systems.detr.data import open_source
+from tfm.systems.detr.stored_pictures import StoredPictures
 from tfm.systems.detr.task import inspect_split
 
 
@@ -33,12 +35,12 @@ def test_objects_are_counted_by_class_and_size(tmp_path):
     assert summary.title == "3 pictures with boxes"
     assert summary.values == {
         "pictures": 3,
-        "boxes": 4,
+        "boxes": 3,
         "without_boxes": 1,
         "most_boxes": 2,
         "crowds": 1,
-        "classes": {"dog": 2, "cat": 2},
-        "sizes": {"small": 2, "medium": 1, "large": 1},
+        "classes": {"dog": 2, "cat": 1},
+        "sizes": {"small": 1, "medium": 1, "large": 1},
         "left_out": {"annotations of pictures that are not listed": 1, "boxes without height or width": 1},
     }
     assert summary.hints == []
@@ -60,11 +62,30 @@ def test_hints_name_what_training_would_stumble_over(tmp_path):
     assert "model.classes to at least 3" in classes
 
 
+def test_boxes_that_training_leaves_out_do_not_count(tmp_path):
+    """The last box only begins at the right end of its picture, so that nothing of it remains."""
+    places = ([8, 0, 8, 8], [8, 0, 0, 8], [16, 0, 1, 8])
+    annotations = [{"image_id": 12, "bbox": place, "category_id": 3} for place in places]
+    data = dataclasses.replace(write_coco(tmp_path, annotations=annotations), max_objects=1)
+    StoredPictures(data, open_source(data, "train"), is_training=True)  # is no error
+    summary = inspect(data)
+    assert (summary.values["boxes"], summary.values["most_boxes"]) == (1, 1)
+    assert summary.values["left_out"]["boxes without height or width"] == 2
+    assert summary.hints == ["classes without a box: dog"]
+
+
 def test_boxes_outside_of_their_pictures_are_a_hint(tmp_path):
     annotations = [{"id": 17, "image_id": 12, "bbox": [8, 0, 18, 8], "category_id": 3}]
     (outside, _) = inspect(write_coco(tmp_path, annotations=annotations)).hints
     assert outside.startswith("1 boxes are not inside their pictures, for example")
     assert "(id 17)" in outside
+
+
+def test_boxes_outside_of_their_pictures_are_not_called_boxes_without_height(tmp_path):
+    annotations = [{"image_id": 12, "bbox": [20, 0, 8, 8], "category_id": 3}]
+    summary = inspect(write_coco(tmp_path, annotations=annotations))
+    assert summary.hints[0].startswith("1 boxes are not inside their pictures")
+    assert summary.values["left_out"]["boxes without height or width"] == 0
 
 
 @pytest.mark.parametrize("kind", ["digits", "arrays"])

@@ -13,7 +13,7 @@ from tfm.systems.detr.batches import BoxedPicturesConfig
 from tfm.systems.detr.coco import NO_CATEGORY
 from tfm.systems.detr.metrics import SIZES, Truth
 from tfm.systems.detr.scenes import Scenes
-from tfm.systems.detr.stored_pictures import Source, find_inside
+from tfm.systems.detr.stored_pictures import Source, find_inside, has_area
 
 MAX_SHOWN_CLASSES = 20
 log = logging.getLogger(__name__)
@@ -32,9 +32,16 @@ def summarize_source(name: str, source: Source, data: BoxedPicturesConfig, class
     hashes, unreadable = check_pictures(count, source.read, lambda line: log.info("%s", line))
     hints = [f"{len(unreadable):,} pictures cannot be read. {unreadable[0]}"] if unreadable else []
     hints += _find_outside(source)
-    empty = sum(int((boxes[:, 2:] == 0).any(1).sum()) for boxes in source.boxes)
+    truths = []
+    empty = 0
+    for index in range(count):
+        truth = source.truth(index)
+        size = source.sizes[index]
+        is_outside = ~find_inside(truth.boxes, size)  # has its own hint
+        is_kept = truth.crowds | is_outside | has_area(truth.boxes, size)
+        empty += int((~is_kept).sum())
+        truths.append(Truth(*(part[is_kept] for part in truth)))
     left_out = {**source.left_out, "boxes without height or width": empty}
-    truths = [source.truth(index) for index in range(count)]
     hints += _find_hints(truths, source.label_names, data, classes)
     return _summarize(name, f"{count:,} pictures", truths, source.label_names, left_out, hints, hashes)
 

@@ -172,10 +172,9 @@ class StoredPictures:
                     f"{source.name_box(index, number)}: expected a box (left, top, width, height) inside the "
                     f"{width} x {height} pixels of the picture, got {boxes[number].tolist()}."
                 )
-            shares = to_shares(boxes, source.sizes[index])
-            has_area = shares[:, 2:].all(1)
-            empty += int((~has_area).sum())
-            objects.append((shares[has_area], labels[has_area]))
+            is_kept = has_area(boxes, source.sizes[index])
+            empty += int((~is_kept).sum())
+            objects.append((to_shares(boxes[is_kept], source.sizes[index]), labels[is_kept]))
         self._check_boxes_exist([len(labels) for _, labels in objects])
         count, index = max((len(labels), index) for index, (_, labels) in enumerate(objects))
         if count > self._config.max_objects:
@@ -282,6 +281,16 @@ def to_shares(boxes: np.ndarray, size: Sequence[int]) -> np.ndarray:
     highs = lows + boxes[:, 2:]
     lows, highs = lows.clip(0, limits), highs.clip(0, limits)
     return np.concatenate([(lows + highs) / 2 / limits, (highs - lows) / limits], axis=1)
+
+
+def has_area(boxes: np.ndarray, size: Sequence[int]) -> np.ndarray:
+    """Returns for each box whether its part inside the picture has height and width, bool [n].
+
+    Args:
+      boxes: left, top, width and height in pixels, [n, 4].
+      size: height and width of the picture.
+    """
+    return (to_shares(boxes, size)[:, 2:] != 0).all(1)
 
 
 def _check_pixels(source: Source) -> None:
