@@ -47,6 +47,16 @@ def test_objects_are_counted_by_class_and_size(tmp_path):
     assert ("left out", "1 annotations of pictures that are not listed") in summary.lines
 
 
+def test_ids_without_a_category_and_classes_with_only_crowds_have_no_boxes(tmp_path):
+    annotations = [
+        {"image_id": 10, "bbox": [0, 0, 40, 20], "category_id": 3, "iscrowd": 1},
+        {"image_id": 12, "bbox": [8, 0, 8, 8], "category_id": 7},
+    ]
+    summary = inspect(write_coco(tmp_path, annotations=annotations))
+    assert dict(summary.lines)["classes"] == "1 of 2 have boxes"
+    assert summary.hints == ["classes without a box: cat"]
+
+
 def test_hints_name_what_training_would_stumble_over(tmp_path):
     data = write_yolo(
         tmp_path, yaml="names: [cat, dog, cow]", **{"2": "0 0.2 0.2 0.1 0.1\n0 0.5 0.5 0.1 0.1"}

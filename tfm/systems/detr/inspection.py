@@ -88,7 +88,7 @@ def _summarize(
         *(("left out", f"{count:,} {what}") for what, count in left_out.items() if count),
         ("sizes", "by area, as COCO divides them"),
         *((size, f"{count:>12,}") for size, count in by_size.items()),
-        ("classes", f"{len(by_class):,} of {len(names):,} have boxes"),
+        ("classes", f"{len(labels):,} of {len(names) - names.count(NO_CATEGORY):,} have boxes"),
         *(("", f"{count:>12,} {each}") for each, count in [*by_class.items()][:MAX_SHOWN_CLASSES]),
     ]
     if len(by_class) > MAX_SHOWN_CLASSES:
@@ -114,7 +114,7 @@ def _find_hints(
 ) -> list[str]:
     """Returns hints about classes without boxes and about fields that are too small."""
     hints = []
-    seen = {int(label) for truth in truths for label in truth.labels}
+    seen = {int(label) for truth in truths for label in truth.labels[~truth.crowds]}
     unseen = [name for label, name in enumerate(names) if label not in seen and name != NO_CATEGORY]
     if unseen:
         shown = ", ".join(unseen[:MAX_SHOWN_CLASSES])
