@@ -57,6 +57,15 @@ def test_ids_without_a_category_and_classes_with_only_crowds_have_no_boxes(tmp_p
     assert summary.hints == ["classes without a box: cat"]
 
 
+def test_objects_of_two_ids_with_the_same_name_are_added_up(tmp_path):
+    labels = (3, 3, 5, 5, 7, 7, 7)
+    annotations = [{"image_id": 12, "bbox": [8, 0, 8, 8], "category_id": label} for label in labels]
+    categories = [{"id": 3, "name": "cat"}, {"id": 5, "name": "cat"}, {"id": 7, "name": "dog"}]
+    summary = inspect(write_coco(tmp_path, annotations=annotations, categories=categories))
+    assert list(summary.values["classes"].items()) == [("cat", 4), ("dog", 3)]
+    assert dict(summary.lines)["classes"] == "3 of 3 have boxes"
+
+
 def test_hints_name_what_training_would_stumble_over(tmp_path):
     data = write_yolo(
         tmp_path, yaml="names: [cat, dog, cow]", **{"2": "0 0.2 0.2 0.1 0.1\n0 0.5 0.5 0.1 0.1"}

@@ -67,7 +67,9 @@ def _summarize(
 ) -> Summary:
     """Returns the summary of the true objects of pictures."""
     labels = Counter(int(label) for truth in truths for label in truth.labels[~truth.crowds])
-    by_class = {names[label]: number for label, number in labels.most_common()}
+    by_class: Counter[str] = Counter()
+    for label, number in labels.most_common():
+        by_class[names[label]] += number  # two ids may have the same name
     areas = np.concatenate([np.zeros(0), *(truth.areas[~truth.crowds] for truth in truths)])
     by_size = {size: int(((areas >= low) & (areas < high)).sum()) for size, (low, high) in SIZES.items()}
     counts = [int((~truth.crowds).sum()) for truth in truths]
@@ -77,7 +79,7 @@ def _summarize(
         "without_boxes": counts.count(0),
         "most_boxes": max(counts, default=0),
         "crowds": sum(int(truth.crowds.sum()) for truth in truths),
-        "classes": by_class,
+        "classes": dict(by_class.most_common()),
         "sizes": by_size,
         "left_out": dict(left_out),
     }
@@ -89,7 +91,7 @@ def _summarize(
         ("sizes", "by area, as COCO divides them"),
         *((size, f"{count:>12,}") for size, count in by_size.items()),
         ("classes", f"{len(labels):,} of {len(names) - names.count(NO_CATEGORY):,} have boxes"),
-        *(("", f"{count:>12,} {each}") for each, count in [*by_class.items()][:MAX_SHOWN_CLASSES]),
+        *(("", f"{count:>12,} {each}") for each, count in by_class.most_common(MAX_SHOWN_CLASSES)),
     ]
     if len(by_class) > MAX_SHOWN_CLASSES:
         lines.append(("", f"and {len(by_class) - MAX_SHOWN_CLASSES:,} more classes"))
