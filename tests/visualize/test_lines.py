@@ -35,6 +35,21 @@ def test_punctuation_of_any_script_does_not_count(label):
     assert lines.find_word(Axis("", [label]), "sie") == 0
 
 
+@pytest.mark.parametrize("words", ["it,", ",it", "it,, rains", "it, "])
+def test_an_empty_word_finds_no_punctuation(words):
+    assert lines.find_word(Axis("", ["It", "is", "late", "."]), words) == 0
+
+
+@pytest.mark.parametrize("words", ["", ",", " "])
+def test_without_a_word_nothing_is_found(words):
+    assert lines.find_word(Axis("", ["It", "."]), words) is None
+
+
+@pytest.mark.parametrize(("word", "index"), [("s", 1), ("</s>", 2), ("pad", None)])
+def test_special_tokens_keep_their_brackets(word, index):
+    assert lines.find_word(Axis("", ["It", "'s", "</s>", "<pad>"]), word) == index
+
+
 def test_lines_lead_from_the_word_to_each_key_with_the_weight_as_width(saved):
     weights = np.random.default_rng(0).dirichlet(np.ones(5), 5)
     lines.draw_lines([make_panels(WORDS, weights)], "rains", "title", "path")

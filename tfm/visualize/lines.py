@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tfm.interpret.words import align_tokens
+from tfm.interpret.words import SPECIAL_LABELS, align_tokens
 from tfm.visualize.figures import DPI, Axis, Panels, save
 
 PANEL_WIDTH, ROW, HEADER = 3.18, 0.26, 0.45  # inches
@@ -24,12 +24,13 @@ def find_word(queries: Axis, words: str) -> int | None:
     """Returns the index of the last query that is one of some words, or None. Upper and lower case are equal.
 
     Args:
-      queries: the queries. Punctuation around them does not count.
+      queries: the queries. Punctuation around them does not count, except in special tokens such as "</s>".
       words: a word, or several with commas between them.
     """
-    wanted = {word.strip() for word in words.casefold().split(",")}
-    labels = [PUNCTUATION.sub("", label).casefold() for label in queries.labels]
-    matches = [index for index, label in enumerate(labels) if label in wanted]
+    wanted = {word.strip() for word in words.casefold().split(",")} - {""}
+    special = SPECIAL_LABELS.values()
+    labels = [label if label in special else PUNCTUATION.sub("", label) for label in queries.labels]
+    matches = [index for index, label in enumerate(labels) if label.casefold() in wanted]
     return matches[-1] if matches else None
 
 
