@@ -111,6 +111,18 @@ def test_a_transparent_colour_is_white():
     np.testing.assert_array_equal(read(content, channels=1), expected)
 
 
+def test_a_transparent_grey_of_sixteen_bits_is_white():
+    """The last row has a value that is transparent only if the values are compared after scaling."""
+    values = GREY.astype(np.uint16) * 257
+    values[3] = values[1, 1] + 1
+    content = save(Image.fromarray(values), transparency=int(values[1, 1]))
+    expected = GREY.copy()
+    expected[3] = GREY[1, 1]
+    expected[1, 1] = 255
+    np.testing.assert_array_equal(read(content, channels=1), expected)
+    np.testing.assert_array_equal(read(content), np.repeat(expected[..., None], 3, -1))
+
+
 @pytest.mark.parametrize("form", ["PNG", "TIFF"])
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_the_orientation_is_applied(form, orientation, caplog):

@@ -201,6 +201,8 @@ def warn_once(message: str) -> None:
 def _to_eight_bits(image: Any, opened: Any, name: str) -> Any:
     """Returns a picture of 16 bits or of floats as grey values of 8 bits, and others unchanged.
 
+    Pixels of 16 bits that are transparent become white.
+
     Args:
       image: the upright picture, which has lost its format and its tags.
       opened: the picture as it was opened.
@@ -228,6 +230,7 @@ def _to_eight_bits(image: Any, opened: Any, name: str) -> Any:
     shares = values / largest
     if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
         shares = 1 - shares
+    shares[values == image.info.get("transparency")] = 1
     return Image.fromarray(np.rint(shares * 255).astype(np.uint8))
 
 
