@@ -63,6 +63,14 @@ def test_floats_from_0_to_1_are_scaled():
     np.testing.assert_array_equal(read(content, channels=1), GREY)
 
 
+@pytest.mark.parametrize("values", [GREY, GREY.astype(np.uint16) * 257, GREY.astype(np.float32) / 255])
+def test_a_tiff_whose_zero_is_white_is_inverted(values):
+    tags = {pictures.PHOTOMETRIC: pictures.WHITE_IS_ZERO}
+    content = save(Image.fromarray(values), "TIFF", tiffinfo=tags)
+    expected = GREY if values.dtype == np.uint8 else 255 - GREY  # Pillow inverts 8 bits when it writes them
+    np.testing.assert_array_equal(read(content, channels=1), expected)
+
+
 @pytest.mark.parametrize(
     "values", [GREY.astype(np.float32), GREY / np.float32(255) - 0.5, GREY + np.float32("nan")]
 )

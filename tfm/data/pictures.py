@@ -214,11 +214,13 @@ def _to_eight_bits(image: Any, opened: Any, name: str) -> Any:
         return image
     values = np.asarray(image, np.float64)
     shown = f"{name} has values from {values.min():g} to {values.max():g} in Pillow's mode {image.mode}"
+    tags = getattr(opened, "tag_v2", {})
+    is_white_zero = tags.get(PHOTOMETRIC) == WHITE_IS_ZERO
     if image.mode == "F":
         if not (values.min() >= 0 and values.max() <= 1):
             raise UserError(f"{shown}: expected floats from 0 to 1. Scale them, or write pixels of 8 bits.")
-        return Image.fromarray(np.rint(values * 255).astype(np.uint8))
-    tags = getattr(opened, "tag_v2", {})
+        shares = 1 - values if is_white_zero else values
+        return Image.fromarray(np.rint(shares * 255).astype(np.uint8))
     bits = tags.get(BITS_PER_SAMPLE, (16,))[0]
     largest = min(2**bits - 1, MAX_SIXTEEN_BITS)
     # Older versions of Pillow read the 16 bits of PNG as 32. Other numbers of 32 bits have no known range.
@@ -228,7 +230,7 @@ def _to_eight_bits(image: Any, opened: Any, name: str) -> Any:
             f"{shown}: expected unsigned numbers of 8 or 16 bits. Write it in one of these forms."
         )
     shares = values / largest
-    if tags.get(PHOTOMETRIC) == WHITE_IS_ZERO:
+    if is_white_zero:
         shares = 1 - shares
     shares[values == image.info.get("transparency")] = 1
     return Image.fromarray(np.rint(shares * 255).astype(np.uint8))
