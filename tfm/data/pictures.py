@@ -22,6 +22,7 @@ WIDTH, HEIGHT, BITS_PER_SAMPLE = 256, 257, 258  # tags of TIFF
 PHOTOMETRIC, WHITE_IS_ZERO = 262, 0  # a tag of TIFF, and a value of it
 ORIENTATION = 0x0112  # tag of EXIF
 UPRIGHT = 1
+NOT_UPRIGHT = range(2, 9)  # the other orientations that EXIF defines; Pillow ignores further numbers
 TURNED_BY_90_DEGREES = (5, 6, 7, 8)  # orientations in which height and width are exchanged
 # Pillow raises these for damaged files, next to the OSErrors that have no number.
 DAMAGE = (
@@ -185,7 +186,7 @@ def _make_upright(image: Any) -> Any:
     """Returns a decoded copy of a picture, to which its EXIF orientation is applied."""
     from PIL import ImageOps
 
-    is_turned = image.getexif().get(ORIENTATION, UPRIGHT) != UPRIGHT
+    is_turned = image.getexif().get(ORIENTATION, UPRIGHT) in NOT_UPRIGHT
     image.load()  # of a TIFF, this already applies the orientation
     if is_turned:
         warn_once("Some pictures are turned upright, as the orientation in their EXIF data says.")
