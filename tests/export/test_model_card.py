@@ -125,7 +125,7 @@ def test_fields_that_are_not_set_are_left_out():
 def test_card_of_imported_parameters_names_no_data_and_no_steps():
     """The config of an import has the default data, on which its parameters were not trained."""
     card = model_card.write(translation.Config().without_paths(), [0], 10, range(20), {})
-    assert "| training | none by tfm, because the parameters were imported |" in card
+    assert r"| training | none, because the parameters were imported or --warm\_start took them |" in card
     assert "| data |" not in card
 
 

@@ -72,6 +72,18 @@ def test_warm_start_loads_the_best_parameters_only_at_the_first_start(regression
 
 
 @pytest.mark.long
+def test_card_of_an_untrained_warm_start_names_the_source_of_its_parameters(known, corpus, tmp_path):
+    """A run that is killed early has only the checkpoint of step 0."""
+    new = tmp_path / "new"
+    begin(settings(corpus), new, source=known, steps=1)
+    shutil.rmtree(new / "checkpoints" / "1")
+    write_bundle(runs.load(str(new), checkpoint="last"), str(tmp_path / "out"), workdir=str(new))
+    card = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    (training,) = re.findall(r"\| training \| (.*) \|", card)
+    assert training == r"none, because the parameters were imported or --warm\_start took them"
+
+
+@pytest.mark.long
 def test_warm_start_keeps_the_tokenizer(known, tmp_path, caplog):
     (tmp_path / "other").mkdir()
     write_corpus(tmp_path / "other", sizes=(("train", 90), ("val", 9), ("test", 9)))

@@ -56,7 +56,7 @@ def write(
     Args:
       settings: config of the run.
       steps: steps of the checkpoints. The parameters are the mean of these checkpoints. [0] for parameters
-        from elsewhere, whose data the config does not describe.
+        of an import or of a warm start, whose data the config does not describe.
       parameters: number of parameters.
       tokenizer: tokenizer of a run that translates. None for other tasks.
       records: {name: record} from `read_records`.
@@ -69,7 +69,7 @@ def write(
         "parameters": f"{parameters:,}, float32",
     }
     if list(steps) == [0]:
-        rows["training"] = "none by tfm, because the parameters were imported"
+        rows["training"] = "none, because the parameters were imported or --warm_start took them"
     else:
         rows["data"] = getattr(data, "summary", _describe_fields(vars(data)))
         rows["training"] = f"{_describe_steps(steps)} of {settings.training.steps:,}"
