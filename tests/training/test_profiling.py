@@ -38,15 +38,20 @@ def read_trace(workdir):
 
 @pytest.mark.long
 def test_profile_of_a_run_has_a_trace_of_its_steps(tmp_path, caplog):
-    train_profiled(tmp_path, 2, 4)
+    with caplog.at_level("INFO", "tfm"):
+        train_profiled(tmp_path, 2, 4)
     assert b"train_step" in read_trace(tmp_path)
+    assert f"The trace of steps 2 to 4 is in {tmp_path}" in caplog.text
     assert "not profiled" not in caplog.text
 
 
 @pytest.mark.long
-def test_run_that_ends_before_the_range_writes_its_profile(tmp_path):
-    train_profiled(tmp_path, 1, 99)
+def test_run_that_ends_within_the_range_writes_the_part_of_its_profile(tmp_path, caplog):
+    with caplog.at_level("INFO", "tfm"):
+        train_profiled(tmp_path, 1, 99)
     assert b"train_step" in read_trace(tmp_path)
+    assert "The trace of steps 1 to 99 is incomplete, because the run ended" in caplog.text
+    assert f"steps 1 to 99 is in {tmp_path}" not in caplog.text
 
 
 @pytest.fixture

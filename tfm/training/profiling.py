@@ -57,7 +57,7 @@ class Profiler(Hook):
         if step == self._first - 1:
             self._start()
         if step == self._last:
-            self._stop()
+            self._stop("The trace of steps %s to %s is in %s")
 
     def close(self, outcome: Outcome) -> None:
         """Stops a recording that the end of the run interrupted. Warns if no recording has started."""
@@ -66,16 +66,17 @@ class Profiler(Hook):
                 "Steps %s to %s were not profiled, because this start of the run did not contain step %s",
                 *(self._first, self._last, self._first),
             )
-        self._stop()
+        self._stop("The trace of steps %s to %s is incomplete, because the run ended. It is in %s")
 
     def _start(self) -> None:
         os.makedirs(self._folder, exist_ok=True)
         jax.profiler.start_trace(self._folder, create_perfetto_trace=True)
         self._began = self._records = True
 
-    def _stop(self) -> None:
+    def _stop(self, message: str) -> None:
+        """Stops a recording. The message has places for the first and the last step, and for the folder."""
         if not self._records:
             return
         self._records = False
         jax.profiler.stop_trace()
-        log.info("The trace of steps %s to %s is in %s", self._first, self._last, self._folder)
+        log.info(message, self._first, self._last, self._folder)
