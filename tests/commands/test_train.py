@@ -206,6 +206,9 @@ def test_fewer_steps_shorten_a_warmup_that_is_too_long(peak, flags, warmup, scal
         training = parse(Train, [f"--config={config}", f"--workdir={tmp_path}", *arguments]).config.training
     assert (training.warmup_steps, training.learning_rate_scale) == (warmup, pytest.approx(scale))
     assert ("warm-up of 3 steps is too long" in caplog.text) == (warmup == 1)
+    assert ("training.warmup_steps is now 1" in caplog.text) == (warmup == 1)
+    assert ("and training.learning_rate_scale 0.5774." in caplog.text) == (scale == 3**-0.5)
+    assert ("learning_rate_scale" in caplog.text) == (scale == 3**-0.5)
     old, new = (optimizers.find_peak(each, 64) for each in (made.training, training))
     assert new == pytest.approx(old) or len(flags) == 2  # the user chose another rate
 

@@ -116,12 +116,14 @@ def shorten_warmup(config: config_dict.ConfigDict, fields: Collection[str]) -> N
         return
     training.warmup_steps = max(1, training.steps // 10)
     depends = training.peak_learning_rate is None  # the peak of the paper's rule depends on the warm-up
+    scaled = ""
     if depends and "training.learning_rate_scale" not in fields:
         training.learning_rate_scale = scale * (training.warmup_steps / old) ** 0.5
+        scaled = f" and training.learning_rate_scale {training.learning_rate_scale:.4g}"
     log.info(
-        "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s and "
-        "training.learning_rate_scale %.4g. --config.training.warmup_steps sets another warm-up.",
-        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, training.learning_rate_scale),
+        "The warm-up of %s steps is too long for %s steps. training.warmup_steps is now %s%s. "
+        "--config.training.warmup_steps sets another warm-up.",
+        *(f"{old:,}", f"{training.steps:,}", training.warmup_steps, scaled),
     )
 
 
