@@ -218,7 +218,7 @@ def test_postscript_is_not_run(tmp_path, monkeypatch):
     path = tmp_path / "0.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n{} loop\n")
     for read in (lambda: read_picture(str(path), "it", 3), lambda: read_picture_size(str(path), "it")):
-        with pytest.raises(UserError, match="it is a PostScript program"):
+        with pytest.raises(UserError, match="it is PostScript"):
             read()
     assert not started.exists()
 

@@ -72,9 +72,12 @@ def open_parquet(
     def read():
         with open_reader() as reader:
             found = find_text_columns(reader.schema_arrow, columns, path, labels, lists)
+            schema = reader.metadata.schema
+            leaves = {schema.column(index).path for index in range(len(schema))}
         names = [".".join(column.path) for column in found]
-        # As dictionaries, so that a text that a small file repeats in each row is once in memory.
-        with open_reader(names) as reader:
+        # As dictionaries, so that a text that a small file repeats in each row is once in memory. Lists of
+        # texts cannot be read as dictionaries.
+        with open_reader([name for name in names if name in leaves]) as reader:
             unpacked = 0
             for batch in reader.iter_batches(CHUNK_ROWS, columns=names):
                 unpacked += sum(_count_bytes(_find_column(batch, column.path)) for column in found)
