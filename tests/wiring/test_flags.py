@@ -149,7 +149,7 @@ VALUES: dict[Any, str] = {
     "warm_start_map": "offset=offset",
     "workdir": "{other}",
     ("data", "config"): "{swapped}",
-    ("split", "config"): "{swapped}",
+    ("split", "config"): "{other_corpus}",
     ("generate", "workdir"): "{other_lm}",
     ("import", "from"): "{vit}",
     ("import", "source_language"): "fr",
@@ -206,6 +206,9 @@ def paths(corpus, tiny_run, regression_run, tmp_path_factory):
     swapped = dataclasses.replace(config.data, source_language="de", target_language="en")
     paths["swapped"] = folder / "swapped.json"
     save(dataclasses.replace(config, data=swapped), str(paths["swapped"]))
+    paths["other_corpus"] = folder / "other_corpus.json"
+    other_corpus = dataclasses.replace(config.data, train=config.data.validation)
+    save(dataclasses.replace(config, data=other_corpus), str(paths["other_corpus"]))
     paths["text"] = folder / "text"
     paths["text"].write_text("big dog\n")
     return paths
