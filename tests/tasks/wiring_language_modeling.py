@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tests.wiring.case import Case, Observation, make_cases
-from tests.wiring.folder import OTHER_TFDS, TFDS, other_files
+from tests.wiring.folder import OTHER_TFDS, TABLE, TFDS, other_files
 from tests.wiring.observers import VOCABULARY, list_batches, observe_loss, observe_source, open_run
 from tests.wiring.searches import SENTENCES, load_tokenizer, observe_searches, zero_params
 from tfm.data.config import DocumentsConfig
@@ -27,7 +27,6 @@ DOCUMENTS = DocumentsConfig(
     test="test.en",
     cache_dir="cache",
 )
-TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
 WORD_PIECES = {"tokenizer": "word_pieces", "vocabulary_size": 330}
 GENERATION = GenerationConfig(max_tokens=6, samples=2, batch_size=2)
 FIELDS: dict[str, Any] = {

@@ -13,6 +13,7 @@ from tests.support import tiny
 from tfm.data.tokenizers.learning import learn_word_pieces
 
 SPLITS = {"train": 40, "validation": 9, "test": 5, "more": 30, "check": 7, "exam": 6}
+TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
 OTHER_SPLITS = {"train": "more", "validation": "check", "test": "exam"}
 LANGUAGES = {"en": tiny.WORDS, "de": tiny.TRANSLATED, "fr": tuple(word[::-1] for word in tiny.WORDS)}
 TFDS, OTHER_TFDS = "tiny_rows", "tiny_other_rows"  # names of the classes in `tests.support.tfds_sets`

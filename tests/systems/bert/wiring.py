@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from tests.tasks.translation.wiring import observe_stored_pairs
-from tests.tasks.wiring_language_modeling import TABLE, WORD_PIECES, observe_stored_documents
+from tests.tasks.wiring_language_modeling import WORD_PIECES, observe_stored_documents
 from tests.wiring.case import Case, Observation, make_cases
-from tests.wiring.folder import OTHER_TFDS, TFDS, other_files
+from tests.wiring.folder import OTHER_TFDS, TABLE, TFDS, other_files
 from tests.wiring.observers import VOCABULARY, list_batches, observe_loss, open_run
 from tfm.systems.bert import classification, pretraining
 from tfm.systems.bert.labelled_texts import LabelledConfig

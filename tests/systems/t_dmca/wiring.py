@@ -2,7 +2,7 @@
 
 from tests.tasks import wiring_language_modeling as lm
 from tests.wiring.case import Case, Observation, make_cases
-from tests.wiring.folder import OTHER_SPLITS, OTHER_TFDS, TFDS
+from tests.wiring.folder import OTHER_SPLITS, OTHER_TFDS, TABLE, TFDS
 from tests.wiring.observers import VOCABULARY, observe_loss
 from tfm.systems.t_dmca import task as summarization
 from tfm.systems.t_dmca.model import TDMCAConfig
@@ -51,7 +51,7 @@ CASES = [
         {"positions": "learned"},
         {"pattern": "M"},
     ),
-    *make_cases(SUMMARIES, observe_summaries, lm.TABLE, lm.WORD_PIECES),
+    *make_cases(SUMMARIES, observe_summaries, TABLE, lm.WORD_PIECES),
     Case(ENDING_IN_SUMMARIES, observe_summaries),
     Case(SummariesConfig(kind="tfds", name=TFDS, directory="tfds"), lm.observe_stored_documents),
     Case(CONFIG, observe_summarization),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.wiring.case import Case, Observation, make_cases
-from tests.wiring.folder import OTHER_SPLITS, OTHER_TFDS, TFDS
+from tests.wiring.folder import OTHER_SPLITS, OTHER_TFDS, TABLE, TFDS
 from tests.wiring.observers import (
     VOCABULARY,
     list_batches,
@@ -35,7 +35,6 @@ PAIRS = PairsConfig(
     batch_tokens=64,
     cache_dir="cache",
 )
-TABLE = {"kind": "table", "train": "train.tsv", "validation": "validation.tsv", "test": "test.tsv"}
 TWO_CORPORA = {"train": "train,more", "validation": "check,more", "test": "exam,test", "tags": "<a>,<b>"}
 DECODING = DecodingConfig(max_extra_tokens=4, beam_size=2, max_input=8, batch_size=2)
 FIELDS: dict[str, Any] = {
