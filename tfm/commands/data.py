@@ -22,7 +22,7 @@ from tfm.data.config import SPLITS, DocumentsConfig, PairsConfig
 from tfm.data.data_errors import MissingFile
 from tfm.data.inspection import Side, Split, Summary, compare_with_training, find_hints, read_split
 from tfm.data.sources.opening import check_splits, open_documents, open_pairs
-from tfm.data.sources.splits import list_splits
+from tfm.data.sources.splits import list_splits, may_be_missing
 from tfm.data.token_cache import TokenCache
 from tfm.errors import UserError, escape
 from tfm.training.task import RunConfig
@@ -82,13 +82,11 @@ def summarize_splits(
     """
     training = None
     named_splits = [split for split in SPLITS if getattr(config.data, split, split)]
-    default = PairsConfig.test
-    optional = "test" if not names and getattr(config.data, "test", default) == default else None
     for name in sorted(names, key=lambda name: name != "train") or named_splits:
         try:
             summary = inspect_split(config, name)
         except MissingFile:
-            if name != optional:
+            if names or not may_be_missing(config.data, name):
                 raise
             continue
         yield compare_with_training(summary, training)

@@ -47,8 +47,7 @@ def main(options: Generate) -> None:
         generated = generator.continuations(prefixes, start_index=number)
         for prefix, continuations in zip(prefixes, generated, strict=True):
             if index == 0:
-                text = show(prefix, continuations)
-                print(terminal.escape_controls(text) if sys.stdout.isatty() else text, flush=True)
+                print(terminal.escape_for_terminal(show(prefix, continuations)), flush=True)
 
 
 def numbered_chunks(prefixes: Sequence[str] | None) -> Iterator[tuple[int, Sequence[str]]]:

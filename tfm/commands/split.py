@@ -14,10 +14,9 @@ import os
 from tfm.commands.command import command
 from tfm.commands.options import Split
 from tfm.data.config import PairsConfig
-from tfm.data.data_errors import raise_all
 from tfm.data.hold_out import hold_out
 from tfm.data.source import Source
-from tfm.data.sources.opening import open_pairs
+from tfm.data.sources.opening import check_splits, open_pairs
 from tfm.errors import UserError
 from tfm.export.write import check_absent
 from tfm.io import local_copies
@@ -73,8 +72,8 @@ def write_splits(data: PairsConfig, folder: str, rows: int, seed: int) -> collec
     plain = dataclasses.replace(
         data, joined_share=0.0, source_prefix="", target_prefix="", tags="", mixing=""
     )
+    check_splits(plain, ["train"])
     pairs = open_pairs(plain, "train")
-    raise_all(pairs.find_problems())
     try:
         assigned = hold_out(pairs, HELD_OUT, rows, seed)
     except ValueError as error:

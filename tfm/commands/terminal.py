@@ -44,6 +44,11 @@ def escape_controls(text: str) -> str:
     return CONTROL_CODES.sub(lambda code: repr(code[0])[1:-1], text)
 
 
+def escape_for_terminal(text: str) -> str:
+    """Returns the text, by `escape_controls` if standard output is a terminal. A file gets it as it is."""
+    return escape_controls(text) if sys.stdout.isatty() else text
+
+
 def exit_on_interrupt() -> None:
     """Makes Ctrl-C end the process until `raise_on_interrupt` is called.
 

@@ -274,20 +274,13 @@ def print_output(options: Translate, source: BinaryIO, *, is_first: bool) -> Non
     at_once = 1 if source.isatty() else CHUNK_LINES
     language = options.config.data.source_language
     _, translate = load_translation(options)
-    if sys.stdout.isatty():
-        translate = _escape_controls_of(translate)
-    with open(os.devnull, "wb") as nothing:
-        target = sys.stdout.buffer if is_first else nothing
-        translate_lines(translate, source, target, most_lines=at_once, language=language)
-
-
-def _escape_controls_of(translate: Callable[[list[str], int], list[str]]) -> Callable[..., list[str]]:
-    """Returns a function that translates, and then escapes the codes that a terminal would execute."""
 
     def translate_for_terminal(lines: list[str], start_index: int) -> list[str]:
-        return [terminal.escape_controls(text) for text in translate(lines, start_index)]
+        return [terminal.escape_for_terminal(text) for text in translate(lines, start_index)]
 
-    return translate_for_terminal
+    with open(os.devnull, "wb") as nothing:
+        target = sys.stdout.buffer if is_first else nothing
+        translate_lines(translate_for_terminal, source, target, most_lines=at_once, language=language)
 
 
 def write_output(options: Translate, source: BinaryIO, *, is_first: bool) -> None:

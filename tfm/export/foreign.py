@@ -24,6 +24,7 @@ from tfm.export.formats import find_exporters
 from tfm.export.to_huggingface import write_model
 from tfm.export.write import check_absent
 from tfm.huggingface.lookup import find_targets
+from tfm.huggingface.tokenizer_file import find_free_name
 from tfm.io.files import atomic_folder, writing
 from tfm.tasks.translation.pipeline import TextTranslation
 from tfm.workdir import runs
@@ -137,9 +138,7 @@ def _list_distinct_pieces(tokenizer: PieceTokenizer) -> list[str]:
     for i, piece in enumerate(pieces):
         name = piece
         if not piece or ids[piece] != i:
-            name = f"<unused {i}>"
-            while name in ids:
-                name = f"<{name}>"
+            name = find_free_name(f"<unused {i}>", ids)
         names.append(name)
     return names
 

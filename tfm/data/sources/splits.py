@@ -40,7 +40,7 @@ def list_splits(config: Any, open_split: Callable[[Any, str], Any]) -> list[str]
     """
     splits = [split for split in SPLITS if getattr(config, split)]
     try:
-        if config.test == PairsConfig.test:
+        if may_be_missing(config, "test"):
             open_split(config, "test")
     except MissingFile:
         splits.remove("test")
@@ -75,8 +75,12 @@ def find_split_problems(
 
 def list_required(config: Any, splits: Sequence[str]) -> list[str]:
     """Returns the names of the splits that must exist."""
-    names = {split: _name(config, split) for split in splits}
-    return [name for split, name in names.items() if split != "test" or name != PairsConfig.test]
+    return [_name(config, split) for split in dict.fromkeys(splits) if not may_be_missing(config, split)]
+
+
+def may_be_missing(config: Any, split: str) -> bool:
+    """Returns whether a split may be missing: a test split of the default name, or of data without names."""
+    return split == "test" and getattr(config, "test", PairsConfig.test) == PairsConfig.test
 
 
 def _name(config: Any, split: str) -> str:
